@@ -1,0 +1,41 @@
+# `make` lists the targets. `make test PYTHON=3.13` rebuilds .venv with that interpreter first.
+
+BIN := .venv/bin
+BOOTSTRAP := python3 scripts/bootstrap.py
+
+.DEFAULT_GOAL := help
+.PHONY: help bootstrap system demo test check bench docs lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+bootstrap: ## create or refresh .venv
+	@$(BOOTSTRAP) $(if $(PYTHON),--python $(PYTHON))
+
+system: # what the tests need from the operating system
+	@sh scripts/system_packages.sh
+
+demo: bootstrap ## run the demonstration
+	$(BIN)/python examples/demo.py
+
+test: bootstrap system ## run the tests; ARGS="-k timeout" passes arguments on
+	$(BIN)/python -m pytest $(ARGS)
+
+check: bootstrap ## lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: bootstrap ## run the benchmarks
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: bootstrap ## build the documentation into site/
+	$(BIN)/zensical build --clean --strict
+
+lock: ## update requirements-dev.lock
+	@$(BOOTSTRAP) --lock
+
+# Not .kernelbox: kernels may be alive in it, and `kernelbox wipe` ends those properly.
+clean: ## remove environments, caches and built files
+	rm -rf .venv .bootstrap .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

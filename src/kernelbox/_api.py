@@ -1,0 +1,207 @@
+"""The synchronous API: plain functions on kernels that are named, found and started as needed."""
+
+from __future__ import annotations
+
+import math
+import os
+
+from kernelbox import _blocking
+from kernelbox._config import KernelBoxConfig
+from kernelbox._errors import InvalidInput, attach_attempts
+from kernelbox._images import ImageFiles
+from kernelbox._kernels import Kernels, check_name
+from kernelbox.host._record import KernelRecord
+from kernelbox.host._store import is_kernel_id
+from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+_LANGUAGES = {"python": "python", "py": "python", "bash": "bash", "sh": "bash", "shell": "bash"}
+
+_kernels: dict[KernelBoxConfig, Kernels] = {}
+
+
+def kernels() -> Kernels:
+    """Returns the kernels that the environment's configuration leads to."""
+    config = KernelBoxConfig.from_env()
+    if config not in _kernels:
+        _kernels[config] = Kernels(config)
+    return _kernels[config]
+
+
+def get_or_create(name: str, **options: Any) -> KernelRecord:
+    """Returns the live kernel of a name, a new one if there is none.
+
+    Options for a new one: `cwd`, `env`, `tags`, `session_name`, `kernel_type`, and `lifetime="process"` for a kernel
+    that must not outlive this process.
+    """
+    return kernels().get_or_create(name, **options)
+
+
+def execute(
+    kernel: KernelRecord | str,
+    code: str,
+    *,
+    language: str = "python",
+    timeout: float | None = None,
+    images_dir: str | os.PathLike[str] | None = None,
+) -> ExecutionResult:
+    """Runs code in a kernel and returns what came of it; whatever the code does, it does not raise.
+
+    `kernel` is a record, an id or a name; an unknown name opens a kernel. `timeout` is in seconds and defaults to
+    KERNELBOX_EXECUTION_TIMEOUT.
+    """
+    steps = stream(kernel, code, language=language, timeout=timeout, images_dir=images_dir)
+    for event in steps:
+        if isinstance(event, ExecutionResult):
+            return event
+    raise AssertionError("a stream ends with its result")
+
+
+def stream(
+    kernel: KernelRecord | str,
+    code: str,
+    *,
+    language: str = "python",
+    timeout: float | None = None,
+    images_dir: str | os.PathLike[str] | None = None,
+) -> Iterator[OutputItem | ExecutionResult]:
+    """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell."""
+    if not isinstance(code, str):
+        raise InvalidInput("code", code, "use a string")
+    options = {"language": _check_language(language)}
+    seconds = _check_timeout(timeout)
+    here = kernels()
+    record = _resolve(here, kernel)
+    return _stream(
+        here,
+        record,
+        code,
+        seconds,
+        ImageFiles(images_dir or os.path.join(here.config.home, "images")),
+        options,
+    )
+
+
+def execute_with_retry(
+    kernel: KernelRecord | str,
+    code: str,
+    on_error_fn: Callable[[ExecutionResult, int], str | None],
+    *,
+    max_attempts: int | None = None,
+    language: str = "python",
+    timeout: float | None = None,
+    images_dir: str | os.PathLike[str] | None = None,
+) -> ExecutionResult:
+    """Runs code until it succeeds, asking `on_error_fn(result, attempt)` for new code after each failure.
+
+    None from it means the same code again. After `max_attempts` failures the status is max_attempts_exceeded.
+    """
+    allowed = kernels().config.max_retries if max_attempts is None else max_attempts
+    if type(allowed) is not int or allowed < 1:
+        raise InvalidInput("max_attempts", allowed, "use a whole number of at least 1")
+    attempts = []
+    for attempt in range(1, allowed + 1):
+        result = execute(kernel, code, language=language, timeout=timeout, images_dir=images_dir)
+        attempts.append(result.snapshot(attempt, code))
+        result.attempts = attempts
+        if result.ok:
+            return result
+        if attempt == allowed:
+            break
+        try:
+            answer = on_error_fn(result, attempt)
+            if answer is not None and not isinstance(answer, str):
+                raise InvalidInput("the return value of on_error_fn", answer, "return new code, or None to try again")
+        except BaseException as exc:
+            attach_attempts(exc, attempts)
+            raise
+        code = code if answer is None else answer
+    result.status = "max_attempts_exceeded"
+    return result
+
+
+def interrupt(kernel: KernelRecord | str) -> bool:
+    """Interrupts what a kernel is running; returns whether it was running anything."""
+    return kernels().interrupt(_key(kernel))
+
+
+def restart(kernel: KernelRecord | str) -> KernelRecord:
+    """Starts a kernel's process anew under the same name and id; its variables are lost."""
+    return kernels().restart(_key(kernel))
+
+
+def destroy(kernel: KernelRecord | str) -> bool:
+    """Ends a kernel, its children and its files; returns whether there was one."""
+    return kernels().destroy(_key(kernel))
+
+
+def list_kernels() -> list[KernelRecord]:
+    """Returns all kernels, oldest first."""
+    return kernels().all()
+
+
+def _stream(
+    here: Kernels,
+    record: KernelRecord,
+    code: str,
+    timeout: float,
+    images: ImageFiles,
+    options: dict[str, str],
+) -> Iterator[OutputItem | ExecutionResult]:
+    if record.status == "dead" and not here.has_connection(record):
+        yield _already_dead(record)
+        return
+    result = yield from images.save_all(_blocking.drive(here, record, code, timeout=timeout, **options))
+    result.images = images.paths
+    if result.error is not None and result.error.ename == "KernelDied":
+        result.error.evalue += f"; get_or_create({record.name!r}) starts a fresh one"
+    yield result
+
+
+def _resolve(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
+    if isinstance(kernel, KernelRecord):
+        if here.has_connection(kernel):
+            return kernel
+        return here.find(kernel.kernel_id) or _gone(kernel)
+    check_name(kernel)
+    record = here.find(kernel)
+    if record is not None:
+        return record
+    if is_kernel_id(kernel):
+        from kernelbox._errors import KernelNotFound
+
+        raise KernelNotFound(kernel)
+    return here.get_or_create(kernel)
+
+
+def _gone(record: KernelRecord) -> KernelRecord:
+    record.status, record.death = "dead", record.death or "destroyed"
+    return record
+
+
+def _already_dead(record: KernelRecord) -> ExecutionResult:
+    value = f"kernel {record.name!r} is dead: {record.death}; get_or_create({record.name!r}) starts a fresh one"
+    error = ErrorInfo("KernelDied", value, [f"KernelDied: {value}"])
+    return ExecutionResult("error", error=error, text=error.traceback[0], state="lost", ending="never ran")
+
+
+def _key(kernel: KernelRecord | str) -> str:
+    return kernel.kernel_id if isinstance(kernel, KernelRecord) else check_name(kernel)
+
+
+def _check_language(language: str) -> str:
+    if language not in _LANGUAGES:
+        raise InvalidInput("language", language, f"use one of {', '.join(_LANGUAGES)}")
+    return _LANGUAGES[language]
+
+
+def _check_timeout(timeout: float | None) -> float:
+    if timeout is None:
+        return kernels().config.execution_timeout
+    if type(timeout) not in (int, float) or not math.isfinite(timeout) or timeout <= 0:
+        raise InvalidInput("timeout", timeout, "use a number of seconds above 0, or None for the configured one")
+    return float(timeout)

@@ -1,0 +1,112 @@
+"""The blocking shell: drives an execution over a connection, with the clock and the operating system around it."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+
+from kernelbox.host import _death
+from kernelbox.wire._execution import Execution
+from kernelbox.wire._messages import Answer, Ask, Execute, Interrupt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from typing import Any
+
+    from kernelbox._kernels import Kernels
+    from kernelbox.host._connection import Connection
+    from kernelbox.host._record import KernelRecord
+    from kernelbox.wire._execution import Event, Order
+    from kernelbox.wire._results import ExecutionResult
+
+
+def run(kernels: Kernels, record: KernelRecord, code: str, *, timeout: float | None, **options: Any) -> ExecutionResult:
+    """Runs a cell to its end."""
+    steps = drive(kernels, record, code, timeout=timeout, **options)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result: ExecutionResult = stop.value
+            return result
+
+
+def drive(
+    kernels: Kernels, record: KernelRecord, code: str, *, timeout: float | None, **options: Any
+) -> Generator[Event, None, ExecutionResult]:
+    """Runs a cell, yielding events; the generator's return value is the result.
+
+    If the caller stops before the end, the cell is interrupted and waited for: nothing runs on unseen.
+    """
+    limit = kernels.config.output_char_limit
+    request = Execute(os.urandom(8).hex(), code, text_limit=max(0, limit), **options)
+    execution = Execution(request, timeout=timeout, now=time.monotonic())
+    try:
+        connection = kernels.connect(record)
+    except OSError:
+        execution.died(_find_cause(kernels, record, None), now=time.monotonic())
+        assert execution.result is not None
+        return execution.result
+    connection.send(request)
+    try:
+        while execution.result is None:
+            yield from _step(kernels, record, connection, execution)
+    finally:
+        if execution.result is None:
+            _stop(kernels, record, connection, execution)
+        kernels.release(record, connection)
+    return execution.result
+
+
+def _step(kernels: Kernels, record: KernelRecord, connection: Connection, execution: Execution) -> Iterator[Event]:
+    """Waits for what comes next: messages, the end of the kernel, or the deadline."""
+    wait = None if execution.due == math.inf else execution.due - time.monotonic()
+    for message in connection.receive(wait):
+        yield from execution.receive(message, now=time.monotonic())
+    if execution.result is not None:
+        return
+    if connection.ended:
+        cause = execution.farewell or _find_cause(kernels, record, connection)
+        yield from execution.recover(_death.read_leftovers(connection.directory, execution.request.id))
+        execution.died(cause, now=time.monotonic())
+        return
+    order = execution.tick(now=time.monotonic())
+    if order is not None:
+        _obey(order, kernels, record, connection, execution)
+
+
+def _obey(order: Order, kernels: Kernels, record: KernelRecord, connection: Connection, execution: Execution) -> None:
+    match order:
+        case "interrupt":
+            connection.send(Interrupt(execution.request.id))
+        case "interrupt harder":
+            connection.process.signal(signal.SIGCONT)  # it may have been stopped
+            connection.send(Interrupt(execution.request.id, harder=True))
+        case "kill":
+            connection.close()
+            kernels.restart(record.kernel_id, reason="restarted: a cell did not stop when interrupted")
+            execution.killed(now=time.monotonic())
+        case "abandon":
+            connection.close()
+
+
+def _stop(kernels: Kernels, record: KernelRecord, connection: Connection, execution: Execution) -> None:
+    """Ends an execution that its caller has left, by the same ladder as a timeout."""
+    order = execution.cancel(now=time.monotonic())
+    if order is not None:
+        _obey(order, kernels, record, connection, execution)
+    while execution.result is None:
+        for event in _step(kernels, record, connection, execution):
+            if isinstance(event, Ask):
+                connection.send(Answer(execution.request.id, event.ask, False, "the execution was cancelled"))
+
+
+def _find_cause(kernels: Kernels, record: KernelRecord, connection: Connection | None) -> str:
+    from kernelbox._kernels import process_of
+    from kernelbox.host._process import Process
+
+    process = connection.process if connection else process_of(record)
+    return _death.find_cause(kernels.store.directory(record.kernel_id), process or Process(0, -1))

@@ -1,0 +1,178 @@
+"""Settings, all from KERNELBOX_* environment variables; docs/configuration.md lists them and a test compares."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+from kernelbox._errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+DEFAULT_HOME = ".kernelbox"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelBoxConfig:
+    """What the KERNELBOX_* variables say. Paths are absolute: a later chdir changes nothing."""
+
+    max_retries: int = 5
+    execution_timeout: float = 60.0
+    kernel_idle_timeout: float = 1800.0
+    output_char_limit: int = 10_000
+    store_backend: str = "file"
+    registry_path: str = ""
+    runtime_dir: str = ""
+    startup_code: str = ""
+    kernel_type: str = "python3"
+    home: str = ""
+    preload: tuple[str, ...] = ()
+    engine: str = "kernelbox"
+    cull_idle: bool = False
+    template: bool = True
+    template_idle_timeout: float = 300.0
+
+    @classmethod
+    def from_env(cls) -> KernelBoxConfig:
+        """Reads the environment; the same variables give the same object, whose paths were fixed at first use."""
+        raw = tuple(os.environ.get(variable) for variable, _, _ in VARIABLES)
+        if raw not in _resolved:
+            values = {
+                field: parse(variable, text)
+                for (variable, field, parse), text in zip(VARIABLES, raw, strict=True)
+                if text is not None and (text != "" or variable == "KERNELBOX_PRELOAD")
+            }
+            _resolved[raw] = cls(**values)
+        return _resolved[raw]
+
+    def __post_init__(self) -> None:
+        home = os.path.abspath(os.path.expanduser(self.home or DEFAULT_HOME))
+        registry = self.registry_path or os.path.join(home, "registry.json")
+        runtime = self.runtime_dir or os.path.join(home, "runtime")
+        object.__setattr__(self, "home", home)
+        object.__setattr__(self, "registry_path", os.path.abspath(os.path.expanduser(registry)))
+        object.__setattr__(self, "runtime_dir", os.path.abspath(os.path.expanduser(runtime)))
+
+
+def kernel_environment() -> dict[str, str]:
+    """Returns the caller's environment, as kernels of the synchronous API get it."""
+    return dict(os.environ)
+
+
+# What a template is started with. Its children get their own environment, but can read the one it began with
+# (/proc/self/environ), so nothing secret may be in it; and what libraries read while they are imported belongs
+# to its identity.
+_TEMPLATE_NAMES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TMPDIR",
+    "TZ",
+    "VIRTUAL_ENV",
+)
+_TEMPLATE_PREFIXES = (
+    "PYTHON",
+    "LC_",
+    "LD_",
+    "DYLD_",
+    "OMP_",
+    "OPENBLAS_",
+    "MKL_",
+    "NUMEXPR_",
+    "MPL",
+    "CUDA_",
+)
+
+
+def template_environment(env: dict[str, str]) -> dict[str, str]:
+    """Returns the part of a kernel's environment that its template must share."""
+    return {
+        name: value for name, value in env.items() if name in _TEMPLATE_NAMES or name.startswith(_TEMPLATE_PREFIXES)
+    }
+
+
+def _text(variable: str, text: str) -> str:
+    return text
+
+
+def _choice(*allowed: str) -> Callable[[str, str], str]:
+    def parse(variable: str, text: str) -> str:
+        if text not in allowed:
+            raise InvalidInput(variable, text, f"use one of {', '.join(allowed)}")
+        return text
+
+    return parse
+
+
+def _number(low: float, *, above: bool = False) -> Callable[[str, str], float]:
+    def parse(variable: str, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < low or (above and value == low):
+            raise InvalidInput(variable, text, f"use a number {'above' if above else 'of at least'} {low:g}")
+        return value
+
+    return parse
+
+
+def _integer(low: float) -> Callable[[str, str], int]:
+    def parse(variable: str, text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = None
+        if value is None or value < low:
+            allowed = "use a whole number" if low == -math.inf else f"use a whole number of at least {low:g}"
+            raise InvalidInput(variable, text, allowed)
+        return value
+
+    return parse
+
+
+def _switch(variable: str, text: str) -> bool:
+    match text.lower():
+        case "1" | "true" | "yes" | "on":
+            return True
+        case "0" | "false" | "no" | "off":
+            return False
+    raise InvalidInput(variable, text, "use 1 or 0")
+
+
+def _modules(variable: str, text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.replace(",", " ").split())
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise InvalidInput(variable, name, "use module names, separated by commas or spaces")
+    return names
+
+
+# variable, field, how its text is read
+VARIABLES: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
+    ("KERNELBOX_MAX_RETRIES", "max_retries", _integer(1)),
+    ("KERNELBOX_EXECUTION_TIMEOUT", "execution_timeout", _number(0, above=True)),
+    ("KERNELBOX_KERNEL_IDLE_TIMEOUT", "kernel_idle_timeout", _number(0)),
+    ("KERNELBOX_OUTPUT_CHAR_LIMIT", "output_char_limit", _integer(-math.inf)),
+    ("KERNELBOX_STORE_BACKEND", "store_backend", _choice("file", "memory")),
+    ("KERNELBOX_REGISTRY_PATH", "registry_path", _text),
+    ("KERNELBOX_RUNTIME_DIR", "runtime_dir", _text),
+    ("KERNELBOX_STARTUP_CODE", "startup_code", _text),
+    ("KERNELBOX_KERNEL_TYPE", "kernel_type", _text),
+    ("KERNELBOX_HOME", "home", _text),
+    ("KERNELBOX_PRELOAD", "preload", _modules),
+    ("KERNELBOX_ENGINE", "engine", _choice("kernelbox", "jupyter")),
+    ("KERNELBOX_CULL_IDLE", "cull_idle", _switch),
+    ("KERNELBOX_TEMPLATE", "template", _switch),
+    ("KERNELBOX_TEMPLATE_IDLE_TIMEOUT", "template_idle_timeout", _number(0, above=True)),
+)
+
+_resolved: dict[tuple[str | None, ...], KernelBoxConfig] = {}

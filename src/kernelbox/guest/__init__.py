@@ -1,0 +1,1 @@
+"""The guest: what runs inside a kernel's process, and the template that kernels are forked from."""

@@ -1,0 +1,115 @@
+"""A real bash that lives as long as its kernel: directory, variables and functions last from cell to cell.
+
+It is an interactive bash without a terminal: only an interactive shell survives SIGINT and goes back to its prompt.
+The prompt is how it says that a cell has ended: PROMPT_COMMAND writes the exit status to a pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+
+# How long bash may take to come back to its prompt after SIGINT, before its children are killed.
+_PATIENCE = 1.0
+
+
+class BashUnavailable(RuntimeError):
+    """Raised when there is no bash to run."""
+
+
+class Bash:
+    """The kernel's bash, started at the first cell that needs it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._statuses = -1
+
+    def __repr__(self) -> str:
+        return f"<Bash pid={self._process.pid if self._process else None}>"
+
+    def run(self, code: str) -> tuple[int, bool]:
+        """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        quoted = code.replace("\0", "").replace("'", "'\\''")
+        try:
+            self._process.stdin.write(f"eval '{quoted}' </dev/null\n".encode("utf-8", "surrogateescape"))
+            self._process.stdin.flush()
+            status = self._wait(None)
+        except KeyboardInterrupt:
+            self._interrupt()
+            raise
+        if status is None:
+            status = self._process.wait()
+            self.close()
+            return status, False
+        return status, True
+
+    def close(self) -> None:
+        """Ends bash and everything it started that is still in its process group."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        os.close(self._statuses)
+        self._process = None
+
+    def _start(self) -> None:
+        self.close()
+        self._statuses, statuses = os.pipe()
+        stderr = os.dup(2)
+        try:
+            self._process = subprocess.Popen(
+                ["bash", "--noprofile", "--norc", "--noediting", "-i"],
+                stdin=subprocess.PIPE,
+                stdout=1,
+                stderr=subprocess.DEVNULL,  # it complains once about the missing terminal
+                pass_fds=(statuses, stderr),
+                process_group=0,
+            )
+        except FileNotFoundError as exc:
+            os.close(self._statuses)
+            raise BashUnavailable("bash is not installed here; install it, or run the command with `!`") from exc
+        finally:
+            os.close(statuses)
+            os.close(stderr)
+        assert self._process.stdin is not None
+        self._process.stdin.write(
+            f"PS1= PS2=; set +H +m +o history; exec 2>&{stderr} {stderr}>&-; "
+            f'readonly PROMPT_COMMAND=\'printf "%s\\n" "$?" >&{statuses}\'\n'.encode()
+        )
+        self._process.stdin.flush()
+        self._wait(None)
+
+    def _wait(self, timeout: float | None) -> int | None:
+        """Returns the status of the cell, None if bash has ended; raises TimeoutError."""
+        line = b""
+        while not line.endswith(b"\n"):
+            poller = select.poll()
+            poller.register(self._statuses, select.POLLIN)
+            if not poller.poll(None if timeout is None else timeout * 1000):
+                raise TimeoutError
+            byte = os.read(self._statuses, 1)
+            if not byte:
+                return None
+            line += byte
+        return int(line)
+
+    def _interrupt(self) -> None:
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGINT)
+        try:
+            ended = self._wait(_PATIENCE) is None
+        except TimeoutError:
+            ended = True
+        if ended:
+            self.close()

@@ -1,0 +1,34 @@
+"""Jupyter comms (widgets): messages leave through the outbox, so that a front end can be attached to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import comm
+from comm.base_comm import BaseComm, CommManager
+
+from kernelbox.guest._outbox import Outbox
+from kernelbox.wire._messages import Comm
+
+
+def install(outbox: Outbox) -> CommManager:
+    """Makes `comm.create_comm` and `comm.get_comm_manager` use this kernel's outbox."""
+    manager = CommManager()
+
+    class KernelComm(BaseComm):
+        """A comm whose messages go to the running execution."""
+
+        def publish_msg(
+            self,
+            msg_type: str,
+            data: dict[str, Any] | None = None,
+            metadata: dict[str, Any] | None = None,
+            buffers: list[bytes] | None = None,
+            **keys: Any,
+        ) -> None:
+            content = {"comm_id": self.comm_id, "data": data or {}, "metadata": metadata or {}, **keys}
+            outbox.send(Comm(outbox.execution_id, msg_type, content))
+
+    comm.create_comm = KernelComm
+    comm.get_comm_manager = lambda: manager
+    return manager

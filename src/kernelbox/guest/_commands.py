@@ -1,0 +1,128 @@
+"""Commands started from a cell: `!cmd`, `x = !cmd`, `%%bash` and its relatives.
+
+Each runs in a process group of its own, without stdin. Its output takes the kernel's own descriptors, so a daemon
+that keeps them open holds nobody up; only when the cell captures its output is it read here.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+
+from kernelbox.guest._streams import OutStream
+
+# After an interrupt a command has this long before it is killed.
+_PATIENCE = 0.5
+
+
+def run_command(
+    command: str | Sequence[str],
+    *,
+    stdin: str | None = None,
+    out: Callable[[str], object] | None = None,
+    err: Callable[[str], object] | None = None,
+) -> int:
+    """Runs a command to its end and returns its exit status, negative for a signal.
+
+    `out` and `err` receive the text; by default it goes where the cell's own does.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if out is None and not isinstance(sys.stdout, OutStream):
+        out = sys.stdout.write
+    if err is None and not isinstance(sys.stderr, OutStream):
+        err = sys.stderr.write
+    with contextlib.ExitStack() as stack:
+        source: int = subprocess.DEVNULL
+        if stdin is not None:
+            file = stack.enter_context(tempfile.TemporaryFile())
+            file.write(stdin.encode("utf-8", "replace"))
+            file.seek(0)
+            source = file.fileno()
+        process = subprocess.Popen(
+            command,
+            shell=isinstance(command, str),
+            executable=_shell_path() if isinstance(command, str) else None,
+            stdin=source,
+            stdout=1 if out is None else subprocess.PIPE,
+            stderr=2 if err is None else subprocess.PIPE,
+            process_group=0,
+        )
+        stack.callback(_close_pipes, process)
+        try:
+            _collect(process, out, err)
+            return process.wait()
+        except BaseException:
+            _stop(process)
+            raise
+
+
+def capture_command(command: str) -> tuple[str, int]:
+    """Runs a command and returns what it wrote, both streams in one, and its exit status."""
+    parts: list[str] = []
+    status = run_command(command, out=parts.append, err=parts.append)
+    return "".join(parts), status
+
+
+def _shell_path() -> str:
+    shell = os.environ.get("SHELL", "")
+    return shell if os.path.basename(shell) in ("bash", "zsh", "sh", "dash", "ksh") else "/bin/sh"
+
+
+def _collect(
+    process: subprocess.Popen[bytes], out: Callable[[str], object] | None, err: Callable[[str], object] | None
+) -> None:
+    readers = []
+    for pipe, write in ((process.stdout, out), (process.stderr, err)):
+        if pipe is not None and write is not None:
+            os.set_blocking(pipe.fileno(), False)
+            readers.append((pipe.fileno(), codecs.getincrementaldecoder("utf-8")("backslashreplace"), write))
+    pause = 0.0005
+    while readers:
+        ended = process.poll() is not None  # asked before reading: what it wrote before it ended is then all there
+        got = False
+        for reader in list(readers):
+            fd, decoder, write = reader
+            try:
+                data = os.read(fd, 65536)
+            except BlockingIOError:
+                continue
+            got = True
+            text = decoder.decode(data, final=not data)
+            if text:
+                write(text)
+            if not data:
+                readers.remove(reader)
+        if got:
+            pause = 0.0005
+        elif ended:
+            return
+        else:
+            time.sleep(pause)
+            pause = min(pause * 2, 0.02)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()

@@ -1,0 +1,31 @@
+"""The processes below this one, by what /proc says; none where there is no /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+
+
+def children(pid: int | str = "self") -> list[int]:
+    """Returns the direct children of a process."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def kill_descendants() -> None:
+    """Kills everything below this process."""
+    for pid in list(_walk("self")):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _walk(pid: int | str) -> Iterator[int]:
+    for child in children(pid):
+        yield child
+        yield from _walk(child)

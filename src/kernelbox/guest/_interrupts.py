@@ -1,0 +1,116 @@
+"""Interrupts aimed at one execution, that never strike in the middle of our own bookkeeping.
+
+A request names the execution it means. SIGINT goes to the kernel's process group (children get it too, as at a
+terminal) and is sent again until the main thread has seen it: C code such as `system(3)` swallows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from types import FrameType
+
+# How long to wait before SIGINT is sent once more.
+_REPEAT = 0.05
+
+
+class Interrupts:
+    """Decides what a SIGINT means: nothing, now, or as soon as the main thread has left our own code."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.seen = False
+        self._loop = loop
+        self._main = threading.get_ident()
+        self._running: str | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._target: str | None = None
+        self._depth = 1
+        self._deferred = False
+
+    def install(self) -> None:
+        signal.signal(signal.SIGINT, self._on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD})
+
+    def begin(self, execution_id: str) -> None:
+        """Opens an execution to interrupts."""
+        self.seen = self._deferred = False
+        self._target = None
+        self._running = execution_id
+
+    def attach(self, task: asyncio.Task[object]) -> None:
+        """Names the task to cancel when an interrupt finds the cell suspended in an `await`."""
+        self._task = task
+
+    def end(self) -> None:
+        """Closes the execution: whatever arrives from here on is too late."""
+        self._running = self._task = None
+        self._deferred = False
+
+    def request(self, execution_id: str) -> float | None:
+        """Interrupts an execution if it runs; called by the I/O thread. Returns when to call `repeat`."""
+        if self._running is None or execution_id not in ("", self._running):
+            return None
+        self._target = self._running
+        os.killpg(0, signal.SIGINT)
+        return _REPEAT
+
+    def repeat(self) -> float | None:
+        """Sends SIGINT again if the main thread has not seen the last one."""
+        if self._target is None or self._target != self._running:
+            return None
+        os.kill(os.getpid(), signal.SIGINT)
+        return _REPEAT
+
+    def expose(self) -> None:
+        """Lets interrupts strike: the code that follows is the user's."""
+        self._depth = 0
+        if self._deferred:
+            self._deferred = False
+            raise KeyboardInterrupt
+
+    def protect(self) -> None:
+        """Holds interrupts back: the code that follows is ours."""
+        while True:
+            try:
+                self._depth = 1
+                return
+            except KeyboardInterrupt:
+                continue  # it struck on the way in; whoever called us is about to see that `seen` is set
+
+    def enter(self) -> None:
+        """Begins a stretch of our own code that must not be cut in two."""
+        if threading.get_ident() == self._main:
+            self._depth += 1
+
+    def leave(self) -> None:
+        """Ends it, and raises the KeyboardInterrupt that came meanwhile."""
+        if threading.get_ident() == self._main:
+            self._depth -= 1
+            if self._deferred and not self._depth:
+                self._deferred = False
+                raise KeyboardInterrupt
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        if self._running is None or self._target not in (None, self._running):
+            return
+        self._target = None
+        self.seen = True
+        if self._depth:
+            self._deferred = True
+        elif self._task is not None and _is_suspended(frame):
+            self._loop.call_soon_threadsafe(self._task.cancel)
+        else:
+            raise KeyboardInterrupt
+
+
+def _is_suspended(frame: FrameType | None) -> bool:
+    """Tells whether the event loop itself, and no callback of it, was running."""
+    while frame is not None:
+        if frame.f_code is asyncio.Handle._run.__code__:
+            return False
+        if frame.f_code is asyncio.BaseEventLoop._run_once.__code__:  # type: ignore[attr-defined]
+            return True
+        frame = frame.f_back
+    return False

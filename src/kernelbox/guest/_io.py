@@ -1,0 +1,150 @@
+"""The kernel's one helper thread: it reads sockets and pipes while the main thread runs cells.
+
+It can be stopped between cells and started again, which loses nothing: what arrives meanwhile waits in the sockets
+and pipes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from kernelbox.guest._peer import Peer
+from kernelbox.wire._framing import ProtocolError
+
+if TYPE_CHECKING:
+    from kernelbox.guest._kernel import Kernel
+
+
+class Waker:
+    """A pipe that ends the I/O thread's wait."""
+
+    def __init__(self) -> None:
+        self.fd, self._write = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self._write, False)
+
+    def wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it has been woken often enough
+            os.write(self._write, b"x")
+
+    def clear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.fd, 4096)
+
+
+class IOThread:
+    """Watches the listener, the peers and the pipes, and hands what arrives to the kernel."""
+
+    def __init__(self, kernel: Kernel, listener: socket.socket, pipes: tuple[int, int], waker: Waker) -> None:
+        self._kernel = kernel
+        self._listener = listener
+        self._pipes = pipes
+        self._waker = waker
+        self._peers: dict[int, Peer] = {}
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._repeat_at: float | None = None
+        listener.setblocking(False)
+
+    def start(self) -> None:
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="kernelbox-io", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread; the kernel is then down to the threads that user code started."""
+        assert self._thread is not None
+        self._stopping = True
+        self._waker.wake()
+        self._thread.join()
+        self._thread = None
+
+    def peers(self) -> list[Peer]:
+        return list(self._peers.values())
+
+    def close_after_fork(self) -> None:
+        """Gives up the sockets in a child that a cell forked: they are the kernel's to answer."""
+        for peer in self._peers.values():
+            peer.closed = True
+            peer.sock.close()
+        self._listener.close()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._turn()
+
+    def _turn(self) -> None:
+        outbox = self._kernel.outbox
+        poller = select.poll()
+        poller.register(self._waker.fd, select.POLLIN)
+        poller.register(self._listener, select.POLLIN)
+        if not outbox.congested:
+            for pipe in self._pipes:
+                poller.register(pipe, select.POLLIN)
+        for fd, peer in self._peers.items():
+            poller.register(fd, select.POLLIN | (select.POLLOUT if peer.waiting else 0))
+        for fd, event in poller.poll(self._timeout_ms()):
+            if fd == self._waker.fd:
+                self._waker.clear()
+            elif fd == self._listener.fileno():
+                if event & select.POLLNVAL:
+                    self._kernel.die("a cell closed the kernel's own descriptors")
+                self._accept()
+            elif fd in self._pipes:
+                outbox.pump()
+            else:
+                self._serve(self._peers[fd], event)
+        if outbox.flush_due() == 0.0:
+            outbox.flush()
+        if self._repeat_at is not None and time.monotonic() >= self._repeat_at:
+            self._schedule_repeat(self._kernel.interrupts.repeat())
+
+    def _timeout_ms(self) -> float | None:
+        waits = [self._kernel.outbox.flush_due()]
+        if self._repeat_at is not None:
+            waits.append(max(0.0, self._repeat_at - time.monotonic()))
+        due = [wait for wait in waits if wait is not None]
+        return min(due) * 1000 if due else None
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        peer = Peer(sock)
+        if peer.same_user:
+            self._peers[sock.fileno()] = peer
+        else:
+            sock.close()
+
+    def _serve(self, peer: Peer, event: int) -> None:
+        if event & select.POLLOUT:
+            self._kernel.outbox.resume(peer)
+        if not event & ~select.POLLOUT:
+            return
+        try:
+            messages = None if peer.closed else peer.receive()
+        except ProtocolError:
+            messages = None
+        if messages is None:
+            self._drop(peer)
+            return
+        for message in messages:
+            wait = self._kernel.take(peer, message)
+            if wait is not None:
+                self._schedule_repeat(wait)
+
+    def _drop(self, peer: Peer) -> None:
+        del self._peers[peer.sock.fileno()]
+        peer.abandon()
+        peer.sock.close()
+        self._kernel.lose(peer)
+
+    def _schedule_repeat(self, wait: float | None) -> None:
+        self._repeat_at = None if wait is None else time.monotonic() + wait

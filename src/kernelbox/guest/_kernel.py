@@ -1,0 +1,351 @@
+"""The kernel: takes requests one at a time and runs them on the main thread, inside an event loop that never stops.
+
+Between cells the loop runs alone, so tasks that a cell started go on. The I/O thread queues requests and wakes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import contextvars
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from mmap import mmap
+from socket import socket
+from typing import Any
+
+from kernelbox.guest import _comm, _queries
+from kernelbox.guest._asks import Asks
+from kernelbox.guest._bash import Bash
+from kernelbox.guest._descendants import kill_descendants
+from kernelbox.guest._interrupts import Interrupts
+from kernelbox.guest._io import IOThread, Waker
+from kernelbox.guest._outbox import Outbox
+from kernelbox.guest._peer import Peer
+from kernelbox.guest._shell import ZMQInteractiveShell
+from kernelbox.guest._streams import OutStream
+from kernelbox.wire._messages import (
+    Answer,
+    Done,
+    Execute,
+    Farewell,
+    Interrupt,
+    Message,
+    Query,
+    Reply,
+    Started,
+)
+
+
+class BashError(Exception):
+    """A bash cell ended with a status other than 0."""
+
+
+class Kernel:
+    """One kernel process: a shell, its output, its clients and the order in which they are served."""
+
+    def __init__(
+        self,
+        shell: ZMQInteractiveShell,
+        listener: socket,
+        memory: mmap,
+        pipes: tuple[int, int],
+        idle_timeout: float,
+    ) -> None:
+        self.shell = shell
+        self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        self.interrupts = Interrupts(self.loop)
+        waker = Waker()
+        self.outbox = Outbox(memory, pipes, self.interrupts, waker.wake)
+        self.asks = Asks(self.outbox)
+        self.bash = Bash()
+        self.comm_manager = _comm.install(self.outbox)
+        self._io = IOThread(self, listener, pipes, waker)
+        self._queue: deque[tuple[Peer, Execute | Query]] = deque()
+        self._queue_lock = threading.Lock()
+        self._idle = False
+        self._idle_timeout = idle_timeout
+        self._context = contextvars.copy_context()
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<Kernel pid={self._pid} {'idle' if self._idle else 'busy'} queued={len(self._queue)}>"
+
+    def serve(self) -> None:
+        """Runs requests until the process ends."""
+        self._wire_shell()
+        self.interrupts.install()
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        os.register_at_fork(after_in_child=self._after_fork)
+        self._io.start()
+        self.outbox.ready()
+        while True:
+            peer, request = self._next()
+            if peer.closed:
+                continue  # nobody waits for it any more, and it has not begun
+            if isinstance(request, Execute):
+                self._execute(peer, request)
+            else:
+                self._answer(peer, request)
+
+    # -- called by the I/O thread ----------------------------------------------------------------------------
+
+    def take(self, peer: Peer, message: Message) -> float | None:
+        """Acts on a message. Returns when an interrupt wants to be repeated."""
+        match message:
+            case Execute() | Query():
+                with self._queue_lock:
+                    self._queue.append((peer, message))
+                if self._idle:
+                    self.loop.call_soon_threadsafe(self._stop_idling)
+            case Interrupt():
+                if self._withdraw(message.id):
+                    return None
+                if message.harder:
+                    kill_descendants()
+                return self.interrupts.request(message.id)
+            case Answer():
+                self.asks.answer(message)
+        return None
+
+    def lose(self, peer: Peer) -> None:
+        """Lets go of a client that has gone away."""
+        self.asks.abandon(peer)
+
+    def die(self, reason: str) -> None:
+        """Ends the process at once because it cannot be of use any more."""
+        for peer in self._io.peers():
+            self.outbox.reply(peer, Farewell(reason))
+        os._exit(1)
+
+    def _withdraw(self, execution_id: str) -> bool:
+        with self._queue_lock:
+            for entry in self._queue:
+                if entry[1].id == execution_id:
+                    self._queue.remove(entry)
+                    self.outbox.reply(entry[0], Done(execution_id, "aborted"))
+                    return True
+        return False
+
+    # -- the main thread -------------------------------------------------------------------------------------
+
+    def _next(self) -> tuple[Peer, Execute | Query]:
+        while True:
+            self._idle = True
+            with self._queue_lock:
+                if self._queue:
+                    self._idle = False
+                    return self._queue.popleft()
+            cull = self.loop.call_later(self._idle_timeout, self._cull) if self._idle_timeout else None
+            try:
+                self.loop.run_forever()
+            finally:
+                if cull is not None:
+                    cull.cancel()
+
+    def _stop_idling(self) -> None:
+        if self._idle:
+            self.loop.stop()
+
+    def _cull(self) -> None:
+        with self._queue_lock:
+            idle = not self._queue
+        if idle:
+            self._leave(f"ended after {self._idle_timeout:g} s without work, as KERNELBOX_CULL_IDLE asks")
+
+    def _execute(self, peer: Peer, request: Execute) -> None:
+        bash = request.language == "bash"
+        count = self.shell.execution_count
+        self.interrupts.begin(request.id)
+        self.outbox.begin(request.id, peer, Started(request.id, count))
+        with self.asks.guarding(request):
+            cell = self._run_bash(request) if bash else self._run_python(request)
+            done = self._run_to_end(request, cell)
+        self.interrupts.end()
+        done.execution_count = None if bash or count == self.shell.execution_count else count
+        self._restore_descriptors()
+        self.outbox.end(done)
+        if self.shell.exit_requested:
+            self._leave("the cell called exit()")
+
+    def _run_to_end(self, request: Execute, cell: Any) -> Done:
+        """Runs the coroutine of a cell, come what may, and returns what to say of it."""
+        task = self.loop.create_task(cell, context=self._context)
+        self.interrupts.attach(task)
+        while not task.done():
+            try:
+                self.loop.run_until_complete(task)
+            except KeyboardInterrupt:
+                # It struck a task in the background while the cell waited; it was meant for the cell.
+                self.interrupts.protect()
+                if not task.done():
+                    task.cancel()
+            except (RuntimeError, asyncio.CancelledError, SystemExit):
+                continue  # the cell stopped the loop, or cancelled every task
+        if os.getpid() != self._pid:
+            os._exit(0)  # a child that the cell forked and that ran on to the end of it
+        if task.cancelled():
+            return Done(request.id, "error", None, "CancelledError", "the cell cancelled its own task")
+        if (exc := task.exception()) is not None:
+            self.interrupts.protect()
+            return self._report(request, exc)
+        result: Done = task.result()
+        return result
+
+    async def _run_python(self, request: Execute) -> Done:
+        shell, before = self.shell, None
+        shell.error = None
+        self.shell.display_pub.text_limit = self.shell.displayhook.text_limit = request.text_limit
+        if request.report_changes:
+            before = _queries.snapshot(shell)
+        try:
+            self.interrupts.expose()
+            result = await self._run_cell(request)
+            error = self._failure(result)
+            report = None if error is None else shell.describe(self._as_interrupt(error), request.text_limit)
+        except BaseException as exc:  # noqa: BLE001  # an interrupt outside the user's own frames
+            self.interrupts.protect()
+            return self._report(request, exc)
+        finally:
+            self.interrupts.protect()
+            shell.error = None
+        done = Done(request.id, "ok", interrupted=self.interrupts.seen)
+        if report is not None:
+            done.status, (done.ename, done.evalue, done.traceback) = "error", report
+        if before is not None:
+            done.changed = _queries.changes(before, _queries.snapshot(shell))
+        self._restore_cwd(request)
+        return done
+
+    async def _run_cell(self, request: Execute) -> Any:
+        shell, result, failure = self.shell, None, None
+        try:
+            cell = shell.transform_cell(request.code)
+        except Exception:  # noqa: BLE001  # IPython shows what its transformers raise
+            cell, failure = request.code, sys.exc_info()
+        try:
+            result = await shell.run_cell_async(
+                request.code,
+                store_history=request.store_history,
+                silent=request.silent,
+                transformed_cell=cell,
+                preprocessing_exc_tuple=failure,
+            )
+        finally:
+            shell.events.trigger("post_execute")
+            if not request.silent:
+                shell.events.trigger("post_run_cell", result)
+        return result
+
+    async def _run_bash(self, request: Execute) -> Done:
+        try:
+            self.interrupts.expose()
+            self.shell.approved("shell", request.code)
+            status, alive = self.bash.run(request.code)
+            if not alive:
+                print("[bash exited; the next bash cell starts a new one]", file=sys.stderr)
+        except BaseException as exc:  # noqa: BLE001  # reported as the cell's error
+            self.interrupts.protect()
+            return self._report(request, exc)
+        finally:
+            self.interrupts.protect()
+        if status == 0:
+            return Done(request.id, "ok", interrupted=self.interrupts.seen)
+        value = f"bash returned exit status {status}"
+        return Done(request.id, "error", None, "CalledProcessError", value, [f"CalledProcessError: {value}"])
+
+    def _failure(self, result: Any) -> BaseException | None:
+        """Returns what a cell failed with: what the shell showed, or only noted."""
+        return self.shell.error or result.error_before_exec or result.error_in_exec
+
+    def _as_interrupt(self, error: BaseException) -> BaseException:
+        """A cell that was interrupted in an `await` sees a cancellation; its caller asked for an interrupt."""
+        if self.interrupts.seen and isinstance(error, asyncio.CancelledError):
+            return KeyboardInterrupt().with_traceback(error.__traceback__)
+        return error
+
+    def _report(self, request: Execute, exc: BaseException) -> Done:
+        name, value, traceback = self.shell.describe(self._as_interrupt(exc), request.text_limit)
+        return Done(request.id, "error", None, name, value, traceback, interrupted=self.interrupts.seen)
+
+    def _answer(self, peer: Peer, query: Query) -> None:
+        self.interrupts.begin(query.id)
+        try:
+            self.interrupts.expose()
+            content = _queries.answer(self, query)
+        except BaseException as exc:  # noqa: BLE001  # user code runs here too: properties, reprs
+            content = {"status": "error", "ename": type(exc).__name__, "evalue": str(exc)}
+        finally:
+            self.interrupts.protect()
+            self.interrupts.end()
+        self.outbox.reply(peer, Reply(query.id, content))
+
+    @contextlib.contextmanager
+    def quiesced(self) -> Any:
+        """Brings the kernel down to its main thread, for as long as the context lasts."""
+        self._io.stop()
+        try:
+            yield
+        finally:
+            self._io.start()
+
+    # -- around the user's code ------------------------------------------------------------------------------
+
+    def _wire_shell(self) -> None:
+        self.shell.kernel = self
+        self.shell.display_pub.outbox = self.shell.displayhook.outbox = self.outbox
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # as long as the process
+        sys.stdout, sys.stderr = OutStream(self.outbox, 0), OutStream(self.outbox, 1)
+        sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc, assignment]  # what libraries restore
+
+    def get_parent(self) -> dict[str, Any]:
+        """Returns what ipywidgets' Output uses to tell cells apart."""
+        return {"header": {"msg_id": self.outbox.execution_id}}
+
+    def _restore_descriptors(self) -> None:
+        """Reopens descriptors 0 to 2 if the cell closed them, before something else takes their numbers."""
+        for fd in range(3):
+            try:
+                os.fstat(fd)
+            except OSError:
+                source = os.open(os.devnull, os.O_RDONLY) if fd == 0 else os.dup(self._spare[fd - 1])
+                os.dup2(source, fd)
+                if source != fd:
+                    os.close(source)
+
+    def keep_spares(self, spares: tuple[int, int]) -> None:
+        self._spare = spares
+
+    def _restore_cwd(self, request: Execute) -> None:
+        if not request.restore_cwd:
+            return
+        try:
+            moved = os.getcwd() != request.restore_cwd
+        except FileNotFoundError:
+            moved = True
+        if moved:
+            os.chdir(request.restore_cwd)
+            print(f"\n[kernelbox] cwd reset to {request.restore_cwd}")
+
+    def _after_fork(self) -> None:
+        self.outbox.forked = True
+        self._io.close_after_fork()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _on_terminate(self, signum: int, frame: object) -> None:
+        self._leave("destroyed")
+
+    def _leave(self, reason: str) -> None:
+        """Ends the process in good order: clients are told, exit functions run."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for peer in self._io.peers():
+            self.outbox.reply(peer, Farewell(reason))
+        self.bash.close()
+        atexit._run_exitfuncs()
+        os._exit(0)

@@ -1,0 +1,83 @@
+"""One client attached to the kernel: its socket, what it has sent in part, and what it has not read yet."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import struct
+
+from kernelbox.wire._framing import Decoder
+from kernelbox.wire._messages import Message
+
+# Past this much unread, whoever writes waits for the reader.
+_CONGESTED = 256 * 1024
+
+
+class Peer:
+    """Sends frames without blocking; what does not fit waits in the backlog."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.closed = False
+        self._decoder = Decoder()
+        self._backlog = bytearray()
+
+    def __repr__(self) -> str:
+        return f"<Peer fd={self.sock.fileno()} backlog={len(self._backlog)}{' closed' if self.closed else ''}>"
+
+    @property
+    def same_user(self) -> bool:
+        if not hasattr(socket, "SO_PEERCRED"):
+            return True  # the directory's mode is the guard where the kernel does not tell who called
+        credentials = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, uid, _ = struct.unpack("3i", credentials)
+        return uid in (os.getuid(), 0)
+
+    def receive(self) -> list[Message] | None:
+        """Returns the messages that have arrived, None at the end of the stream."""
+        try:
+            data = self.sock.recv(256 * 1024)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        return self._decoder.feed(data) if data else None
+
+    def send(self, frame: bytes) -> None:
+        """Sends as much as the reader takes; the caller holds the outbox's lock."""
+        if self.closed:
+            return
+        self._backlog += frame
+        try:
+            while self._backlog:
+                with memoryview(self._backlog) as view:
+                    sent = self.sock.send(view[: 1024 * 1024])
+                del self._backlog[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.abandon()
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._backlog)
+
+    @property
+    def congested(self) -> bool:
+        return len(self._backlog) > _CONGESTED
+
+    def wait_writable(self, timeout: float) -> None:
+        if not self.closed:
+            poller = select.poll()
+            poller.register(self.sock, select.POLLOUT)
+            poller.poll(timeout * 1000)
+
+    def abandon(self) -> None:
+        """Gives the peer up. The I/O thread, which still watches the descriptor, closes it when it wakes."""
+        self.closed = True
+        self._backlog.clear()
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)

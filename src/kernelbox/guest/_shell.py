@@ -1,0 +1,202 @@
+"""IPython's shell, made to live in a kernel of ours.
+
+The class is called ZMQInteractiveShell because that is the name libraries look for to find that they are in a
+notebook (pandas, rich, tqdm, plotly); no ZeroMQ is involved.
+"""
+
+from __future__ import annotations
+
+import builtins
+import getpass
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.autocall import ZMQExitAutocall
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
+from IPython.core.magic import cell_magic, magics_class
+from IPython.core.magics.script import ScriptMagics
+from IPython.core.profiledir import ProfileDir
+from IPython.utils._process_posix import arg_split
+from IPython.utils.text import LSString, SList
+from traitlets import Any as AnyTrait
+from traitlets import Type
+from traitlets.config import Config
+
+from kernelbox.guest._commands import capture_command, run_command
+from kernelbox.guest._display import Publisher, ResultHook
+from kernelbox.guest._streams import refuse_input
+from kernelbox.guest._traceback import format_exception, format_value
+from kernelbox.wire._bounded import bound
+
+
+class LazyProfile(ProfileDir):
+    """A profile directory that is not created before something is stored in it, so a kernel leaves HOME alone."""
+
+    def _mkdir(self, path: str, mode: int | None = None) -> bool:
+        return False
+
+    def check_dirs(self) -> None:
+        """Creates nothing."""
+
+
+class ZMQInteractiveShell(InteractiveShell):
+    """Runs cells; what they write, show and raise goes to the kernel that owns it."""
+
+    displayhook_class = Type(ResultHook)
+    display_pub_class = Type(Publisher)
+    display_pub: Publisher
+    displayhook: ResultHook
+    kernel = AnyTrait()  # libraries ask `has_trait("kernel")`
+
+    def __init__(self, **kwargs: Any) -> None:
+        config = Config()
+        config.HistoryManager.enabled = False  # SQLite would bring a thread and a file in HOME
+        config.IPKernelApp.connection_file = ""  # tqdm looks for this key
+        super().__init__(config=config, ipython_dir="", profile_dir=LazyProfile(), colors="nocolor", **kwargs)
+        self.error: BaseException | None = None
+        self.ask_shell: Callable[[str, dict[str, str]], None] | None = None
+        self.exit_requested = False
+        builtins.input = refuse_input
+        getpass.getpass = refuse_input
+
+    # -- what IPython calls ----------------------------------------------------------------------------------
+
+    def _ipython_dir_changed(self, change: Any) -> None:
+        """Creates nothing."""
+
+    def init_environment(self) -> None:
+        """Leaves the environment to whoever specializes the kernel."""
+
+    def init_virtualenv(self) -> None:
+        """Does nothing: the interpreter is the one of the environment."""
+
+    def init_magics(self) -> None:
+        super().init_magics()
+        self.register_magics(Scripts)
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        if gui not in (None, "inline", "agg", "asyncio", ""):
+            raise UsageError(f"%gui {gui}: a kernel has no screen; use %matplotlib inline")
+
+    def ask_exit(self) -> None:
+        self.exit_requested = True
+
+    def _default_exiter(self) -> ZMQExitAutocall:
+        return ZMQExitAutocall(self)
+
+    def _exiter_default(self) -> ZMQExitAutocall:
+        return ZMQExitAutocall(self)
+
+    # -- errors ----------------------------------------------------------------------------------------------
+
+    def showtraceback(
+        self,
+        exc_tuple: Any = None,
+        filename: str | None = None,
+        tb_offset: int | None = None,
+        exception_only: bool = False,
+        running_compiled_code: bool = False,
+    ) -> None:
+        """Keeps the exception; the kernel reports it when the cell has ended."""
+        try:
+            _, value, _ = self._get_exc_info(exc_tuple)
+        except ValueError:
+            print("No traceback available to show.", file=sys.stderr)
+            return
+        if isinstance(value, UsageError):
+            self.show_usage_error(value)
+        self.error = value
+
+    def showsyntaxerror(self, filename: str | None = None, running_compiled_code: bool = False) -> None:
+        self.showtraceback()
+
+    def showindentationerror(self) -> None:
+        self.showtraceback()
+
+    def describe(self, exc: BaseException, limit: int) -> tuple[str, str, list[str]]:
+        """Returns name, value and traceback of an exception, bounded."""
+        name = type(exc).__name__
+        cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}
+        if isinstance(exc, UsageError):
+            lines = [f"UsageError: {exc}"]
+        elif isinstance(exc, SystemExit):
+            lines = [f"SystemExit: {format_value(exc)}", "The kernel goes on; exit() ends it."]
+        elif callable(render := getattr(exc, "_render_traceback_", None)):
+            lines = [str(line) for line in render() or ()]
+        else:
+            lines = format_exception(exc, cells=cells)
+        text = bound("\n".join(lines), limit)
+        return name, bound(format_value(exc), limit), text.split("\n")
+
+    def _cell_numbers(self) -> list[tuple[str, Any]]:
+        return list(self.compile._filename_map.items())
+
+    # -- commands --------------------------------------------------------------------------------------------
+
+    def system(self, cmd: str) -> None:
+        """Runs `!cmd`."""
+        command = self.approved("shell", self.var_expand(cmd, depth=1))
+        self._finish_command(command, run_command(command))
+
+    system_piped = system
+    system_raw = system
+
+    def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
+        """Runs `x = !cmd`."""
+        command = self.approved("shell", self.var_expand(cmd, depth=depth + 1))
+        text, status = capture_command(command)
+        self._finish_command(command, status)
+        return SList(text.splitlines()) if split else LSString(text.rstrip("\n"))
+
+    def approved(self, kind: str, command: str, *, program: str = "") -> str:
+        """Returns the command once it may run, exactly as it was shown to whoever decided."""
+        if self.ask_shell is not None:
+            self.ask_shell(kind, {"cmd": command, **({"program": program} if program else {})})
+        return command
+
+    def _finish_command(self, command: str, status: int) -> None:
+        self.user_ns["_exit_code"] = status
+        if getattr(self, "system_raise_on_error", False) and status != 0:
+            raise subprocess.CalledProcessError(status, command)
+
+
+InteractiveShellABC.register(ZMQInteractiveShell)
+
+
+@magics_class
+class Scripts(ScriptMagics):
+    """`%%script`, `%%bash` and the like, without IPython's helper thread, which would not survive a fork."""
+
+    @cell_magic("script")  # type: ignore[arg-type]  # IPython annotates it for bare use only
+    def shebang(self, line: str, cell: str) -> None:
+        """Runs the cell with the program that the line names."""
+        argv = arg_split(line, posix=os.name != "nt")
+        args, command = ScriptMagics.shebang.parser.parse_known_args(argv)
+        if not command:
+            raise UsageError("%%script: name a program, as in %%script bash")
+        shell = self.shell
+        assert isinstance(shell, ZMQInteractiveShell)
+        cell = shell.approved("shell_magic", cell, program=line)
+        if args.bg:
+            ScriptMagics.shebang(self, line, cell)
+            return
+        captured: dict[str, list[str]] = {name: [] for name in (args.out, args.err) if name}
+        try:
+            status = run_command(
+                command,
+                stdin=cell if cell.endswith("\n") else cell + "\n",
+                out=captured[args.out].append if args.out else None,
+                err=captured[args.err].append if args.err else None,
+            )
+        except FileNotFoundError:
+            print(f"Couldn't find program: {command[0]!r}", file=sys.stderr)
+            return
+        finally:
+            for name, parts in captured.items():
+                shell.user_ns[name] = "".join(parts)
+        if args.raise_error and status != 0:
+            raise subprocess.CalledProcessError(status, cell.encode("utf-8", "replace"))

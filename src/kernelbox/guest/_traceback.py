@@ -1,0 +1,174 @@
+"""Tracebacks for reading: no colours, no machinery, source lines for the user's own code.
+
+The shape is IPython's. Frames of installed libraries are one line each, because their source tells the reader
+little and finding it costs IPython hundreds of milliseconds; a deep recursion shows its first and last frames.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from types import CodeType, TracebackType
+
+_RULE = "-" * 75
+_EDGE = 8
+_CONTEXT = 2
+_CHAIN = 10
+_LINE = 500
+
+_LIBRARY_ROOTS = tuple(
+    sorted({os.path.join(os.path.realpath(path), "") for path in sysconfig.get_paths().values() if path})
+)
+
+
+def format_exception(exc: BaseException, *, cells: dict[str, str]) -> list[str]:
+    """Returns the lines of a traceback. `cells` names the files that are cells: file name to title."""
+    lines: list[str] = []
+    chain = list(_chain(exc))
+    for index, (link, introduction) in enumerate(reversed(chain)):
+        lines += _format_one(link, cells)
+        if index < len(chain) - 1:
+            lines += ["", introduction, ""]
+    return lines
+
+
+def format_value(exc: BaseException) -> str:
+    """Returns `str(exc)`, whatever the class does in its `__str__`."""
+    try:
+        return str(exc)
+    except BaseException as failure:  # noqa: BLE001  # user code; it must not end the kernel
+        return f"<exception str() failed: {type(failure).__name__}>"
+
+
+def _chain(exc: BaseException) -> Iterator[tuple[BaseException, str]]:
+    """Yields the exception and what led to it, each with the sentence that follows the older one."""
+    introduction, seen = "", set[int]()
+    link: BaseException | None = exc
+    while link is not None and id(link) not in seen and len(seen) < _CHAIN:
+        seen.add(id(link))
+        if link.__cause__ is not None:
+            older, sentence = (
+                link.__cause__,
+                "The above exception was the direct cause of the following exception:",
+            )
+        elif link.__context__ is not None and not link.__suppress_context__:
+            older = link.__context__
+            sentence = "During handling of the above exception, another exception occurred:"
+        else:
+            older, sentence = None, ""
+        yield link, introduction
+        introduction, link = sentence, older
+
+
+def _format_one(exc: BaseException, cells: dict[str, str]) -> list[str]:
+    name = type(exc).__name__
+    lines = [_RULE, name + "Traceback (most recent call last)".rjust(75 - len(name))]
+    if isinstance(exc, SyntaxError) and exc.filename in cells:
+        lines = []  # there is no stack worth showing: the cell did not begin
+    else:
+        lines += _format_frames(_user_frames(exc.__traceback__), cells)
+    if isinstance(exc, SyntaxError):
+        lines += _format_syntax_error(exc, cells)
+    elif isinstance(exc, BaseExceptionGroup):
+        group = traceback.TracebackException.from_exception(exc, limit=-_EDGE, max_group_depth=5)
+        lines += ["", *"".join(group.format(chain=False)).splitlines()]
+    else:
+        lines += ["", _clip(f"{name}: {format_value(exc)}" if format_value(exc) else f"{name}: ")]
+    lines += [str(note) for note in getattr(exc, "__notes__", ())] if not isinstance(exc, BaseExceptionGroup) else []
+    return lines
+
+
+def _user_frames(tb: TracebackType | None) -> list[tuple[CodeType, int]]:
+    """Returns the frames below the shell's own; all of them, if the shell is not on the stack."""
+    frames: list[tuple[CodeType, int]] = []
+    while tb is not None:
+        hide = tb.tb_frame.f_locals.get("__tracebackhide__") if tb.tb_frame.f_code.co_name in _HIDERS else None
+        if hide == "__ipython_bottom__":
+            frames.clear()
+        elif not _is_machinery(tb.tb_frame.f_code.co_filename):
+            frames.append((tb.tb_frame.f_code, tb.tb_lineno))
+        tb = tb.tb_next
+    return frames
+
+
+_HIDERS = ("run_code", "run_cell_magic", "run_line_magic")
+_OWN = os.path.join(os.path.dirname(os.path.realpath(__file__)), "")
+
+
+def _is_machinery(filename: str) -> bool:
+    return filename.startswith(_OWN)
+
+
+def _format_frames(frames: list[tuple[CodeType, int]], cells: dict[str, str]) -> list[str]:
+    if len(frames) > 2 * _EDGE + 1:
+        cut = len(frames) - 2 * _EDGE
+        head = _format_frames(frames[:_EDGE], cells)
+        return [*head, "", f"    [… {cut} frames cut …]", "", *_format_frames(frames[-_EDGE:], cells)]
+    lines: list[str] = []
+    for code, lineno in frames:
+        where = "" if code.co_name == "<module>" else f", in {_qualified(code)}"
+        if code.co_filename in cells:
+            title = f"{cells[code.co_filename]}, line {lineno}{where}"
+        else:
+            title = f"File {_short(code.co_filename)}:{lineno}{where}"
+        lines.append(_clip(title))
+        if code.co_filename in cells or not _is_library(code.co_filename):
+            lines += [*_source(code.co_filename, lineno), ""]
+    return lines[:-1] if lines and not lines[-1] else lines
+
+
+def _qualified(code: CodeType) -> str:
+    arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    name = getattr(code, "co_qualname", code.co_name)
+    return name if name.endswith(">") else f"{name}({', '.join(arguments)})"
+
+
+def _is_library(filename: str) -> bool:
+    if filename.startswith("<"):
+        return True
+    return os.path.realpath(filename).startswith(_LIBRARY_ROOTS)
+
+
+def _short(filename: str) -> str:
+    home = os.path.expanduser("~")
+    return "~" + filename[len(home) :] if home != "/" and filename.startswith(home + os.sep) else filename
+
+
+def _source(filename: str, lineno: int) -> list[str]:
+    source = linecache.getlines(filename)
+    first, last = max(1, lineno - _CONTEXT), min(len(source), lineno + _CONTEXT)
+    width = len(str(last)) if source else 0
+    lines = []
+    for number in range(first, last + 1):
+        text = source[number - 1].rstrip("\n")
+        if number == lineno:
+            lines.append(_clip(f"{'-' * max(4 - width + 1, 1)}> {number:>{width}} {text}"))
+        else:
+            lines.append(_clip(f"{' ' * max(4 - width + 1, 1)}  {number:>{width}} {text}"))
+    return [line.rstrip() for line in lines]
+
+
+def _format_syntax_error(exc: SyntaxError, cells: dict[str, str]) -> list[str]:
+    lines = []
+    if exc.filename:
+        title = cells.get(exc.filename, f"File {_short(exc.filename)}")
+        lines.append(f"  {title}, line {exc.lineno}" if exc.filename in cells else f"  {title}:{exc.lineno}")
+    if exc.text:
+        text = exc.text.rstrip("\n")
+        stripped = text.lstrip()
+        lines.append("    " + _clip(stripped))
+        if exc.offset is not None:
+            start = exc.offset - 1 - (len(text) - len(stripped))
+            end = (exc.end_offset or 0) - 1 - (len(text) - len(stripped))
+            if 0 <= start <= len(stripped):
+                width = end - start if exc.end_lineno == exc.lineno and end > start else 1
+                lines.append("    " + " " * start + "^" * min(width, len(stripped) - start + 1))
+    lines.append(_clip(f"{type(exc).__name__}: {exc.msg}"))
+    return lines
+
+
+def _clip(line: str) -> str:
+    return line if len(line) <= _LINE else f"{line[: _LINE - 20]} [… {len(line) - _LINE + 20:,} more]"

@@ -1,0 +1,134 @@
+"""A connection to a kernel: its socket, and its process watched in the same wait."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import time
+
+from kernelbox.host._process import Process
+from kernelbox.wire._framing import Decoder, encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernelbox.wire._messages import Message
+
+SOCKET = "socket"
+
+# sun_path holds 108 bytes on Linux and 104 on macOS.
+_LONGEST_PATH = 100
+
+# A kernel's I/O thread takes requests even while a cell runs; one that takes none for this long is stuck.
+_SEND_PATIENCE = 5.0
+
+
+class Connection:
+    """Sends and receives messages; ends when the kernel closes it or dies."""
+
+    def __init__(self, directory: str, process: Process) -> None:
+        self.directory = directory
+        self.process = process
+        self.ended = False
+        self.pid = os.getpid()
+        self._decoder = Decoder()
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with reachable(os.path.join(directory, SOCKET)) as path:
+                self._sock.connect(path)
+        except OSError:
+            self._sock.close()
+            raise
+        self._sock.setblocking(False)
+        self._poller = select.poll()
+        self._poller.register(self._sock, select.POLLIN)
+        if process.fileno() >= 0:
+            self._poller.register(process.fileno(), select.POLLIN)
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.process!r}{' ended' if self.ended else ''}>"
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    @property
+    def idle(self) -> bool:
+        """Whether the connection can carry another execution: open, and with nothing to read."""
+        return not self.ended and self.pid == os.getpid() and not self._poller.poll(0)
+
+    def send(self, message: Message) -> None:
+        """Sends a message; a kernel that cannot take it any more is found out by `receive`."""
+        data = memoryview(encode(message))
+        deadline = time.monotonic() + _SEND_PATIENCE
+        while data and not self.ended:
+            try:
+                data = data[self._sock.send(data) :]
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return
+                poller = select.poll()
+                poller.register(self._sock, select.POLLOUT)
+                poller.poll(100)
+            except OSError:
+                return
+
+    def receive(self, timeout: float | None) -> list[Message]:
+        """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
+        for fd, _ in self._poller.poll(None if timeout is None else max(0.0, timeout) * 1000):
+            if fd == self._sock.fileno():
+                return self.read()
+        if self.process.fileno() >= 0 and self.process.wait(0.0):
+            return self.read() or self._end()  # its last messages are still in the socket
+        if self.process.fileno() < 0 and not self.process.alive:
+            return self.read() or self._end()
+        return []
+
+    def read(self) -> list[Message]:
+        """Takes what has arrived."""
+        try:
+            data = self._sock.recv(256 * 1024)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        return self._decoder.feed(data) if data else self._end()
+
+    def close(self) -> None:
+        self.ended = True
+        self._sock.close()
+        self.process.close()
+
+    def _end(self) -> list[Message]:
+        self.ended = True
+        return []
+
+
+def listen(path: str) -> socket.socket:
+    """Returns a socket that listens at `path`, in place of one that may be left there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with reachable(path) as short:
+            sock.bind(short)
+        sock.listen(128)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+@contextlib.contextmanager
+def reachable(path: str) -> Iterator[str]:
+    """Gives a path short enough for a socket address: through the directory's descriptor, where it is too long."""
+    if len(os.fsencode(path)) <= _LONGEST_PATH or not os.path.isdir("/proc/self/fd"):
+        yield path
+        return
+    fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{os.path.basename(path)}"
+    finally:
+        os.close(fd)

@@ -1,0 +1,66 @@
+"""What is known about a kernel, as data."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, fields
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+
+@dataclass(slots=True)
+class KernelRecord:
+    """A kernel: who it is, where it is, and what it was doing when the record was made.
+
+    `status` is running (a cell is), idle, dead or unknown; times are ISO 8601, UTC.
+    """
+
+    kernel_id: str
+    connection_file: str
+    name: str
+    created_at: str
+    last_used_at: str
+    status: Literal["running", "idle", "dead", "unknown"] = "idle"
+    session_name: str | None = None
+    attempt_count: int = 0
+    tags: dict[str, str] = field(default_factory=dict)
+    pid: int | None = None
+    start_time: int = 0
+    boot_id: str = ""
+    kernel_type: str = "python3"
+    engine: str = "kernelbox"
+    cwd: str = ""
+    busy_since: str | None = None
+    stale: bool = False
+    death: str | None = None
+
+    @property
+    def age_seconds(self) -> float:
+        return max(0.0, time.time() - parse_time(self.created_at))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {spec.name: getattr(self, spec.name) for spec in fields(self)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> KernelRecord:
+        """Reads a record; fields that this version does not know are passed over."""
+        known = {spec.name for spec in fields(cls)}
+        return cls(**{name: value for name, value in data.items() if name in known})
+
+    def __repr__(self) -> str:
+        return f"<KernelRecord {self.name!r} {self.status} pid={self.pid} id={self.kernel_id[:8]}>"
+
+
+def format_time(seconds: float) -> str:
+    """Returns an ISO 8601 time in UTC, without importing datetime: the command line counts milliseconds."""
+    micros = round(seconds * 1_000_000)
+    clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(micros // 1_000_000))
+    return f"{clock}.{micros % 1_000_000:06d}+00:00"
+
+
+def parse_time(text: str) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(text).timestamp()

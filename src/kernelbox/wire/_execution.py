@@ -1,0 +1,230 @@
+"""One run of one cell, as a pure state machine: messages and the time go in, events, orders and the result come out.
+
+The ladder of a timeout, each rung tried only when the one above did not stop the cell:
+
+    interrupt  ──GRACE──▶  interrupt harder  ──LAST_GRACE──▶  kill, and restart the kernel
+
+An execution that still waits in the queue when its time is up is withdrawn instead: it must not stop the cell of
+somebody else.
+"""
+
+from __future__ import annotations
+
+import math
+
+from kernelbox.wire._messages import (
+    Ask,
+    Clear,
+    Comm,
+    Display,
+    Done,
+    Execute,
+    Farewell,
+    Message,
+    Output,
+    Started,
+)
+from kernelbox.wire._results import ErrorInfo, ExecutionResult
+from kernelbox.wire._transcript import Transcript
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from kernelbox.wire._results import OutputItem
+
+    Order = Literal["interrupt", "interrupt harder", "kill", "abandon"]
+    Event = OutputItem | Ask | Comm
+
+# Long enough for a numpy call or a `finally:` block to end by itself; with LAST_GRACE below the 4 s a caller may wait.
+GRACE = 1.5
+LAST_GRACE = 1.0
+
+# How long a withdrawn execution waits for the kernel to say that it dropped it.
+WITHDRAW_GRACE = 1.0
+
+
+class Execution:
+    """Follows one execution from its request to its result."""
+
+    def __init__(self, request: Execute, *, timeout: float | None, now: float) -> None:
+        self.request = request
+        self.result: ExecutionResult | None = None
+        self.started = False
+        self._timeout = timeout
+        self._began = now
+        self._now = now
+        self._due = math.inf if timeout is None else now + timeout
+        self._rung: Literal["running", "withdrawing", "interrupting", "interrupting harder", "killing"] = "running"
+        self._cause: Literal["timeout", "cancel"] | None = None
+        self._transcript = Transcript(request.text_limit)
+        self._execution_count: int | None = None
+        self._farewell = ""
+        self._last_seq = -1
+
+    def __repr__(self) -> str:
+        return f"<Execution {self.request.id} {self.result.status if self.result else self._rung}>"
+
+    @property
+    def due(self) -> float:
+        """When `tick` wants to be called next."""
+        return self._due
+
+    def hold(self, seconds: float) -> None:
+        """Moves the deadline: time spent waiting for a person is not the cell's."""
+        if self._rung == "running":
+            self._due += seconds
+
+    def receive(self, message: Message, *, now: float) -> list[Event]:
+        """Takes a message from the kernel and returns what it means to the caller."""
+        self._now = now
+        if isinstance(message, Farewell):
+            self._farewell = message.reason
+            return []
+        if self.result is not None or getattr(message, "id", None) != self.request.id:
+            return []
+        match message:
+            case Started():
+                self.started = True
+                self._execution_count = message.execution_count
+            case Output():
+                self._last_seq = message.seq
+                return [self._transcript.add_output(message)]
+            case Display():
+                return [self._transcript.add_display(message)]
+            case Clear():
+                return [self._transcript.clear(message)]
+            case Ask() | Comm():
+                return [message]
+            case Done():
+                self._finish(message)
+        return []
+
+    def tick(self, *, now: float) -> Order | None:
+        """Says what must be done because time has passed."""
+        self._now = now
+        if self.result is not None or now < self._due:
+            return None
+        match self._rung:
+            case "running":
+                self._cause = "timeout"
+                return self._climb(now)
+            case "withdrawing" if self.started:
+                self._rung, self._due = "interrupting", now + GRACE
+                return "interrupt"
+            case "withdrawing":
+                self._end("never ran", f"gave up after {_seconds(self._timeout)} in the queue; the cell never ran")
+                return "abandon"
+            case "interrupting":
+                self._rung, self._due = "interrupting harder", now + LAST_GRACE
+                return "interrupt harder"
+            case "interrupting harder":
+                self._rung, self._due = "killing", math.inf
+                return "kill"
+            case "killing":
+                return None
+
+    def cancel(self, *, now: float) -> Order | None:
+        """Begins to stop the execution because the caller wants no more of it."""
+        if self.result is not None or self._rung != "running":
+            return None
+        self._cause = "cancel"
+        return self._climb(now)
+
+    def recover(self, leftovers: list[Output]) -> list[Event]:
+        """Takes what the kernel had written when it died; what had been sent as well is known by its number."""
+        if self.result is not None:
+            return []
+        return [
+            self._transcript.add_output(output)
+            for output in leftovers
+            if output.id == self.request.id and output.seq > self._last_seq
+        ]
+
+    def killed(self, *, now: float) -> None:
+        """Ends the execution: the kernel did not stop, was killed, and a new one has its name."""
+        self._now = now
+        self._end(
+            "restarted",
+            f"{self._what_happened()}; it did not stop when interrupted, so the kernel was restarted: "
+            "its variables are lost",
+        )
+
+    def died(self, cause: str, *, now: float) -> None:
+        """Ends the execution: the kernel is gone."""
+        self._now = now
+        if self.result is None:
+            self._end("died", self._farewell or cause, ename="KernelDied")
+
+    @property
+    def farewell(self) -> str:
+        return self._farewell
+
+    def _climb(self, now: float) -> Order:
+        if self.started:
+            self._rung, self._due = "interrupting", now + GRACE
+        else:
+            self._rung, self._due = "withdrawing", now + WITHDRAW_GRACE
+        return "interrupt"
+
+    def _finish(self, done: Done) -> None:
+        if done.status == "aborted":
+            self._end("never ran", f"{self._what_happened()} while it waited behind another cell; it never ran")
+            return
+        if done.interrupted and self._cause is not None:
+            self._end(
+                "interrupted",
+                f"{self._what_happened()}; the cell was interrupted and the kernel kept its variables",
+                traceback=done.traceback,
+                done=done,
+            )
+            return
+        error = ErrorInfo(done.ename, done.evalue, done.traceback) if done.status == "error" else None
+        self._conclude("interrupted" if done.interrupted else "finished", error, done=done)
+
+    def _what_happened(self) -> str:
+        return f"timed out after {_seconds(self._timeout)}" if self._cause == "timeout" else "cancelled"
+
+    def _end(
+        self,
+        ending: Literal["interrupted", "restarted", "died", "never ran"],
+        evalue: str,
+        *,
+        ename: str | None = None,
+        traceback: list[str] | None = None,
+        done: Done | None = None,
+    ) -> None:
+        ename = ename or ("TimeoutError" if self._cause == "timeout" else "Cancelled")
+        self._conclude(ending, ErrorInfo(ename, evalue, [*(traceback or ()), f"{ename}: {evalue}"]), done=done)
+
+    def _conclude(
+        self,
+        ending: Literal["finished", "interrupted", "restarted", "died", "never ran"],
+        error: ErrorInfo | None,
+        *,
+        done: Done | None,
+    ) -> None:
+        transcript = self._transcript
+        if error is not None:
+            transcript.add_error("\n".join(error.traceback) or f"{error.ename}: {error.evalue}")
+        timed_out = self._cause == "timeout" and ending != "finished" and ending != "died"
+        text = transcript.text
+        self.result = ExecutionResult(
+            status="timeout" if timed_out else "error" if error else "success",
+            output=transcript.stdout.text,
+            stderr=transcript.stderr.text,
+            error=error,
+            return_value=transcript.return_value,
+            execution_count=done.execution_count if done else self._execution_count,
+            duration_ms=round((self._now - self._began) * 1000),
+            outputs=transcript.items,
+            truncated=transcript.truncated or bool(done and done.cut),
+            text=text,
+            state="lost" if ending in ("restarted", "died") else "kept",
+            ending=ending,
+            changed=done.changed if done else None,
+        )
+
+
+def _seconds(timeout: float | None) -> str:
+    return "no time" if timeout is None else f"{timeout:g} s"

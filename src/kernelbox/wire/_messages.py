@@ -1,0 +1,210 @@
+"""The messages that cross the process wall, one dataclass each, shared by both sides.
+
+Host to guest: Execute, Interrupt, Answer, Query; to a template: Spawn.
+Guest to host: Started, Output, Display, Clear, Ask, Comm, Done, Reply, Farewell; from a template: Spawned, Refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Message:
+    """What every message shares: equality and a repr, built once here because dataclass builds them per class,
+    and the command line pays for each at every start."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and _values(self) == _values(other)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r:.80}" for name in self.__slots__)
+        return f"{type(self).__name__}({fields})"
+
+    __hash__ = None  # type: ignore[assignment]  # messages hold dicts and lists
+
+
+def _values(message: Message) -> list[object]:
+    return [getattr(message, name) for name in message.__slots__]
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Execute(Message):
+    """Asks for one cell to be run."""
+
+    id: str
+    code: str
+    language: str = "python"
+    silent: bool = False
+    store_history: bool = True
+    # Characters kept of one text: a repr, an error value, a traceback, a display. 0 is unlimited.
+    text_limit: int = 0
+    approve_shell: bool = False
+    shell_escape_only: bool = False
+    restore_cwd: str = ""
+    report_changes: bool = False
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Interrupt(Message):
+    """Stops execution `id` if it is running, drops it if it is queued; an empty id means whatever runs now.
+
+    `harder` kills the processes that the cell started, which may be what it waits for.
+    """
+
+    id: str = ""
+    harder: bool = False
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Started(Message):
+    """Says that an execution has left the queue and runs."""
+
+    id: str
+    execution_count: int
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Output(Message):
+    """Carries what was written to stdout or stderr. `seq` numbers the flushes of one kernel, so that what a dead
+    kernel had not flushed can be told from what had already arrived."""
+
+    id: str
+    seq: int
+    name: str
+    text: str
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Display(Message):
+    """Carries a rich output: `kind` is display_data, execute_result or update_display_data.
+
+    `data` and `metadata` are by MIME type; binary types travel in `blobs`.
+    """
+
+    id: str
+    kind: str
+    data: dict[str, Any]
+    metadata: dict[str, Any]
+    display_id: str = ""
+    execution_count: int | None = None
+    cut: bool = False
+    blobs: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Clear(Message):
+    """Clears the execution's outputs, at once or with the next output."""
+
+    id: str
+    wait: bool
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Ask(Message):
+    """Holds a tool call or shell command in the guest until the host answers `ask`."""
+
+    id: str
+    ask: int
+    server_name: str
+    tool_name: str
+    tool_args: dict[str, Any]
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Answer(Message):
+    """Answers an Ask: accepted or not, why not, and what the call returned."""
+
+    id: str
+    ask: int
+    accepted: bool
+    reason: str = ""
+    value: Any = None
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Comm(Message):
+    """Carries a Jupyter comm message (widgets)."""
+
+    id: str
+    msg_type: str
+    content: dict[str, Any]
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Done(Message):
+    """Ends an execution. Everything the cell wrote came before it, on the same stream.
+
+    `status` is ok, error or aborted (dropped from the queue, never ran).
+    """
+
+    id: str
+    status: str
+    execution_count: int | None = None
+    ename: str = ""
+    evalue: str = ""
+    traceback: list[str] = field(default_factory=list)
+    interrupted: bool = False
+    cut: bool = False
+    changed: dict[str, list[str]] | None = None
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Query(Message):
+    """Asks the guest something between cells: `what` is complete, inspect, is_complete, variables or quiesce."""
+
+    id: str
+    what: str
+    args: dict[str, Any]
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Reply(Message):
+    """Answers a Query."""
+
+    id: str
+    content: dict[str, Any]
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Farewell(Message):
+    """Says why the kernel is about to end of its own accord."""
+
+    reason: str
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Spawn(Message):
+    """Asks a template for a kernel: descriptors (listener, then lifeline if `lifeline`) come with it.
+
+    With `argv` the child runs that program instead of our own kernel.
+    """
+
+    kernel_id: str
+    directory: str
+    cwd: str
+    env: dict[str, str]
+    umask: int
+    argv: list[str] = field(default_factory=list)
+    lifeline: bool = False
+    idle_timeout: float = 0.0
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Spawned(Message):
+    """Answers Spawn: the process that was forked. `start_time` tells it from a later one with the same pid."""
+
+    pid: int
+    start_time: int
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Refused(Message):
+    """Answers Spawn when no kernel could be made."""
+
+    reason: str

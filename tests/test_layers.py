@@ -1,0 +1,300 @@
+"""The floors of the house, enforced: who may import whom, and which file holds which power.
+
+The rules are the two tables below. The source is read with `ast`, so an import counts wherever it stands:
+inside a function, in a branch, for type checking only. Naming a module as a string, to launch it, is not one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parent.parent / "src"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """Limits what the modules under `path` may import; the first room that a module is in counts."""
+
+    path: str
+    ours: tuple[str, ...] = ("*",)
+    never: tuple[str, ...] = ()
+    others: tuple[str, ...] = ("*",)
+
+
+# Floors from the bottom up. `ours` and `never` are modules of kernelbox, `others` are all the rest.
+PURE = ("__future__", "base64", "codecs", "collections", "dataclasses", "enum", "json", "math", "struct", "typing")
+ROOMS = (
+    Room(path="wire", ours=("wire",), others=PURE),
+    Room(path="guest", ours=("wire", "guest")),
+    Room(path="_errors", ours=("wire",)),
+    Room(path="_config", ours=("wire", "_errors")),
+    Room(path="host", ours=("wire", "host", "_errors", "_config")),
+    Room(path="*", never=("guest",)),
+)
+
+# One importer per power: (what is used, the only files that may).
+POWERS = (
+    (("zmq", "jupyter_client"), ("*jupyter*",)),
+    (("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"), ("_config.py", "guest/*")),
+    (("os.fork", "os.forkpty", "pty.fork"), ("guest/*",)),
+    (
+        ("os.kill", "os.killpg", "signal.pidfd_send_signal", "signal.pthread_kill", "signal.raise_signal"),
+        ("host/_process.py", "guest/*"),
+    ),
+)
+
+
+def test_there_are_modules_to_check() -> None:
+    assert read_modules(SRC), f"no Python files in {SRC / 'kernelbox'}"
+
+
+def test_every_module_imports_only_from_its_own_room_and_those_below() -> None:
+    assert list(room_violations(read_modules(SRC))) == []
+
+
+def test_every_power_is_used_only_in_the_files_that_own_it() -> None:
+    assert list(power_violations(read_modules(SRC))) == []
+
+
+def test_module_level_imports_form_no_cycle() -> None:
+    assert find_cycle(read_modules(SRC)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("wire/_messages.py", "import socket"),
+        ("wire/_messages.py", "def f():\n    from time import monotonic"),
+        ("wire/_messages.py", "from kernelbox import _config"),
+        ("wire/_messages.py", "from .. import _errors"),
+        ("guest/_shell.py", "from kernelbox.host import _process"),
+        ("guest/_shell.py", "from kernelbox._config import Config"),
+        ("guest/_shell.py", "import kernelbox"),
+        ("host/_launch.py", "import kernelbox.guest"),
+        ("host/_launch.py", "import kernelbox._kernels"),
+        ("host/_launch.py", "import typing\nif typing.TYPE_CHECKING:\n    from kernelbox import _api"),
+        ("_config.py", "from kernelbox.host import _process"),
+        ("_api.py", "from kernelbox.guest._shell import Shell"),
+        ("cli/_main.py", "from ..guest import _shell"),
+    ],
+)
+def test_an_import_from_a_forbidden_room_is_caught(tmp_path: Path, path: str, source: str) -> None:
+    modules = write_modules(tmp_path, {path: source})
+    assert len(list(room_violations(modules))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("wire/_framing.py", "from collections.abc import Iterator\nfrom ._messages import Done"),
+        ("guest/_shell.py", "import os, socket\nfrom kernelbox.wire import Done"),
+        ("host/_launch.py", "from kernelbox import _errors, wire\nGUEST = 'kernelbox.guest'"),
+        ("_api.py", "from kernelbox.host import _process\nfrom kernelbox import _kernels"),
+    ],
+)
+def test_an_import_from_a_room_below_is_allowed(tmp_path: Path, path: str, source: str) -> None:
+    modules = write_modules(tmp_path, {path: source})
+    assert list(room_violations(modules)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("host/_launch.py", "import zmq.asyncio"),
+        ("_api.py", "from jupyter_client.manager import KernelManager"),
+        ("host/_store.py", "import os\nos.environ['HOME']"),
+        ("host/_store.py", "import os as system\nsystem.environ.get('HOME')"),
+        ("cli.py", "from os import getenv"),
+        ("host/_process.py", "import os\nos.fork()"),
+        ("host/_launch.py", "import os\nos.kill(1, 2)"),
+        ("_kernels.py", "import signal\nsend = signal.pidfd_send_signal"),
+    ],
+)
+def test_a_power_used_outside_its_file_is_caught(tmp_path: Path, path: str, source: str) -> None:
+    modules = write_modules(tmp_path, {path: source})
+    assert len(list(power_violations(modules))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("host/_jupyter.py", "import zmq\nfrom jupyter_client import KernelManager"),
+        ("_config.py", "import os\nos.environ"),
+        ("guest/_template.py", "import os\nos.environ\nos.fork()\nos.kill(1, 2)"),
+        ("host/_process.py", "import signal\nsignal.pidfd_send_signal(3, signal.SIGINT)"),
+        ("host/_launch.py", "import os\nos.path.join('a', 'b')"),
+    ],
+)
+def test_a_power_used_in_its_own_file_is_allowed(tmp_path: Path, path: str, source: str) -> None:
+    modules = write_modules(tmp_path, {path: source})
+    assert list(power_violations(modules)) == []
+
+
+def test_a_cycle_of_module_level_imports_is_caught(tmp_path: Path) -> None:
+    tried = "try:\n    import kernelbox._a\nexcept ImportError: ..."
+    modules = write_modules(tmp_path, {"_a.py": "from ._b import b", "_b.py": tried})
+    assert set(find_cycle(modules)) == {"kernelbox._a", "kernelbox._b"}
+
+
+def test_a_module_that_imports_names_from_its_own_package_is_a_cycle(tmp_path: Path) -> None:
+    package, inner = "from ._a import x", "from . import x"
+    modules = write_modules(tmp_path, {"wire/__init__.py": package, "wire/_a.py": inner})
+    assert set(find_cycle(modules)) == {"kernelbox.wire", "kernelbox.wire._a"}
+
+
+def test_imports_inside_functions_and_for_type_checking_close_no_cycle(tmp_path: Path) -> None:
+    lazy = "def f():\n    from ._a import a"
+    typed = "import typing\nif typing.TYPE_CHECKING:\n    from ._a import a"
+    modules = write_modules(tmp_path, {"_a.py": "from . import _b\nfrom ._c import c", "_b.py": lazy, "_c.py": typed})
+    assert find_cycle(modules) == []
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    path: str
+    """Below `src/kernelbox`, with forward slashes."""
+    tree: ast.Module
+
+    @property
+    def package(self) -> str:
+        return self.name if self.path.endswith("__init__.py") else self.name.rpartition(".")[0]
+
+
+def write_modules(src: Path, sources: dict[str, str]) -> list[Module]:
+    for path, source in sources.items():
+        file = src / "kernelbox" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source, encoding="utf-8")
+    return read_modules(src)
+
+
+def read_modules(src: Path) -> list[Module]:
+    modules = []
+    for file in sorted((src / "kernelbox").rglob("*.py")):
+        name = ".".join(file.relative_to(src).with_suffix("").parts).removesuffix(".__init__")
+        path = file.relative_to(src / "kernelbox").as_posix()
+        modules.append(Module(name, path, ast.parse(file.read_text(encoding="utf-8"), filename=path)))
+    return modules
+
+
+def room_violations(modules: list[Module]) -> Iterator[str]:
+    for module in modules:
+        room = next(room for room in ROOMS if inside(below_kernelbox(module.name), (room.path,)))
+        for line, target in imports(module, ast.walk(module.tree)):
+            if inside(target, ("kernelbox",)):
+                ours = below_kernelbox(target)
+                allowed = inside(ours, room.ours) and not inside(ours, room.never)
+            else:
+                allowed = inside(target, room.others)
+            if not allowed:
+                yield f"{module.path}:{line} imports {target}"
+
+
+def power_violations(modules: list[Module]) -> Iterator[str]:
+    for module in modules:
+        for powers, owners in POWERS:
+            if any(fnmatch(module.path, owner) for owner in owners):
+                continue
+            for line, name in uses(module):
+                if inside(name, powers):
+                    yield f"{module.path}:{line} uses {name}, which belongs to {' and '.join(owners)}"
+                    break
+
+
+def find_cycle(modules: list[Module]) -> list[str]:
+    known = {module.name for module in modules}
+    graph: dict[str, set[str]] = {}
+    for module in modules:
+        targets = {nearest(target, known) for _, target in imports(module, module_level(module.tree.body))}
+        graph[module.name] = {target for target in targets if target and target != module.name}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as exc:
+        cycle: list[str] = exc.args[1]
+        return cycle
+    return []
+
+
+def imports(module: Module, nodes: Iterator[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Yields the line and the absolute name of each import; `from a import b` is `a.b`, module or not."""
+    for node in nodes:
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    yield node.lineno, alias.name
+            case ast.ImportFrom(names=names):
+                for alias in names:
+                    yield node.lineno, f"{origin(module, node)}.{alias.name}"
+
+
+def origin(module: Module, node: ast.ImportFrom) -> str:
+    if node.level == 0:
+        return node.module or ""
+    parents = module.package.split(".")
+    return ".".join([*parents[: len(parents) - node.level + 1], *([node.module] if node.module else [])])
+
+
+def uses(module: Module) -> Iterator[tuple[int, str]]:
+    """Yields the line and the absolute name of every import, and of every attribute of an imported module."""
+    yield from imports(module, ast.walk(module.tree))
+    meaning = dict(bindings(module))
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute):
+            first, _, rest = ast.unparse(node).partition(".")
+            if first in meaning:
+                yield node.lineno, f"{meaning[first]}.{rest}"
+
+
+def bindings(module: Module) -> Iterator[tuple[str, str]]:
+    """Yields each local name that an import binds, and what it stands for."""
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    root = alias.name.partition(".")[0]
+                    yield (alias.asname, alias.name) if alias.asname else (root, root)
+            case ast.ImportFrom(names=names):
+                for alias in names:
+                    yield alias.asname or alias.name, f"{origin(module, node)}.{alias.name}"
+
+
+def module_level(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    """Yields the statements that run when a module is imported, also those in branches and class bodies."""
+    for statement in body:
+        yield statement
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                continue
+            case ast.If(test=test, orelse=orelse) if ast.unparse(test).endswith("TYPE_CHECKING"):
+                yield from module_level(orelse)
+            case ast.Match(cases=cases):
+                for case in cases:
+                    yield from module_level(case.body)
+            case _:
+                for field in ("body", "orelse", "finalbody"):
+                    yield from module_level(getattr(statement, field, []))
+                for handler in getattr(statement, "handlers", []):
+                    yield from module_level(handler.body)
+
+
+def nearest(target: str, known: set[str]) -> str | None:
+    """Returns the module that an imported name is, or is in; None if it is not one of ours."""
+    while target and target not in known:
+        target = target.rpartition(".")[0]
+    return target or None
+
+
+def below_kernelbox(name: str) -> str:
+    return name.removeprefix("kernelbox").removeprefix(".")
+
+
+def inside(name: str, places: tuple[str, ...]) -> bool:
+    return any(place == "*" or name == place or name.startswith(place + ".") for place in places)
