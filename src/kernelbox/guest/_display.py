@@ -118,7 +118,8 @@ class ResultHook(DisplayHook):
                 md_dict,
                 text_limit=self.text_limit,
                 execution_count=self.prompt_count,
-            )
+            ),
+            hold=True,  # the end of the cell follows at once
         )
 
     def log_output(self, format_dict: dict[str, Any]) -> None:

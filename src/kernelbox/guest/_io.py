@@ -7,6 +7,7 @@ and pipes.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import socket
@@ -19,6 +20,10 @@ from kernelbox.wire._framing import ProtocolError
 
 if TYPE_CHECKING:
     from kernelbox.guest._kernel import Kernel
+
+
+# A reader sees text this soon.
+REST = 0.01
 
 
 class Waker:
@@ -50,6 +55,7 @@ class IOThread:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._repeat_at: float | None = None
+        self._rest_until = 0.0
         listener.setblocking(False)
 
     def start(self) -> None:
@@ -81,14 +87,16 @@ class IOThread:
 
     def _turn(self) -> None:
         outbox = self._kernel.outbox
+        resting = time.monotonic() < self._rest_until
         poller = select.poll()
         poller.register(self._waker.fd, select.POLLIN)
         poller.register(self._listener, select.POLLIN)
-        if not outbox.congested:
+        if not resting and not outbox.congested:
             for pipe in self._pipes:
                 poller.register(pipe, select.POLLIN)
         for fd, peer in self._peers.items():
-            poller.register(fd, select.POLLIN | (select.POLLOUT if peer.waiting else 0))
+            waits_to_write = peer.waiting and not resting
+            poller.register(fd, select.POLLIN | (select.POLLOUT if waits_to_write else 0))
         for fd, event in poller.poll(self._timeout_ms()):
             if fd == self._waker.fd:
                 self._waker.clear()
@@ -97,20 +105,23 @@ class IOThread:
                     self._kernel.die("a cell closed the kernel's own descriptors")
                 self._accept()
             elif fd in self._pipes:
-                outbox.pump()
+                self._rest(0.0 if outbox.pump() else REST)
             else:
                 self._serve(self._peers[fd], event)
-        if outbox.flush_due() == 0.0:
-            outbox.flush()
         if self._repeat_at is not None and time.monotonic() >= self._repeat_at:
             self._schedule_repeat(self._kernel.interrupts.repeat())
 
+    def _rest(self, seconds: float) -> None:
+        """Leaves the pipes alone for a moment: many small texts then travel together, and short cells undisturbed."""
+        self._rest_until = time.monotonic() + seconds
+
     def _timeout_ms(self) -> float | None:
-        waits = [self._kernel.outbox.flush_due()]
-        if self._repeat_at is not None:
-            waits.append(max(0.0, self._repeat_at - time.monotonic()))
-        due = [wait for wait in waits if wait is not None]
-        return min(due) * 1000 if due else None
+        now = time.monotonic()
+        waits = [at - now for at in (self._rest_until, self._repeat_at) if at is not None and at > now]
+        if self._repeat_at is not None and self._repeat_at <= now:
+            return 0.0
+        # Rounded up: poll(2) counts whole milliseconds, and waking too early would be a busy loop.
+        return math.ceil(min(waits) * 1000) if waits else None
 
     def _accept(self) -> None:
         try:
@@ -136,6 +147,7 @@ class IOThread:
             self._drop(peer)
             return
         for message in messages:
+            self._rest(REST)
             wait = self._kernel.take(peer, message)
             if wait is not None:
                 self._schedule_repeat(wait)

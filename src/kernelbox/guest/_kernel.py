@@ -61,7 +61,7 @@ class Kernel:
         asyncio.set_event_loop(self.loop)
         self.interrupts = Interrupts(self.loop)
         waker = Waker()
-        self.outbox = Outbox(memory, pipes, self.interrupts, waker.wake)
+        self.outbox = Outbox(memory, pipes, self.interrupts)
         self.asks = Asks(self.outbox)
         self.bash = Bash()
         self.comm_manager = _comm.install(self.outbox)

@@ -1,19 +1,17 @@
 """Everything a kernel says, in one order: text of every origin, displays, and the end of each execution.
 
-Text from `print` and text from descriptors 1 and 2 (subprocesses, C code) meet here. Before anything is added the
-pipes behind the descriptors are emptied, so what was written first is sent first. Text waits in the state file, at
-most FLUSH_AFTER, and is sent from there.
+All text goes through the pipes behind descriptors 1 and 2, whoever writes it: `print`, C code, subprocesses. The
+pipes are the buffer. They are emptied here before anything else is sent, so what was written first is sent first; and
+they outlive the kernel, whose keeper holds their other ends, so text printed just before a crash is still there.
 """
 
 from __future__ import annotations
 
 import codecs
+import fcntl
 import os
-import select
-import struct
 import threading
 import time
-from collections.abc import Callable
 from mmap import mmap
 
 from kernelbox.guest._interrupts import Interrupts
@@ -23,86 +21,31 @@ from kernelbox.wire._bounded import BoundedText
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Message, Output
 
-# A reader sees text this soon; the first text after a pause goes out at once.
-FLUSH_AFTER = 0.02
-
-# Longer texts skip the state file and go out in pieces of this many characters.
-_PIECE = 128 * 1024
-
 # What threads print between cells is kept for the next execution, this much of it.
 _LATE_LIMIT = 1_000_000
+
+_READ = 256 * 1024
 
 
 class Outbox:
     """Orders what the kernel writes and sends it to whoever asked for the running execution."""
 
-    def __init__(self, memory: mmap, pipes: tuple[int, int], interrupts: Interrupts, wake: Callable[[], None]) -> None:
+    def __init__(self, memory: mmap, pipes: tuple[int, int], interrupts: Interrupts) -> None:
+        self.current_stream = 0
+        self.forked = False
         self._memory = memory
         self._pipes = pipes
-        self._poller = select.poll()
         for pipe in pipes:
             os.set_blocking(pipe, False)
-            self._poller.register(pipe, select.POLLIN)
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decoders = tuple(decoder("backslashreplace") for _ in pipes)
         self._interrupts = interrupts
-        self._wake = wake
         self._lock = threading.RLock()
-        self.forked = False
         self._peer: Peer | None = None
         self._id = ""
-        self._late: list[tuple[int, BoundedText]] = []
-        self._seq = 0
-        self._used = 0
-        self._last = -1
-        self._flushed_at = 0.0
+        self._late: list[tuple[str, BoundedText]] = []
         self._executions = 0
-        self._write_header(state.STARTING)
-
-    def ready(self) -> None:
-        self._write_header(state.IDLE)
-
-    # -- executions ------------------------------------------------------------------------------------------
-
-    def begin(self, execution_id: str, peer: Peer, started: Message) -> None:
-        """Turns the outbox to an execution, which first gets what was printed since the last one."""
-        with self._lock:
-            self._drain()
-            self._flush()
-            self._peer, self._id = peer, execution_id
-            self._executions += 1
-            self._write_header(state.BUSY, busy_since=time.time())
-            peer.send(encode(started))
-            late, self._late = self._late, []
-            for stream, text in late:
-                self._append(stream, text.text)
-
-    def end(self, done: Message) -> None:
-        """Sends what is left, then the end of the execution."""
-        frame = encode(done)
-        with self._lock:
-            self._drain(final=True)
-            self._flush()
-            assert self._peer is not None
-            self._peer.send(frame)
-            self._peer, self._id = None, ""
-            self._write_header(state.IDLE)
-
-    def send(self, message: Message) -> None:
-        """Sends a message of the running execution, after all text written before it."""
-        if self.forked:
-            return
-        frame = encode(message)
-        self._interrupts.enter()
-        try:
-            with self._lock:
-                self._drain()
-                self._flush()
-                if self._peer is not None:
-                    self._peer.send(frame)
-        finally:
-            self._interrupts.leave()
-        self._wait_for_reader()
+        self._write_state(state.STARTING)
 
     @property
     def execution_id(self) -> str:
@@ -112,34 +55,75 @@ class Outbox:
     def peer(self) -> Peer | None:
         return self._peer
 
-    # -- text ------------------------------------------------------------------------------------------------
+    def ready(self) -> None:
+        self._write_state(state.IDLE)
 
-    def write(self, stream: int, text: str) -> None:
-        """Takes text for stdout (0) or stderr (1) from any thread."""
+    def begin(self, execution_id: str, peer: Peer, started: Message) -> None:
+        """Turns the outbox to an execution, which first gets what was printed since the last one."""
+        with self._lock:
+            self._drain()
+            self._peer, self._id = peer, execution_id
+            self._executions += 1
+            self._write_state(state.BUSY, busy_since=time.time())
+            peer.hold(encode(started))
+            late, self._late = self._late, []
+            for name, text in late:
+                peer.hold(encode(Output(execution_id, 0, name, text.text)))
+
+    def end(self, done: Message) -> None:
+        """Sends what is left, then the end of the execution."""
+        frame = encode(done)
+        with self._lock:
+            self._drain(final=True)
+            assert self._peer is not None
+            self._peer.send(frame)
+            self._peer, self._id = None, ""
+            self._write_state(state.IDLE)
+
+    def send(self, message: Message, *, hold: bool = False) -> None:
+        """Sends a message of the running execution, after all text written before it.
+
+        With `hold` it may wait, a moment, to travel with what comes next.
+        """
         if self.forked:
-            # A child forked by the cell: its text reaches us through the pipe, like any subprocess's.
-            _write_all(stream + 1, text.encode("utf-8", "backslashreplace"))
             return
-        if len(text) > _PIECE:
-            for start in range(0, len(text), _PIECE):
-                self.write(stream, text[start : start + _PIECE])
-            return
+        frame = encode(message)
         self._interrupts.enter()
         try:
             with self._lock:
-                if self._poller.poll(0):
-                    self._drain()
-                self._append(stream, text)
-                self._flush_soon()
+                self._drain()
+                if self._peer is not None and hold:
+                    self._peer.hold(frame)
+                elif self._peer is not None:
+                    self._peer.send(frame)
         finally:
             self._interrupts.leave()
         self._wait_for_reader()
 
-    def pump(self) -> None:
-        """Takes what subprocesses and C code have written; called by the I/O thread."""
+    def switch(self, stream: int) -> None:
+        """Empties the pipes before another stream is written to, which keeps the two in order."""
+        self.relieve()
+        self.current_stream = stream
+
+    def relieve(self) -> None:
+        """Empties the pipes, for a writer that found its pipe full or wants its text seen."""
+        if self.forked:
+            return
+        self._interrupts.enter()
+        try:
+            with self._lock:
+                self._drain()
+        finally:
+            self._interrupts.leave()
+        self._wait_for_reader()
+
+    def pump(self) -> bool:
+        """Takes what has been written and sends all that waits; called by the I/O thread. True if it was much."""
         with self._lock:
-            self._drain()
-            self._flush_soon()
+            much = self._drain()
+            if self._peer is not None:
+                self._peer.send(b"")
+        return much
 
     def resume(self, peer: Peer) -> None:
         """Sends a peer more of what waits for it, now that it reads."""
@@ -157,79 +141,23 @@ class Outbox:
         """Whether the reader is so far behind that writers must wait."""
         return self._peer is not None and self._peer.congested
 
-    def flush(self) -> None:
-        if self.forked:
-            return
-        self._interrupts.enter()
-        try:
-            with self._lock:
-                self._flush()
-        finally:
-            self._interrupts.leave()
-
-    def flush_due(self) -> float | None:
-        """Seconds until waiting text must be sent, None if there is none."""
-        if not self._used or self._peer is None:
-            return None
-        return max(0.0, self._flushed_at + FLUSH_AFTER - time.monotonic())
-
-    def _append(self, stream: int, text: str) -> None:
-        if self._peer is None:
-            self._keep_late(stream, text)
-            return
-        data = text.encode("utf-8", "backslashreplace")
-        if self._used + state.SEGMENT.size + len(data) > state.TEXT_ROOM:
-            self._flush()
-            if state.SEGMENT.size + len(data) > state.TEXT_ROOM:
-                self._seq += 1
-                self._peer.send(encode(Output(self._id, self._seq, state.STREAMS[stream], text)))
-                return
-        memory, end = self._memory, state.HEADER.size + self._used
-        if self._last >= 0 and memory[self._last] == stream:
-            memory[end : end + len(data)] = data
-            length = end + len(data) - self._last - state.SEGMENT.size
-            state.SEGMENT.pack_into(memory, self._last, stream, length)
-            self._used += len(data)
-        else:
-            state.SEGMENT.pack_into(memory, end, stream, len(data))
-            memory[end + state.SEGMENT.size : end + state.SEGMENT.size + len(data)] = data
-            self._last = end
-            self._used += state.SEGMENT.size + len(data)
-        _USED.pack_into(memory, _USED_AT, self._used)
-
-    def _flush_soon(self) -> None:
-        if not self._used:
-            return
-        if time.monotonic() - self._flushed_at >= FLUSH_AFTER:
-            self._flush()
-        elif self._last == state.HEADER.size:
-            # The first segment since the last flush: from here on the I/O thread watches the clock.
-            self._wake()
-
-    def _flush(self) -> None:
-        if not self._used:
-            return
-        outputs = state.leftovers(self._memory[: state.HEADER.size + self._used])
-        self._seq += len(outputs)
-        self._used, self._last = 0, -1
-        if self._peer is not None:
-            self._peer.send(b"".join(map(encode, outputs)))
-        _SEQ_USED.pack_into(self._memory, _SEQ_AT, self._seq + 1, 0)
-        self._flushed_at = time.monotonic()
-
-    def _drain(self, *, final: bool = False) -> None:
-        for stream, (pipe, decoder) in enumerate(zip(self._pipes, self._decoders, strict=True)):
-            while data := _read(pipe):
+    def _drain(self, *, final: bool = False) -> bool:
+        much = False
+        for name, pipe, decoder in zip(state.STREAMS, self._pipes, self._decoders, strict=True):
+            while not self.congested and (data := _read(pipe)):
+                much |= len(data) > _READ // 16
                 if text := decoder.decode(data):
-                    self._append(stream, text)
-                if self.congested:
-                    break
+                    self._forward(name, text)
             if final and (text := decoder.decode(b"", final=True)):
-                self._append(stream, text)
+                self._forward(name, text)
+        return much
 
-    def _keep_late(self, stream: int, text: str) -> None:
-        if not self._late or self._late[-1][0] != stream:
-            self._late.append((stream, BoundedText(_LATE_LIMIT)))
+    def _forward(self, name: str, text: str) -> None:
+        if self._peer is not None:
+            self._peer.send(encode(Output(self._id, 0, name, text)))
+            return
+        if not self._late or self._late[-1][0] != name:
+            self._late.append((name, BoundedText(_LATE_LIMIT)))
         self._late[-1][1].add(text)
 
     def _wait_for_reader(self) -> None:
@@ -243,34 +171,25 @@ class Outbox:
             finally:
                 self._interrupts.leave()
 
-    def _write_header(self, activity: int, busy_since: float = 0.0) -> None:
+    def _write_state(self, activity: int, busy_since: float = 0.0) -> None:
         state.HEADER.pack_into(
-            self._memory,
-            0,
-            state.MAGIC,
-            activity,
-            self._executions,
-            busy_since,
-            time.time(),
-            self._id.encode("ascii"),
-            self._seq + 1,
-            self._used,
+            self._memory, 0, state.MAGIC, activity, self._executions, busy_since, time.time(), b"", 0, 0
         )
 
 
-_SEQ_USED = struct.Struct("<II")
-_USED = struct.Struct("<I")
-_SEQ_AT = state.HEADER.size - 8
-_USED_AT = state.HEADER.size - 4
+def open_writer(pipe: int) -> int:
+    """Returns a second way into a pipe that does not block, while subprocesses have one that does.
+
+    O_NONBLOCK belongs to the open file, not to the descriptor, so the pipe is opened anew.
+    """
+    try:
+        return os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, 3)
 
 
 def _read(pipe: int) -> bytes:
     try:
-        return os.read(pipe, 256 * 1024)
+        return os.read(pipe, _READ)
     except BlockingIOError:
         return b""
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]

@@ -46,6 +46,11 @@ class Peer:
             return None
         return self._decoder.feed(data) if data else None
 
+    def hold(self, frame: bytes) -> None:
+        """Keeps a frame to be sent with the next; the caller holds the outbox's lock."""
+        if not self.closed:
+            self._backlog += frame
+
     def send(self, frame: bytes) -> None:
         """Sends as much as the reader takes; the caller holds the outbox's lock."""
         if self.closed:

@@ -1,0 +1,53 @@
+"""Runs the benchmarks and prints the table: `python -m benchmarks [name …]`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from importlib.metadata import version
+
+from benchmarks._measure import Row, table
+
+_BENCHMARKS = ("engine",)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which to run (all): {', '.join(_BENCHMARKS)}")
+    names = parser.parse_args().names or _BENCHMARKS
+    print(_machine(), flush=True)
+    home = tempfile.mkdtemp(prefix="kbx-")
+    os.environ["KERNELBOX_HOME"] = home
+    rows: list[Row] = []
+    try:
+        for name in names:
+            for row in importlib.import_module(f"benchmarks.bench_{name}").rows():
+                print(
+                    f"… {row.what}: {row.value} {row.ratio} {'' if row.ok is not False else '(missed)'}",
+                    file=sys.stderr,
+                )
+                rows.append(row)
+    finally:
+        import kernelbox
+
+        for record in kernelbox.list_kernels():
+            kernelbox.destroy(record)
+        shutil.rmtree(home, ignore_errors=True)
+    print(table(rows))
+
+
+def _machine() -> str:
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("ipython", "ipykernel", "jupyter_client"))
+    return (
+        f"{platform.python_implementation()} {platform.python_version()}, {platform.system()} {platform.release()}, "
+        f"{os.cpu_count()} cores; {libraries}\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
