@@ -29,7 +29,19 @@ class Room:
 
 
 # Floors from the bottom up. `ours` and `never` are modules of kernelbox, `others` are all the rest.
-PURE = ("__future__", "base64", "codecs", "collections", "dataclasses", "enum", "json", "math", "struct", "typing")
+PURE = (
+    "__future__",
+    "base64",
+    "codecs",
+    "collections",
+    "dataclasses",
+    "enum",
+    "inspect",
+    "json",
+    "math",
+    "struct",
+    "typing",
+)
 ROOMS = (
     Room(path="wire", ours=("wire",), others=PURE),
     Room(path="guest", ours=("wire", "guest")),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 
 from kernelbox._errors import InvalidInput
+from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

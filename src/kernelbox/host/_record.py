@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, fields
+
+from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,12 +42,12 @@ class KernelRecord:
         return max(0.0, time.time() - parse_time(self.created_at))
 
     def to_dict(self) -> dict[str, Any]:
-        return {spec.name: getattr(self, spec.name) for spec in fields(self)}
+        return {name: getattr(self, name) for name in self.__match_args__}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> KernelRecord:
         """Reads a record; fields that this version does not know are passed over."""
-        known = {spec.name for spec in fields(cls)}
+        known = set(cls.__match_args__)
         return cls(**{name: value for name, value in data.items() if name in known})
 
     def __repr__(self) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import fields
 
 from kernelbox.wire import _messages as m
 
@@ -143,7 +142,7 @@ _CHECKS: dict[str, Any] = {
 }
 
 _SCHEMA = {
-    cls.__name__: (cls, [(spec.name, _CHECKS[str(spec.type)]) for spec in fields(cls)])  # type: ignore[arg-type]  # all are dataclasses
+    cls.__name__: (cls, [(name, _CHECKS[hint]) for name, hint in cls.__annotations__.items()])
     for cls in vars(m).values()
     if isinstance(cls, type) and issubclass(cls, m.Message) and cls is not m.Message
 }

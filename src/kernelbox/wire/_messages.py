@@ -6,7 +6,7 @@ Guest to host: Started, Output, Display, Clear, Ask, Comm, Done, Reply, Farewell
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

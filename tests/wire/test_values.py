@@ -1,0 +1,101 @@
+"""Values that load fast and are dataclasses all the same."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from kernelbox import ErrorInfo, ExecutionResult, KernelBoxConfig, KernelRecord
+from kernelbox.wire._messages import Done, Interrupt, Started
+from kernelbox.wire._state import KernelState
+
+VALUES: list[Any] = [
+    ErrorInfo("ValueError", "no", ["a", "b"]),
+    ExecutionResult("error", error=ErrorInfo("E", "v")),
+    KernelRecord("id", "file", "name", "then", "now", tags={"a": "b"}),
+    KernelBoxConfig(home="/nowhere"),
+]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_value_is_a_dataclass_to_the_standard_library(value: Any) -> None:
+    names = [field.name for field in dataclasses.fields(value)]
+    assert list(dataclasses.asdict(value)) == names
+    assert dataclasses.replace(value) == value
+    assert dataclasses.is_dataclass(value)
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_value_survives_copying_and_pickling(value: Any) -> None:
+    assert copy.deepcopy(value) == value
+    assert pickle.loads(pickle.dumps(value)) == value
+
+
+def test_the_signature_names_the_fields_and_their_defaults() -> None:
+    parameters = inspect.signature(ErrorInfo).parameters
+    assert list(parameters) == ["ename", "evalue", "traceback"]
+    assert parameters["ename"].default is inspect.Parameter.empty
+
+
+def test_a_default_that_is_made_is_made_anew() -> None:
+    assert ErrorInfo("a", "b").traceback is not ErrorInfo("a", "b").traceback
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "complaint"),
+    [
+        ((), {}, "missing arguments: 'id', 'execution_count'"),
+        (("a",), {}, "missing arguments: 'execution_count'"),
+        (("a", 1, 2), {}, "takes 2 arguments but 3"),
+        (("a",), {"id": "b", "execution_count": 1}, "multiple values for argument 'id'"),
+        (("a", 1), {"colour": 1}, "unexpected keyword argument 'colour'"),
+    ],
+)
+def test_wrong_arguments_are_named(args: tuple[Any, ...], named: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(TypeError, match=complaint):
+        Started(*args, **named)
+
+
+def test_arguments_may_be_given_by_place_and_by_name() -> None:
+    assert Done("a", status="ok") == Done("a", "ok", None, "", "", [], False)
+    assert Interrupt(harder=True) == Interrupt("", True)
+
+
+def test_a_frozen_value_refuses_changes_and_can_be_a_key() -> None:
+    config = KernelBoxConfig(home="/nowhere")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.home = "/elsewhere"  # type: ignore[misc]  # the point of the test
+    assert {config: 1}[KernelBoxConfig(home="/nowhere")] == 1
+
+
+def test_values_of_different_classes_differ() -> None:
+    other: object = OtherInfo()
+    assert ErrorInfo("a", "b") != other
+    assert ErrorInfo("a", "b") != ErrorInfo("a", "c")
+
+
+def test_positional_patterns_match() -> None:
+    match KernelState("idle", 1, 0.0, 0.0):
+        case KernelState("idle", executions):
+            assert executions == 1
+        case _:
+            pytest.fail("the pattern did not match")
+
+
+def test_the_api_loads_without_the_dataclasses_module() -> None:
+    code = (
+        "import sys, kernelbox._api; print(sorted({'dataclasses', 'inspect', 'typing', 'asyncio'} & set(sys.modules)))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+class OtherInfo:
+    ename, evalue, traceback = "a", "b", list[str]()
