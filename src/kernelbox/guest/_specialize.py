@@ -12,6 +12,7 @@ import random
 import signal
 import socket
 import sys
+import threading
 import time
 
 from kernelbox.wire._messages import Spawn
@@ -56,6 +57,7 @@ def serve(spawn: Spawn, listener: socket.socket, pipes: tuple[tuple[int, int], t
         sys.path.insert(0, "")
     memory = _map_state(os.path.join(spawn.directory, STATE))
     shell = ZMQInteractiveShell.instance()
+    gc.enable()
     kernel = Kernel(shell, listener, memory, (pipes[0][0], pipes[1][0]), spawn.idle_timeout)
     kernel.keep_spares((pipes[0][1], pipes[1][1]))
     kernel.serve()
@@ -63,12 +65,9 @@ def serve(spawn: Spawn, listener: socket.socket, pipes: tuple[tuple[int, int], t
 
 def preload(modules: list[str]) -> None:
     """Imports what every kernel will need, and builds the shell; raises RuntimeError if that starts a thread."""
-    import threading
+    from kernelbox.guest._warmup import warm_up
 
-    from kernelbox.guest import _kernel  # noqa: F401  # imported for the forks
-    from kernelbox.guest._shell import ZMQInteractiveShell
-
-    ZMQInteractiveShell.instance()
+    gc.disable()  # freed pages would be filled, and so copied, by every child
     for module in modules:
         importlib.import_module(module)
         started = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
@@ -77,17 +76,16 @@ def preload(modules: list[str]) -> None:
                 f"importing {module!r} starts threads ({', '.join(started)}), which do not survive a fork; "
                 "take it out of KERNELBOX_PRELOAD"
             )
+    warm_up()
     gc.collect()
     gc.freeze()  # or the first collection in a child would copy every page of the template
 
 
 def _reset_signals() -> None:
+    """Undoes what the template set; what it inherited, such as nohup's, it has already undone for all of us."""
     signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals():
-        if number not in (signal.SIGKILL, signal.SIGSTOP) and signal.getsignal(number) is not None:
-            signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python itself starts
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _take_descriptors(spawn: Spawn, pipes: tuple[tuple[int, int], tuple[int, int]]) -> None:

@@ -178,11 +178,21 @@ def main(argv: list[str]) -> None:
     mode, fd, path, idle_timeout, *modules = argv
     if os.fork() > 0:
         os._exit(0)  # whoever started us need not wait for us: init, or its subreaper, does
+    _reset_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.argv = [f"kernelbox-template-{mode}"]
     template = Template(socket.socket(fileno=int(fd)), path, float(idle_timeout))
     template.run(modules, cold=mode == "cold")
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
+
+
+def _reset_signals() -> None:
+    """Takes nothing over from whoever started us: nohup ignores SIGHUP and SIGINT, a shell may block others."""
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP) and signal.getsignal(number) is not None:
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python itself starts
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _receive(client: socket.socket) -> tuple[Message, list[int]]:

@@ -144,9 +144,16 @@ def _template_key(env: dict[str, str], preload: Sequence[str]) -> str:
     """Names the template by all that its forks inherit: interpreter, code, preloaded modules, import-time settings."""
     import hashlib
 
-    identity = [sys.executable, sys.version, __file__, os.stat(__file__).st_mtime_ns, list(preload)]
+    identity = [sys.executable, sys.version, __file__, _code_stamp(), list(preload)]
     shared = sorted(template_environment(env).items())
     return hashlib.sha256(json.dumps([identity, shared]).encode()).hexdigest()[:16]
+
+
+def _code_stamp() -> int:
+    """Returns when the code that a template runs was last changed: an upgraded package needs a new template."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    rooms = (os.path.join(package, room) for room in ("guest", "wire"))
+    return max(entry.stat().st_mtime_ns for room in rooms for entry in os.scandir(room) if entry.name.endswith(".py"))
 
 
 def _create_state(directory: str) -> None:

@@ -1,0 +1,52 @@
+"""Runs a few cells in the template, so that what IPython imports and builds at first use is shared by all kernels."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import linecache
+import threading
+
+from kernelbox.guest import _kernel  # noqa: F401  # imported for the forks
+from kernelbox.guest._shell import ZMQInteractiveShell
+from kernelbox.wire._framing import Decoder, encode
+from kernelbox.wire._messages import Done, Execute, Message
+
+_CELLS = ("pass", "x = 1\nx", "print('x')", "1 / 0", "def f(: pass", "%time pass", "await asyncio.sleep(0)", "x?")
+
+
+class _Nowhere:
+    """An outbox for cells that nobody watches."""
+
+    execution_id = ""
+    peer = None
+
+    def send(self, message: Message, *, hold: bool = False) -> None:
+        encode(message)
+
+
+def warm_up() -> None:
+    """Builds the shell and uses it, then makes it as good as new."""
+    shell = ZMQInteractiveShell.instance()
+    shell.display_pub.outbox = shell.displayhook.outbox = _Nowhere()  # type: ignore[assignment]  # for a moment
+    shell.user_ns["asyncio"] = asyncio
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        asyncio.run(_run_cells(shell))
+    Decoder().feed(encode(Execute("", "")) + encode(Done("", "ok")))
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
+    shell.reset(new_session=True)
+    shell.compile._filename_map.clear()
+    linecache.clearcache()
+    shell.error = None
+
+
+async def _run_cells(shell: ZMQInteractiveShell) -> None:
+    for code in _CELLS:
+        cell = shell.transform_cell(code)
+        await shell.run_cell_async(code, store_history=True, transformed_cell=cell)
+        shell.events.trigger("post_execute")
+        if shell.error is not None:
+            shell.describe(shell.error, 1000)
