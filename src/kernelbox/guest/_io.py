@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # A reader sees text this soon.
 REST = 0.01
 
+# While a cell runs, lines that it has begun and not ended are looked for this often.
+TICK = 0.02
+
 
 class Waker:
     """A pipe that ends the I/O thread's wait."""
@@ -108,6 +111,8 @@ class IOThread:
                 self._rest(0.0 if outbox.pump() else REST)
             else:
                 self._serve(self._peers[fd], event)
+        if not resting and outbox.has_begun_lines:
+            outbox.pump()
         if self._repeat_at is not None and time.monotonic() >= self._repeat_at:
             self._schedule_repeat(self._kernel.interrupts.repeat())
 
@@ -118,6 +123,8 @@ class IOThread:
     def _timeout_ms(self) -> float | None:
         now = time.monotonic()
         waits = [at - now for at in (self._rest_until, self._repeat_at) if at is not None and at > now]
+        if self._kernel.outbox.peer is not None:
+            waits.append(TICK)
         if self._repeat_at is not None and self._repeat_at <= now:
             return 0.0
         # Rounded up: poll(2) counts whole milliseconds, and waking too early would be a busy loop.

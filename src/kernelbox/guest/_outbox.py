@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from mmap import mmap
+from typing import TYPE_CHECKING
 
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._peer import Peer
@@ -20,6 +21,9 @@ from kernelbox.wire import _state as state
 from kernelbox.wire._bounded import BoundedText
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Message, Output
+
+if TYPE_CHECKING:
+    from kernelbox.guest._streams import OutStream
 
 # What threads print between cells is kept for the next execution, this much of it.
 _LATE_LIMIT = 1_000_000
@@ -40,7 +44,8 @@ class Outbox:
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decoders = tuple(decoder("backslashreplace") for _ in pipes)
         self._interrupts = interrupts
-        self._lock = threading.RLock()
+        self.lock = self._lock = threading.RLock()
+        self.streams: list[OutStream] = []
         self._peer: Peer | None = None
         self._id = ""
         self._late: list[tuple[str, BoundedText]] = []
@@ -100,6 +105,13 @@ class Outbox:
             self._interrupts.leave()
         self._wait_for_reader()
 
+    def after_fork(self) -> None:
+        """Stands down in a child that the cell forked: what it writes reaches the kernel through the pipes."""
+        self.forked = True
+        self.lock = self._lock = threading.RLock()
+        for stream in self.streams:
+            stream.after_fork()
+
     def switch(self, stream: int) -> None:
         """Empties the pipes before another stream is written to, which keeps the two in order."""
         self.relieve()
@@ -141,7 +153,19 @@ class Outbox:
         """Whether the reader is so far behind that writers must wait."""
         return self._peer is not None and self._peer.congested
 
+    @property
+    def has_begun_lines(self) -> bool:
+        """Whether a stream holds the beginning of a line."""
+        return any(stream.has_begun_line for stream in self.streams)
+
     def _drain(self, *, final: bool = False) -> bool:
+        blocked = [stream for stream in self.streams if not stream.push()]
+        much = self._empty_pipes(final=final)
+        if blocked and not self.congested and all(stream.push() for stream in blocked):
+            self._empty_pipes(final=final)
+        return much
+
+    def _empty_pipes(self, *, final: bool) -> bool:
         much = False
         for name, pipe, decoder in zip(state.STREAMS, self._pipes, self._decoders, strict=True):
             while not self.congested and (data := _read(pipe)):
@@ -173,7 +197,15 @@ class Outbox:
 
     def _write_state(self, activity: int, busy_since: float = 0.0) -> None:
         state.HEADER.pack_into(
-            self._memory, 0, state.MAGIC, activity, self._executions, busy_since, time.time(), b"", 0, 0
+            self._memory,
+            0,
+            state.MAGIC,
+            activity,
+            self._executions,
+            busy_since,
+            time.time(),
+            state.target(self._id),
+            b"",
         )
 
 

@@ -10,11 +10,16 @@ from kernelbox.guest._outbox import Outbox, open_writer
 
 _write = os.write
 
+# A line that is being written in parts is passed on at this length; in UTF-8 it fits what a pipe takes whole or not
+# at all (PIPE_BUF, 4096 bytes).
+_LONGEST_PARTIAL = 1000
+
 
 class OutStream(io.TextIOBase):
     """A text stream into the pipe of descriptor 1 or 2.
 
-    A text is in the pipe when `write` returns; if the pipe is full the writer empties it itself.
+    It is line-buffered, as at a terminal: `print` writes a text and its newline apart, and one system call is what
+    printing costs. If the pipe is full the writer empties it itself.
     """
 
     encoding = "utf-8"
@@ -25,23 +30,29 @@ class OutStream(io.TextIOBase):
 
     def __init__(self, outbox: Outbox, stream: int) -> None:
         self._outbox = outbox
+        self._lock = outbox.lock
         self._stream = stream
         self._fd = open_writer(stream + 1)
+        self._partial = ""
         self.name = ("<stdout>", "<stderr>")[stream]
         # `sys.stdout.buffer` is for bytes, on the same way as text.
         self.buffer = io.FileIO(stream + 1, "wb", closefd=False)
+        outbox.streams.append(self)
 
     def write(self, text: str) -> int:
-        if self._outbox.current_stream != self._stream:
-            self._outbox.switch(self._stream)
-        try:
-            data = text.encode("utf-8", "backslashreplace")
-        except AttributeError:
-            raise TypeError(f"write() argument must be str, not {type(text).__name__}") from None
-        try:
-            written = _write(self._fd, data)
-        except BlockingIOError:
-            written = 0
+        with self._lock:
+            if self._outbox.current_stream != self._stream:
+                self._outbox.switch(self._stream)
+            line = self._partial + text
+            if text[-1:] != "\n" and len(line) < _LONGEST_PARTIAL:
+                self._partial = line
+                return len(text)
+            data = line.encode("utf-8", "backslashreplace")
+            try:
+                written = _write(self._fd, data)
+            except BlockingIOError:
+                written = 0
+            self._partial = ""
         if written != len(data):
             self._write_rest(data[written:])
         return len(text)
@@ -51,7 +62,27 @@ class OutStream(io.TextIOBase):
 
     def flush(self) -> None:
         """Makes what was written visible to the reader."""
+        self.push()
         self._outbox.relieve()
+
+    @property
+    def has_begun_line(self) -> bool:
+        return bool(self._partial)
+
+    def push(self) -> bool:
+        """Writes the line that has been begun; False if the pipe is too full for it."""
+        with self._lock:
+            try:
+                _write(self._fd, self._partial.encode("utf-8", "backslashreplace"))
+            except BlockingIOError:
+                return False
+            self._partial = ""
+        return True
+
+    def after_fork(self) -> None:
+        """Starts anew in a child of the cell: the begun line is the kernel's, and its lock may be held for ever."""
+        self._lock = self._outbox.lock
+        self._partial = ""
 
     def fileno(self) -> int:
         return self._stream + 1
@@ -70,11 +101,10 @@ class OutStream(io.TextIOBase):
         while view and self._outbox.forked:
             view = view[_write(self._stream + 1, view) :]  # a child of the cell: the kernel empties the pipe
         while view:
-            self._outbox.relieve()
             try:
                 view = view[_write(self._fd, view[:65536]) :]
             except BlockingIOError:
-                continue  # another thread filled it again
+                self._outbox.relieve()
 
 
 class InputUnavailable(RuntimeError):
