@@ -8,6 +8,7 @@ import signal
 import time
 
 from kernelbox.host import _death
+from kernelbox.host._process import DIRECT_INTERRUPT
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask, Execute, Interrupt
 
@@ -47,7 +48,7 @@ def drive(
     try:
         connection = kernels.connect(record)
     except OSError:
-        execution.died(_find_cause(kernels, record, None), now=time.monotonic())
+        execution.died(find_cause(kernels, record, None), now=time.monotonic())
         assert execution.result is not None
         return execution.result
     connection.send(request)
@@ -69,44 +70,71 @@ def _step(kernels: Kernels, record: KernelRecord, connection: Connection, execut
     if execution.result is not None:
         return
     if connection.ended:
-        cause = execution.farewell or _find_cause(kernels, record, connection)
-        yield from execution.recover(_death.read_leftovers(connection.directory, execution.request.id))
-        execution.died(cause, now=time.monotonic())
+        yield from bury(kernels, record, connection, execution)
         return
-    order = execution.tick(now=time.monotonic())
+    order = next_order(connection, execution)
     if order is not None:
-        _obey(order, kernels, record, connection, execution)
+        yield from obey(order, kernels, record, connection, execution)
 
 
-def _obey(order: Order, kernels: Kernels, record: KernelRecord, connection: Connection, execution: Execution) -> None:
+def bury(kernels: Kernels, record: KernelRecord, connection: Connection, execution: Execution) -> list[Event]:
+    """Ends an execution whose kernel has died; returns the events of what it had written and not sent."""
+    cause = find_cause(kernels, record, connection, execution.farewell)
+    leftovers = _death.read_leftovers(connection.directory, connection.process, execution.request.id)
+    events = execution.recover(leftovers)
+    execution.died(cause, now=time.monotonic())
+    return events
+
+
+def next_order(connection: Connection, execution: Execution) -> Order | None:
+    """Returns what must be done because time has passed."""
+    now = time.monotonic()
+    if now >= execution.due and not execution.started:
+        # The kernel cannot say so while a cell holds its interpreter, but its state file does.
+        state = _death.read_state(connection.directory)
+        execution.started = state is not None and state.running == execution.request.id
+    return execution.tick(now=now)
+
+
+def obey(
+    order: Order, kernels: Kernels, record: KernelRecord, connection: Connection, execution: Execution
+) -> list[Event]:
+    """Does what an execution orders; returns the events of what came to light by it."""
+    events: list[Event] = []
     match order:
         case "interrupt":
+            connection.process.signal(signal.SIGCONT)  # it may have been stopped
             connection.send(Interrupt(execution.request.id))
         case "interrupt harder":
-            connection.process.signal(signal.SIGCONT)  # it may have been stopped
+            _death.aim(connection.directory, execution.request.id)
             connection.send(Interrupt(execution.request.id, harder=True))
+            connection.process.signal(DIRECT_INTERRUPT)
         case "kill":
-            connection.close()
             kernels.restart(record.kernel_id, reason="restarted: a cell did not stop when interrupted")
+            leftovers = _death.read_leftovers(connection.directory, connection.process, execution.request.id)
+            events = execution.recover(leftovers)
             execution.killed(now=time.monotonic())
+            connection.close()
         case "abandon":
             connection.close()
+    return events
 
 
 def _stop(kernels: Kernels, record: KernelRecord, connection: Connection, execution: Execution) -> None:
     """Ends an execution that its caller has left, by the same ladder as a timeout."""
     order = execution.cancel(now=time.monotonic())
     if order is not None:
-        _obey(order, kernels, record, connection, execution)
+        obey(order, kernels, record, connection, execution)
     while execution.result is None:
         for event in _step(kernels, record, connection, execution):
             if isinstance(event, Ask):
                 connection.send(Answer(execution.request.id, event.ask, False, "the execution was cancelled"))
 
 
-def _find_cause(kernels: Kernels, record: KernelRecord, connection: Connection | None) -> str:
+def find_cause(kernels: Kernels, record: KernelRecord, connection: Connection | None, farewell: str = "") -> str:
+    """Returns why the kernel is gone, in words."""
     from kernelbox._kernels import process_of
     from kernelbox.host._process import Process
 
     process = connection.process if connection else process_of(record)
-    return _death.find_cause(kernels.store.directory(record.kernel_id), process or Process(0, -1))
+    return _death.find_cause(kernels.store.directory(record.kernel_id), process or Process(0, -1), farewell)

@@ -13,7 +13,6 @@ from kernelbox.host._connection import Connection
 from kernelbox.host._process import Process, boot_id
 from kernelbox.host._record import KernelRecord, format_time
 from kernelbox.host._store import RECORD, Store, is_kernel_id
-from kernelbox.wire import _state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ MAX_NAME = 1000
 _TERMINATE_PATIENCE = 0.5
 _KILL_PATIENCE = 5.0
 
-# The keeper ends what the kernel left behind before it writes its note.
-_KEEPER_PATIENCE = 1.0
-
 
 class Kernels:
     """The kernels of one configuration, shared with every other process that has the same."""
@@ -41,6 +37,8 @@ class Kernels:
         self.store = _open_store(config)
         self._pool: dict[str, list[Connection]] = {}
         self._pool_pid = os.getpid()
+        # What kernels opened here were given that no record keeps: environments hold secrets.
+        self._origins: dict[str, tuple[dict[str, str] | None, Lifetime]] = {}
 
     def __repr__(self) -> str:
         return f"<Kernels in {self.store.runtime_dir}>"
@@ -66,7 +64,7 @@ class Kernels:
     def refresh(self, record: KernelRecord) -> KernelRecord:
         """Fills in what a record says of the moment: status, last use, and how a dead kernel ended."""
         directory = self.store.directory(record.kernel_id)
-        state = _read_state(directory)
+        state = _death.read_state(directory)
         if state is not None:
             record.attempt_count = state.executions
             record.last_used_at = format_time(state.last_used) if state.last_used else record.last_used_at
@@ -134,6 +132,7 @@ class Kernels:
             kernel_type=kernel_type or self.config.kernel_type,
             cwd=os.path.abspath(cwd) if cwd else _working_directory(),
         )
+        self._origins[kernel_id] = (env, lifetime)
         try:
             self._start(record, env=env, lifetime=lifetime)
         except BaseException:
@@ -239,7 +238,8 @@ class Kernels:
                 return self.refresh(current)  # somebody restarted it while we waited
             self._end_process(current, reason)
             self._clear_traces(current)
-            self._start(current, env=None)
+            env, lifetime = self._origins.get(current.kernel_id, (None, "kernel"))
+            self._start(current, env=env, lifetime=lifetime)
             return self.refresh(current)
 
     def destroy(self, key: str) -> bool:
@@ -266,24 +266,20 @@ class Kernels:
         process = process_of(record)
         if process is None or not os.path.isdir(directory):
             return
-        _death.announce(directory, reason)
+        _death.announce(directory, process, reason)
         if process.signal(signal.SIGTERM) and not process.wait(_TERMINATE_PATIENCE):
             process.signal(signal.SIGKILL)
             process.wait(_KILL_PATIENCE)
-        if _death.wait_for_note(directory, _KEEPER_PATIENCE) is None:
+        if _death.wait_for_note(directory, process) is None:
             process.kill_session()  # its keeper is gone
         process.close()
 
     def _clear_traces(self, record: KernelRecord) -> None:
         for connection in self._pool.pop(record.kernel_id, ()):
             connection.close()
-        for name in (_death.DEATH, _death.INTENT, _death.REPORTED):
-            try:
-                os.unlink(os.path.join(self.store.directory(record.kernel_id), name))
-            except FileNotFoundError:
-                continue
 
     def _forget(self, record: KernelRecord) -> None:
+        self._origins.pop(record.kernel_id, None)
         for connection in self._pool.pop(record.kernel_id, ()):
             connection.close()
         self.store.remove(record)
@@ -308,17 +304,6 @@ def check_name(name: object) -> str:
 
 def _is_printable(character: str) -> bool:
     return ord(character) >= 32 and not 0x7F <= ord(character) <= 0x9F and not 0xD800 <= ord(character) <= 0xDFFF
-
-
-def _read_state(directory: str) -> _state.KernelState | None:
-    try:
-        fd = os.open(os.path.join(directory, _death.STATE), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return _state.parse(os.read(fd, _state.HEADER.size))
-    finally:
-        os.close(fd)
 
 
 def _working_directory() -> str:

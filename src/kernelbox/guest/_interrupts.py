@@ -2,6 +2,9 @@
 
 A request names the execution it means. SIGINT goes to the kernel's process group (children get it too, as at a
 terminal) and is sent again until the main thread has seen it: C code such as `system(3)` swallows it.
+
+A cell that holds the interpreter (a regular expression that never ends) keeps the I/O thread from taking requests.
+For it the host writes the execution into the state file and sends a signal of its own, which C code sees too.
 """
 
 from __future__ import annotations
@@ -10,7 +13,13 @@ import asyncio
 import os
 import signal
 import threading
+from mmap import mmap
 from types import FrameType
+
+from kernelbox.wire import _state as state
+
+# What the host sends when requests are not answered; no library uses it. host/_process.py has the same.
+DIRECT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
 # How long to wait before SIGINT is sent once more.
 _REPEAT = 0.05
@@ -19,9 +28,10 @@ _REPEAT = 0.05
 class Interrupts:
     """Decides what a SIGINT means: nothing, now, or as soon as the main thread has left our own code."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.seen = False
+    def __init__(self, loop: asyncio.AbstractEventLoop, memory: mmap) -> None:
         self._loop = loop
+        self._memory = memory
+        self._seen = False
         self._main = threading.get_ident()
         self._running: str | None = None
         self._task: asyncio.Task[object] | None = None
@@ -30,14 +40,29 @@ class Interrupts:
         self._deferred = False
 
     def install(self) -> None:
-        signal.signal(signal.SIGINT, self._on_signal)
+        self._handler = self._on_signal
+        signal.signal(signal.SIGINT, self._handler)
+        signal.signal(DIRECT, self._on_direct)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD})
 
     def begin(self, execution_id: str) -> None:
         """Opens an execution to interrupts."""
-        self.seen = self._deferred = False
+        self._seen = self._deferred = False
         self._target = None
         self._running = execution_id
+        if signal.getsignal(signal.SIGINT) is not self._handler:
+            signal.signal(signal.SIGINT, self._handler)  # an earlier cell took it away
+
+    @property
+    def seen(self) -> bool:
+        """Whether the execution was interrupted; also when C code swallowed the signal and nothing ran since."""
+        return self._seen or (self._target is not None and self._target == self._running)
+
+    @property
+    def aimed(self) -> bool:
+        """Whether the host itself sends the running execution a signal."""
+        running = self._running
+        return running is not None and self._memory[state.TARGET_AT : state.SIZE] == state.target(running)
 
     def attach(self, task: asyncio.Task[object]) -> None:
         """Names the task to cancel when an interrupt finds the cell suspended in an `await`."""
@@ -96,7 +121,14 @@ class Interrupts:
         if self._running is None or self._target not in (None, self._running):
             return
         self._target = None
-        self.seen = True
+        self._strike(frame)
+
+    def _on_direct(self, signum: int, frame: FrameType | None) -> None:
+        if self.aimed:
+            self._strike(frame)
+
+    def _strike(self, frame: FrameType | None) -> None:
+        self._seen = True
         if self._depth:
             self._deferred = True
         elif self._task is not None and _is_suspended(frame):

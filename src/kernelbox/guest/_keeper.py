@@ -46,16 +46,18 @@ class Keeper:
         return f"<Keeper of {len(self.kernels)} kernels>"
 
     def reap(self) -> None:
-        """Takes note of every child that has ended."""
+        """Takes note of every child that has ended; a kernel stays a zombie until its note is written."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if ended is None:
                 return
-            if pid in self.kernels:
-                self._bury(pid, status)
+            if ended.si_pid in self.kernels:
+                exited = ended.si_code == os.CLD_EXITED
+                self._bury(ended.si_pid, ended.si_status if exited else -ended.si_status)
+            os.waitpid(ended.si_pid, 0)
 
     def check(self) -> None:
         """Ends kernels whose directory has vanished: nobody can reach them any more."""
@@ -70,9 +72,8 @@ class Keeper:
             if kept.lifeline == lifeline:
                 _kill(pid)
 
-    def _bury(self, pid: int, status: int) -> None:
+    def _bury(self, pid: int, code: int) -> None:
         kept = self.kernels.pop(pid)
-        code = os.waitstatus_to_exitcode(status)
         oom_kills = _count_oom_kills()
         note: dict[str, object] = {
             "pid": pid,
@@ -83,15 +84,15 @@ class Keeper:
             "last_words": [_read_rest(pipe) for pipe in kept.pipes],
         }
         self._oom_kills = oom_kills
-        self._end_orphans()
+        self._end_orphans(pid)
         for fd in (*kept.pipes, kept.lifeline):
             if fd >= 0:
                 os.close(fd)
         _write_note(os.path.join(kept.directory, DEATH), note)
 
-    def _end_orphans(self) -> None:
-        """Kills what dead kernels left: any child of ours that is not a kernel."""
-        while orphans := [pid for pid in children() if pid not in self.kernels]:
+    def _end_orphans(self, dead: int) -> None:
+        """Kills what a dead kernel left: any child of ours that is not a kernel."""
+        while orphans := [pid for pid in children() if pid != dead and pid not in self.kernels]:
             for pid in orphans:
                 _kill(pid)
                 with contextlib.suppress(ChildProcessError):

@@ -24,12 +24,15 @@ _LIBRARY_ROOTS = tuple(
 )
 
 
-def format_exception(exc: BaseException, *, cells: dict[str, str]) -> list[str]:
-    """Returns the lines of a traceback. `cells` names the files that are cells: file name to title."""
+def format_exception(exc: BaseException, value: str, *, cells: dict[str, str]) -> list[str]:
+    """Returns the lines of a traceback. `cells` names the files that are cells: file name to title.
+
+    `value` is what `format_value` returned: asking the exception once more would run the user's code once more.
+    """
     lines: list[str] = []
     chain = list(_chain(exc))
     for index, (link, introduction) in enumerate(reversed(chain)):
-        lines += _format_one(link, cells)
+        lines += _format_one(link, value if link is exc else format_value(link), cells)
         if index < len(chain) - 1:
             lines += ["", introduction, ""]
     return lines
@@ -63,7 +66,7 @@ def _chain(exc: BaseException) -> Iterator[tuple[BaseException, str]]:
         introduction, link = sentence, older
 
 
-def _format_one(exc: BaseException, cells: dict[str, str]) -> list[str]:
+def _format_one(exc: BaseException, value: str, cells: dict[str, str]) -> list[str]:
     name = type(exc).__name__
     lines = [_RULE, name + "Traceback (most recent call last)".rjust(75 - len(name))]
     if isinstance(exc, SyntaxError) and exc.filename in cells:
@@ -76,7 +79,7 @@ def _format_one(exc: BaseException, cells: dict[str, str]) -> list[str]:
         group = traceback.TracebackException.from_exception(exc, limit=-_EDGE, max_group_depth=5)
         lines += ["", *"".join(group.format(chain=False)).splitlines()]
     else:
-        lines += ["", _clip(f"{name}: {format_value(exc)}" if format_value(exc) else f"{name}: ")]
+        lines += ["", _clip(f"{name}: {value}")]
     lines += [str(note) for note in getattr(exc, "__notes__", ())] if not isinstance(exc, BaseExceptionGroup) else []
     return lines
 

@@ -8,6 +8,9 @@ import select
 import signal
 import time
 
+# Interrupts a kernel whose interpreter is held by C code; guest/_interrupts.py has the same.
+DIRECT_INTERRUPT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+
 
 class Process:
     """A kernel's process as the host sees it: alive or not, and how to signal it."""
@@ -23,6 +26,12 @@ class Process:
     @property
     def alive(self) -> bool:
         return read_start_time(self.pid) == self.start_time
+
+    @property
+    def is_zombie(self) -> bool:
+        """Whether the process has ended and its parent has not taken note yet."""
+        fields = _read_stat(self.pid)
+        return fields is not None and fields[0] in (b"Z", b"X") and int(fields[19]) == self.start_time
 
     def fileno(self) -> int:
         """Returns a descriptor that becomes readable when the process ends; -1 where the system has none."""
@@ -85,13 +94,9 @@ class Process:
 
 def read_start_time(pid: int) -> int | None:
     """Returns when a process started, in the system's own unit; None if there is no such process, or a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except FileNotFoundError:
+    fields = _read_stat(pid)
+    if fields is None:
         return _read_start_time_elsewhere(pid) if not os.path.isdir("/proc/self") else None
-    except OSError:
-        return None
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
@@ -102,6 +107,15 @@ def boot_id() -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def _read_stat(pid: int) -> list[bytes] | None:
+    """Returns the fields of /proc/pid/stat (proc(5)) from the state on, which follow a name that may hold anything."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
 
 
 def _read_start_time_elsewhere(pid: int) -> int | None:

@@ -154,7 +154,7 @@ class Execution:
         """Ends the execution: the kernel is gone."""
         self._now = now
         if self.result is None:
-            self._end("died", self._farewell or cause, ename="KernelDied")
+            self._end("died", cause, ename="KernelDied")
 
     @property
     def farewell(self) -> str:

@@ -7,7 +7,8 @@ true even while the kernel cannot say anything because a cell holds the interpre
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ SIZE = HEADER.size
 TARGET_AT = HEADER.size - 32
 
 STARTING, IDLE, BUSY = range(3)
+
+# The first second of the year 10000, beyond which times cannot be written. A cell can write anything to the file.
+_LATEST = 253_402_300_800.0
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -42,7 +46,7 @@ def parse(data: bytes) -> KernelState | None:
     if len(data) < HEADER.size:
         return None
     magic, activity, executions, busy_since, last_used, running, _ = HEADER.unpack_from(data)
-    if magic != MAGIC or activity > BUSY:
+    if magic != MAGIC or activity > BUSY or not 0 <= busy_since < _LATEST or not 0 <= last_used < _LATEST:
         return None
     name = ("starting", "idle", "busy")[activity]
     return KernelState(name, executions, busy_since, last_used, running.rstrip(b"\0").decode("ascii", "replace"))

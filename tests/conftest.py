@@ -1,0 +1,83 @@
+"""What the tests share: a home for their kernels, which leaves nothing behind, and a fresh kernel for each test."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelbox import KernelRecord, destroy, get_or_create, list_kernels
+
+# Seconds that a template may take to leave once nobody needs it; it only has to notice.
+_TEMPLATE_PATIENCE = 20.0
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def shared_home() -> Iterator[Path]:
+    """Makes the directory that most tests use, so that they fork from one warm template."""
+    with new_home() as home:
+        yield home
+
+
+@pytest.fixture
+def home(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Points KERNELBOX_HOME at the shared home; destroys every kernel in it afterwards."""
+    monkeypatch.setenv("KERNELBOX_HOME", str(shared_home))
+    yield shared_home
+    destroy_all(shared_home, monkeypatch)
+
+
+@pytest.fixture
+def own_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Points KERNELBOX_HOME at a directory that no other test uses, with a template of its own."""
+    with new_home() as home:
+        monkeypatch.setenv("KERNELBOX_HOME", str(home))
+        yield home
+        destroy_all(home, monkeypatch)
+
+
+@pytest.fixture
+def kernel(home: Path) -> KernelRecord:
+    """Opens a kernel under a name that nobody else uses."""
+    return get_or_create(f"test-{next(_numbers)}")
+
+
+@contextlib.contextmanager
+def new_home() -> Iterator[Path]:
+    """Makes a home; in the end its templates have left and the directory is gone. The path is short: sockets."""
+    path = Path(tempfile.mkdtemp(prefix="kb-"))
+    try:
+        yield path
+        for template in path.glob("runtime/template-*"):
+            if template.is_socket():
+                dismiss(template)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def destroy_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_HOME", str(home))  # a test may have changed it
+    for record in list_kernels():
+        destroy(record)
+
+
+def dismiss(template: Path) -> None:
+    """Makes a template leave, and waits for it: without its socket, and with no kernels, it is of no use."""
+    with contextlib.suppress(ConnectionRefusedError, FileNotFoundError), contextlib.ExitStack() as stack:
+        nudge, watch = (stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(2))
+        nudge.connect(str(template))
+        watch.connect(str(template))
+        os.unlink(template)
+        nudge.close()  # it wakes up and finds its socket gone
+        watch.settimeout(_TEMPLATE_PATIENCE)
+        with contextlib.suppress(ConnectionResetError):
+            assert watch.recv(1) == b"", "a template does not speak first"

@@ -1,0 +1,117 @@
+"""What the engine's tests use to run cells in the background and to wait for things, always with a deadline."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, stream
+
+# Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
+DEADLINE = 60.0
+
+
+class Running:
+    """A cell that runs in a thread of ours. `wait_for_output` returns once it has written something."""
+
+    def __init__(
+        self, kernel: KernelRecord | str, code: str, *, timeout: float = DEADLINE, language: str = "python"
+    ) -> None:
+        self._arguments = (kernel, code, timeout, language)
+        self._written = threading.Event()
+        self._ended = threading.Event()
+        self._result: ExecutionResult | None = None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def wait_for_output(self) -> Running:
+        assert self._written.wait(DEADLINE), "the cell has written nothing"
+        return self
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    def result(self) -> ExecutionResult:
+        assert self._ended.wait(DEADLINE), "the cell has not ended"
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        assert self._result is not None
+        return self._result
+
+    def _run(self) -> None:
+        kernel, code, timeout, language = self._arguments
+        try:
+            for event in stream(kernel, code, timeout=timeout, language=language):
+                if isinstance(event, ExecutionResult):
+                    self._result = event
+                elif isinstance(event, OutputItem):
+                    self._written.set()
+        except BaseException as exc:  # noqa: BLE001  # raised again by `result`
+            self._failure = exc
+        finally:
+            self._written.set()
+            self._ended.set()
+
+
+def run(kernel: KernelRecord | str, code: str, *, language: str = "python") -> ExecutionResult:
+    """Runs a cell that must succeed."""
+    result = execute(kernel, code, language=language, timeout=DEADLINE)
+    assert result.ok, result.text
+    return result
+
+
+def value(kernel: KernelRecord | str, expression: str) -> str:
+    """Returns the repr of an expression in a kernel."""
+    shown = run(kernel, expression).return_value
+    assert shown is not None
+    return shown
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    """Waits until a condition holds, for what the operating system has no event for."""
+    deadline, pause = time.monotonic() + DEADLINE, threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, f"{condition} never became true"
+        pause.wait(0.005)
+
+
+def wait_for_end(pid: int) -> None:
+    """Waits until a process has ended; one that is no longer there has."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        poller = select.poll()
+        poller.register(pidfd, select.POLLIN)
+        assert poller.poll(DEADLINE * 1000), f"process {pid} lives on: {command_line(pid)}"
+    finally:
+        os.close(pidfd)
+
+
+def is_running(pid: int) -> bool:
+    """Tells whether a process exists and is no zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return "(gone)"
+
+
+def parent_of(pid: int) -> int:
+    """Returns the parent of a process: for a kernel, its template."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
