@@ -1,0 +1,41 @@
+"""The documents say what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import kernelbox
+from kernelbox._config import VARIABLES, KernelBoxConfig
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def test_configuration_lists_exactly_the_variables_that_the_code_reads() -> None:
+    listed = re.findall(r"^\| `(KERNELBOX_\w+)`", (DOCS / "configuration.md").read_text(), re.MULTILINE)
+
+    assert listed == [variable for variable, _, _ in VARIABLES]
+
+
+def test_configuration_states_the_defaults_that_the_code_has() -> None:
+    stated = dict(re.findall(r"^\| `(KERNELBOX_\w+)` \| (\S+)", (DOCS / "configuration.md").read_text(), re.MULTILINE))
+    defaults = KernelBoxConfig()
+
+    for variable, field, parse in VARIABLES:
+        if variable in ("KERNELBOX_REGISTRY_PATH", "KERNELBOX_RUNTIME_DIR", "KERNELBOX_HOME"):
+            continue  # relative in the document, absolute in the code
+        text = stated[variable].strip("`")
+        value = getattr(defaults, field)
+        assert (not value) if text == "(unset)" else (parse(variable, text) == value), variable
+
+
+def test_the_public_names_are_exactly_those_that_resolve() -> None:
+    assert kernelbox.__all__ == sorted(kernelbox.__all__)
+    for name in kernelbox.__all__:
+        assert getattr(kernelbox, name).__name__ == name
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for page in [*DOCS.glob("*.md"), DOCS.parent / "README.md"]:
+        for target in re.findall(r"\]\(([^)#:]+\.md)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} → {target}"
