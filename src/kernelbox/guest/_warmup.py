@@ -33,7 +33,7 @@ def warm_up() -> None:
     shell.user_ns["asyncio"] = asyncio
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         asyncio.run(_run_cells(shell))
-    Decoder().feed(encode(Execute("", "")) + encode(Done("", "ok")))
+    Decoder().feed(encode(Execute("0", "")) + encode(Done("0", "ok")))
     thread = threading.Thread(target=int)
     thread.start()
     thread.join()
