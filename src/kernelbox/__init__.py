@@ -19,6 +19,7 @@ _HOMES = {
     "OutputItem": "kernelbox.wire._results",
     "StartFailed": "kernelbox._errors",
     "StoreFailed": "kernelbox._errors",
+    "create": "kernelbox._api",
     "destroy": "kernelbox._api",
     "execute": "kernelbox._api",
     "execute_with_retry": "kernelbox._api",
@@ -26,7 +27,9 @@ _HOMES = {
     "interrupt": "kernelbox._api",
     "list_kernels": "kernelbox._api",
     "restart": "kernelbox._api",
+    "status": "kernelbox._api",
     "stream": "kernelbox._api",
+    "wipe": "kernelbox._api",
 }
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "OutputItem",
     "StartFailed",
     "StoreFailed",
+    "create",
     "destroy",
     "execute",
     "execute_with_retry",
@@ -50,12 +54,15 @@ __all__ = [
     "interrupt",
     "list_kernels",
     "restart",
+    "status",
     "stream",
+    "wipe",
 ]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox._api import (
+        create,
         destroy,
         execute,
         execute_with_retry,
@@ -63,7 +70,9 @@ if TYPE_CHECKING:
         interrupt,
         list_kernels,
         restart,
+        status,
         stream,
+        wipe,
     )
     from kernelbox._config import KernelBoxConfig
     from kernelbox._errors import (

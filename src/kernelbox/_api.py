@@ -144,6 +144,25 @@ def list_kernels() -> list[KernelRecord]:
     return kernels().all()
 
 
+def status(kernel: KernelRecord | str) -> KernelRecord:
+    """Returns what is known of a kernel now; raises KernelNotFound."""
+    return kernels().get(_key(kernel))
+
+
+def create(name: str, **options: Any) -> KernelRecord:
+    """Opens a kernel under a name that no live kernel has; raises KernelExists. The options are `get_or_create`'s."""
+    return kernels().create(name, **options)
+
+
+def wipe(*, stale: bool = False) -> list[str]:
+    """Destroys all kernels, and ends the templates; returns the kernels' ids.
+
+    With `stale`, ends only the kernels that have been idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT: each name
+    tells so when it is next used.
+    """
+    return kernels().cull() if stale else kernels().wipe()
+
+
 def _stream(
     here: Kernels,
     record: KernelRecord,
@@ -153,11 +172,13 @@ def _stream(
     options: dict[str, str],
 ) -> Iterator[OutputItem | ExecutionResult]:
     if record.status == "dead" and not here.has_connection(record):
+        here.claim_report(record)
         yield _already_dead(record)
         return
     result = yield from images.save_all(_blocking.drive(here, record, code, timeout=timeout, **options))
     result.images = images.paths
     if result.error is not None and result.error.ename == "KernelDied":
+        here.claim_report(record)
         result.error.evalue += f"; get_or_create({record.name!r}) starts a fresh one"
     yield result
 
@@ -168,14 +189,9 @@ def _resolve(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
             return kernel
         return here.find(kernel.kernel_id) or _gone(kernel)
     check_name(kernel)
-    record = here.find(kernel)
-    if record is not None:
-        return record
     if is_kernel_id(kernel):
-        from kernelbox._errors import KernelNotFound
-
-        raise KernelNotFound(kernel)
-    return here.get_or_create(kernel)
+        return here.get(kernel)
+    return here.use(kernel)
 
 
 def _gone(record: KernelRecord) -> KernelRecord:

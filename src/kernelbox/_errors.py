@@ -6,16 +6,24 @@
     ├── KernelExists (FileExistsError)     the name is taken by a live kernel
     ├── KernelDied (ConnectionError)       the kernel ended; the sentence says how
     ├── StartFailed (RuntimeError)         a kernel or its template could not be started
-    └── StoreFailed (OSError)              the registry or the runtime directory cannot be used
+    ├── StoreFailed (OSError)              the registry or the runtime directory cannot be used
+    ├── ApprovalClosed (RuntimeError)      an approval was answered twice, or too late
+    ├── ExecutorStopped (RuntimeError)     a CodeExecutor was used before start() or after stop()
+    ├── CodeExecutionError                 code failed in a CodeExecutor; carries what it had written
+    └── ExecutionTimeout (TimeoutError)    code took too long in a CodeExecutor; carries the same
 
-What the code in a cell does is never raised by `execute`: it is a result.
+What the code in a cell does is never raised by `kernelbox.execute`: it is a result. A CodeExecutor raises it.
 """
 
 from __future__ import annotations
 
+import errno
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.wire._results import AttemptSnapshot
+    from pathlib import Path
+
+    from kernelbox.wire._results import AttemptSnapshot, ExecutionResult
 
 
 class KernelBoxError(Exception):
@@ -56,6 +64,72 @@ class StartFailed(KernelBoxError, RuntimeError):
 
 class StoreFailed(KernelBoxError, OSError):
     """Raised when the registry or the runtime directory cannot be read or written."""
+
+    @classmethod
+    def because(cls, exc: OSError, path: str, doing: str = "write") -> StoreFailed:
+        """Builds the sentence for what the system refused."""
+        advice = _ADVICE.get(exc.errno or 0, "set KERNELBOX_HOME to a directory that you can write to")
+        return cls(f"cannot {doing} {_show(exc.filename or path)}: {exc.strerror or exc}; {advice}")
+
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full: free some space, or set KERNELBOX_HOME to a directory on another disk",
+    errno.EDQUOT: "the disk quota is used up: free some space, or set KERNELBOX_HOME to a directory on another disk",
+    errno.EROFS: "the disk is read-only: set KERNELBOX_HOME to a directory that you can write to",
+    errno.ENAMETOOLONG: "set KERNELBOX_HOME to a directory with a shorter path",
+    errno.EMFILE: "this process has too many open files: raise its limit (ulimit -n)",
+    errno.ENFILE: "the system has too many open files",
+}
+
+
+class ApprovalClosed(KernelBoxError, RuntimeError):
+    """Raised by a second answer to an approval request, and by one that comes too late."""
+
+    def __init__(self, call: str, outcome: str) -> None:
+        super().__init__(f"{call:.200} was already {outcome}; an approval is answered once, while the cell waits")
+
+
+class ExecutorStopped(KernelBoxError, RuntimeError):
+    """Raised by a CodeExecutor that is not running."""
+
+    def __init__(self) -> None:
+        super().__init__("the executor is not running; use `async with CodeExecutor() as executor`, or await start()")
+
+
+class _Unfinished(KernelBoxError):
+    """What both ways to fail carry: everything the cell had written and shown, and what became of the kernel."""
+
+    def __init__(self, message: str, result: ExecutionResult, images: list[Path]) -> None:
+        assert result.error is not None
+        super().__init__(message)
+        self.text = result.text or None
+        self.images = images
+        self.ename = result.error.ename
+        self.evalue = result.error.evalue
+        self.traceback = "\n".join(result.error.traceback)
+        self.state = result.state
+
+
+class CodeExecutionError(_Unfinished):
+    """Raised when the code in a cell fails, or its kernel dies.
+
+    `str()` is the error and its traceback. `text` is everything a model should read: what the cell had written
+    before, then the traceback. `images`, `ename`, `evalue` and `traceback` are the parts; `state` says whether the
+    kernel's variables were kept or lost.
+    """
+
+    def __init__(self, result: ExecutionResult, images: list[Path]) -> None:
+        assert result.error is not None
+        head, body = f"{result.error.ename}: {result.error.evalue}", "\n".join(result.error.traceback)
+        super().__init__(head if body == head else f"{head}\n{body}", result, images)
+
+
+class ExecutionTimeout(_Unfinished, TimeoutError):
+    """Raised when the code in a cell takes too long; the fields are those of CodeExecutionError."""
+
+    def __init__(self, result: ExecutionResult, images: list[Path]) -> None:
+        assert result.error is not None
+        super().__init__(result.error.evalue, result, images)
 
 
 def attach_attempts(exc: BaseException, attempts: list[AttemptSnapshot]) -> None:

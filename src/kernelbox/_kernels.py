@@ -10,23 +10,26 @@ from kernelbox._config import kernel_environment
 from kernelbox._errors import InvalidInput, KernelExists, KernelNotFound, StartFailed
 from kernelbox.host import _death
 from kernelbox.host._connection import Connection
-from kernelbox.host._process import Process, boot_id
+from kernelbox.host._process import Process, boot_id, read_start_time
 from kernelbox.host._record import KernelRecord, format_time
 from kernelbox.host._store import RECORD, Store, is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal
-
     from kernelbox._config import KernelBoxConfig
+    from kernelbox.host._jupyter import JupyterConnection
+    from kernelbox.host._record import Lifetime
 
-    Lifetime = Literal["kernel", "process"]
+    AnyConnection = Connection | JupyterConnection
 
 MAX_NAME = 1000
 
 # A kernel asked to end runs its exit functions in this time; then it is killed.
 _TERMINATE_PATIENCE = 0.5
 _KILL_PATIENCE = 5.0
+
+# A kernel between cells answers a question in a millisecond; one that takes longer is stopped or stuck.
+_ANSWER_PATIENCE = 2.0
 
 
 class Kernels:
@@ -35,10 +38,10 @@ class Kernels:
     def __init__(self, config: KernelBoxConfig) -> None:
         self.config = config
         self.store = _open_store(config)
-        self._pool: dict[str, list[Connection]] = {}
+        self._pool: dict[str, list[AnyConnection]] = {}
         self._pool_pid = os.getpid()
         # What kernels opened here were given that no record keeps: environments hold secrets.
-        self._origins: dict[str, tuple[dict[str, str] | None, Lifetime]] = {}
+        self._environments: dict[str, dict[str, str] | None] = {}
 
     def __repr__(self) -> str:
         return f"<Kernels in {self.store.runtime_dir}>"
@@ -59,9 +62,10 @@ class Kernels:
 
     def all(self) -> list[KernelRecord]:
         """Returns every kernel, oldest first, as it is now."""
-        return [self.refresh(record) for record in self.store.all()]
+        deadline = time.monotonic() + _death.NOTE_PATIENCE  # for all the dead together
+        return [self.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
 
-    def refresh(self, record: KernelRecord) -> KernelRecord:
+    def refresh(self, record: KernelRecord, *, patience: float = _death.NOTE_PATIENCE) -> KernelRecord:
         """Fills in what a record says of the moment: status, last use, and how a dead kernel ended."""
         directory = self.store.directory(record.kernel_id)
         state = _death.read_state(directory)
@@ -69,10 +73,14 @@ class Kernels:
             record.attempt_count = state.executions
             record.last_used_at = format_time(state.last_used) if state.last_used else record.last_used_at
             record.busy_since = format_time(state.busy_since) if state.busy_since else None
+        if record.status == "unknown":  # as kept: its start has not come to an end
+            if not self.store.is_changing(record.name):
+                record.status, record.death = "dead", "its start was cut short"
+            return record
         process = process_of(record)
         if process is None or not process.alive:
-            record.status, record.busy_since = "dead", None
-            record.death = record.death or _death.find_cause(directory, process or Process(0, -1))
+            record.status, record.busy_since, record.stale = "dead", None, False
+            record.death = record.death or self._find_cause(record, process, patience)
             return record
         busy = state is not None and state.activity == "busy"
         record.status = "running" if busy else "idle"
@@ -80,32 +88,95 @@ class Kernels:
         record.stale = not busy and 0 < self.config.kernel_idle_timeout < idle_for
         return record
 
+    def _find_cause(self, record: KernelRecord, process: Process | None, patience: float) -> str:
+        if process is None:
+            return "the machine was restarted since"
+        return _death.find_cause(self.store.directory(record.kernel_id), process, patience=patience)
+
+    def answers(self, record: KernelRecord) -> bool:
+        """Asks a kernel that is between cells for a sign of life; one that runs a cell is taken at its word."""
+        return record.status == "running" or self.ask(record, "is_complete", {"code": ""}) is not None
+
+    def ask(
+        self, record: KernelRecord, what: str, args: dict[str, object], *, patience: float = _ANSWER_PATIENCE
+    ) -> dict[str, object] | None:
+        """Puts a question to a kernel that is between cells; None if it does not answer in time, or has ended."""
+        from kernelbox.wire._messages import Query, Reply
+
+        query = Query(os.urandom(8).hex(), what, args)
+        deadline = time.monotonic() + patience
+        try:
+            connection = self.connect(record)
+        except OSError:
+            return None
+        connection.send(query)
+        while not connection.ended and (left := deadline - time.monotonic()) > 0:
+            for message in connection.receive(left):
+                if isinstance(message, Reply) and message.id == query.id:
+                    self.release(record, connection)
+                    return message.content
+        connection.close()
+        return None
+
     # -- opening ---------------------------------------------------------------------------------------------
 
     def get_or_create(self, name: str, **options: object) -> KernelRecord:
         """Returns the live kernel of a name; opens one if there is none."""
         check_name(name)
         record = self.find(name)
-        if record is not None and record.status != "dead":
+        if record is not None and record.alive:
             return record
-        with self.store.locking(name):
+        with self.store.locking(*_names_in(name, options)):
             record = self.find(name)
-            if record is not None and record.status != "dead":
+            if record is not None and record.alive:
                 return record
-            if record is not None:
-                self._forget(record)
-            return self._open(name, **options)  # type: ignore[arg-type]  # checked by _open's signature
+            return self._replace(record, name, options)
 
     def create(self, name: str, **options: object) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has; raises KernelExists."""
         check_name(name)
+        with self.store.locking(*_names_in(name, options)):
+            record = self.find(name)
+            if record is not None and record.alive:
+                raise KernelExists(name)
+            return self._replace(record, name, options)
+
+    def use(self, name: str) -> KernelRecord:
+        """Returns the kernel for a cell that is sent to a name: the live one, or a new one.
+
+        A kernel that has died since it was last used is returned dead, once: its loss must be told before a new one
+        takes its place.
+        """
+        check_name(name)
+        record = self.find(name)
+        if record is not None and record.alive:
+            return record
         with self.store.locking(name):
             record = self.find(name)
-            if record is not None and record.status != "dead":
-                raise KernelExists(name)
-            if record is not None:
-                self._forget(record)
-            return self._open(name, **options)  # type: ignore[arg-type]  # checked by _open's signature
+            if record is not None and (record.alive or self.claim_report(record)):
+                return record
+            return self._replace(record, name, {})
+
+    def claim_report(self, record: KernelRecord) -> bool:
+        """Notes that the caller tells of a death; False if somebody has been told already, or there is none to tell."""
+        if record.pid is None:
+            return False
+        return _death.claim_report(self.store.directory(record.kernel_id), Process(record.pid, record.start_time))
+
+    def _replace(self, dead: KernelRecord | None, name: str, options: dict[str, object]) -> KernelRecord:
+        """Opens a kernel under a name, in place of a dead one; the caller holds the name's lock."""
+        session_name = options.get("session_name")
+        if isinstance(session_name, str) and session_name != name:
+            other = self.find(session_name)
+            if other is not None and other.alive:
+                raise KernelExists(session_name)
+        lost = None
+        if dead is not None:
+            process = Process(dead.pid or 0, dead.start_time)
+            if dead.pid and not _death.was_reported(self.store.directory(dead.kernel_id), process):
+                lost = f"the kernel that had this name before: {dead.death}"
+            self._discard(dead, "replaced")
+        return self._open(name, lost=lost, **options)  # type: ignore[arg-type]  # checked by _open's signature
 
     def _open(
         self,
@@ -117,58 +188,94 @@ class Kernels:
         env: dict[str, str] | None = None,
         lifetime: Lifetime = "kernel",
         kernel_type: str | None = None,
+        lost: str | None = None,
     ) -> KernelRecord:
+        kernel_type = kernel_type or self.config.kernel_type
+        engine = _engine_of(kernel_type, self.config.engine)
         kernel_id = os.urandom(16).hex()
-        directory = self.store.create_directory(kernel_id)
         now = format_time(time.time())
         record = KernelRecord(
             kernel_id=kernel_id,
-            connection_file=os.path.join(directory, RECORD),
+            connection_file=os.path.join(
+                self.store.directory(kernel_id), RECORD if engine == "kernelbox" else "jupyter.json"
+            ),
             name=name,
-            session_name=session_name or name,
+            session_name=check_name(session_name or name),
             created_at=now,
             last_used_at=now,
-            tags=dict(tags or {}),
-            kernel_type=kernel_type or self.config.kernel_type,
-            cwd=os.path.abspath(cwd) if cwd else _working_directory(),
+            status="unknown",
+            tags=_check_tags(tags or {}),
+            kernel_type=kernel_type,
+            engine=engine,
+            cwd=_check_directory(cwd),
+            lifetime=_check_lifetime(lifetime),
+            lost=lost,
         )
-        self._origins[kernel_id] = (env, lifetime)
+        if lifetime == "process" or self.config.store_backend == "memory":
+            record.owner_pid, record.owner_start_time = os.getpid(), read_start_time(os.getpid()) or 0
+        self._environments[kernel_id] = env
         try:
-            self._start(record, env=env, lifetime=lifetime)
+            self.store.add(record)
+            self._start(record)
         except BaseException:
-            self._forget(record)
+            self._discard(record, "its start was cut short")
             raise
         return record
 
-    def _start(self, record: KernelRecord, *, env: dict[str, str] | None, lifetime: Lifetime = "kernel") -> None:
-        """Starts the process of a record, keeps the record, and runs the start-up code."""
+    def _start(self, record: KernelRecord) -> None:
+        """Starts the process of a record and runs the start-up code.
+
+        Until that has come to an end the record is kept as unknown, so that others wait for it, or, if we do not live
+        to see it, take it for what it is.
+        """
+        record.status, record.death, record.busy_since = "unknown", None, None
+        record.pid, record.start_time = self._launch(record)
+        record.boot_id = boot_id()
+        try:
+            if self.config.startup_code:
+                self.store.save(record)
+                self._run_startup_code(record)
+        finally:
+            record.status = "idle"
+            self.store.publish(record)
+
+    def _launch(self, record: KernelRecord) -> tuple[int, int]:
+        """Starts the process of a record; returns its pid and start time."""
         from kernelbox.host._launch import has_warm_template, launch
-        from kernelbox.host._lifeline import lifeline
+        from kernelbox.host._lifeline import lifeline_to
         from kernelbox.wire._messages import Spawn
 
-        directory = self.store.directory(record.kernel_id)
-        outlives_us = lifetime == "kernel" and self.config.store_backend == "file"
+        env = self._environments.get(record.kernel_id)
+        owned = record.owner_pid is not None
         spawn = Spawn(
             kernel_id=record.kernel_id,
-            directory=directory,
+            directory=self.store.directory(record.kernel_id),
             cwd=record.cwd,
             env=kernel_environment() if env is None else env,
             umask=_umask(),
-            lifeline=not outlives_us,
+            lifeline=owned,
             idle_timeout=self.config.kernel_idle_timeout if self.config.cull_idle else 0.0,
         )
-        spawned = launch(
-            spawn,
-            template=self.store.runtime_dir if self.config.template and has_warm_template() else None,
-            preload=self.config.preload,
-            idle_timeout=self.config.template_idle_timeout,
-            lifeline=-1 if outlives_us else lifeline(),
-        )
-        record.pid, record.start_time, record.boot_id = spawned.pid, spawned.start_time, boot_id()
-        record.status, record.death, record.busy_since = "idle", None, None
-        if self.config.startup_code:
-            self._run_startup_code(record)
-        self.store.save(record)
+        line = lifeline_to(record.owner_pid, record.owner_start_time) if record.owner_pid is not None else -1
+        if owned and line < 0:
+            raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
+        try:
+            if record.engine == "jupyter":
+                from kernelbox.host._jupyter_launch import launch_jupyter
+
+                spawned = launch_jupyter(spawn, record.kernel_type, lifeline=line)
+                return spawned.pid, spawned.start_time
+            spawned = launch(
+                spawn,
+                template=self.store.runtime_dir if self.config.template and has_warm_template() else None,
+                preload=self.config.preload,
+                idle_timeout=self.config.template_idle_timeout,
+                lifeline=line,
+            )
+        finally:
+            if line >= 0:
+                os.close(line)
+        return spawned.pid, spawned.start_time
 
     def _run_startup_code(self, record: KernelRecord) -> None:
         from kernelbox._blocking import run
@@ -184,7 +291,7 @@ class Kernels:
 
     # -- talking ---------------------------------------------------------------------------------------------
 
-    def connect(self, record: KernelRecord) -> Connection:
+    def connect(self, record: KernelRecord) -> AnyConnection:
         """Returns a connection for one execution at a time; `release` gives it back for the next."""
         if self._pool_pid != os.getpid():  # we are a fork: the connections are our parent's
             self._pool, self._pool_pid = {}, os.getpid()
@@ -200,9 +307,13 @@ class Kernels:
         process = process_of(record)
         if process is None:
             raise ConnectionRefusedError("the machine has been restarted")
+        if record.engine == "jupyter":
+            from kernelbox.host._jupyter import JupyterConnection
+
+            return JupyterConnection(self.store.directory(record.kernel_id), process)
         return Connection(self.store.directory(record.kernel_id), process)
 
-    def release(self, record: KernelRecord, connection: Connection) -> None:
+    def release(self, record: KernelRecord, connection: AnyConnection) -> None:
         if connection.ended:
             connection.close()
         else:
@@ -220,7 +331,10 @@ class Kernels:
         record = self.get(key)
         if record.status != "running":
             return False
-        connection = self.connect(record)
+        try:
+            connection = self.connect(record)
+        except OSError:
+            return False  # it has ended since
         connection.send(Interrupt())
         self.release(record, connection)
         return True
@@ -228,37 +342,59 @@ class Kernels:
     # -- ending ----------------------------------------------------------------------------------------------
 
     def restart(self, key: str, *, reason: str = "restarted") -> KernelRecord:
-        """Ends the kernel's process and starts another under the same name and id; its variables are lost."""
+        """Ends the kernel's process and starts another under the same name and id; `lost` says what went with it."""
         record = self.get(key)
-        with self.store.locking(record.name):
+        with self.store.locking(*record.names):
             current = self.store.get(record.kernel_id)
             if current is None:
                 raise KernelNotFound(key)
-            if current.start_time != record.start_time:
-                return self.refresh(current)  # somebody restarted it while we waited
+            self.refresh(current)
+            if current.start_time != record.start_time and current.alive:
+                return current  # somebody restarted it while we waited
+            current.lost = _describe_loss(current)
             self._end_process(current, reason)
-            self._clear_traces(current)
-            env, lifetime = self._origins.get(current.kernel_id, (None, "kernel"))
-            self._start(current, env=env, lifetime=lifetime)
+            self._drop_connections(current)
+            current.status, current.pid = "unknown", None
+            self.store.save(current)
+            self._start(current)
             return self.refresh(current)
 
-    def destroy(self, key: str) -> bool:
+    def destroy(self, key: str, *, reason: str = "destroyed") -> bool:
         """Ends a kernel, its children and its files; returns whether there was one."""
         check_name(key)
         record = self.find(key)
         if record is None:
             return False
-        with self.store.locking(record.name):
+        with self.store.locking(*record.names):
             current = self.store.get(record.kernel_id)
             if current is None:
                 return False
-            self._end_process(current, "destroyed")
-            self._forget(current)
+            self._discard(current, reason)
             return True
 
     def wipe(self) -> list[str]:
-        """Destroys every kernel; returns their ids."""
-        return [record.kernel_id for record in self.store.all() if self.destroy(record.kernel_id)]
+        """Destroys every kernel, and ends the templates; returns the ids of the kernels."""
+        from kernelbox.host._templates import dismiss_templates
+
+        destroyed = [record.kernel_id for record in self.store.all() if self.destroy(record.kernel_id)]
+        self.store.sweep()
+        dismiss_templates(self.store.runtime_dir)
+        return destroyed
+
+    def cull(self) -> list[str]:
+        """Ends the kernels that are stale, and returns their ids; each name tells so when it is next used.
+
+        The kernel itself decides, between cells: one that has become busy meanwhile is left alone.
+        """
+        stale = [record for record in self.all() if record.stale]
+        return [record.kernel_id for record in stale if self._cull(record)]
+
+    def _cull(self, record: KernelRecord) -> bool:
+        unused = self.config.kernel_idle_timeout
+        if self.ask(record, "leave", {"unused_for": unused}) is not None:
+            return False
+        process = process_of(record)
+        return process is not None and process.wait(_KILL_PATIENCE)
 
     def _end_process(self, record: KernelRecord, reason: str) -> None:
         """terminate → kill → wait for the keeper to have cleaned up after it."""
@@ -266,23 +402,32 @@ class Kernels:
         process = process_of(record)
         if process is None or not os.path.isdir(directory):
             return
-        _death.announce(directory, process, reason)
+        family = process.descendants()
+        if process.alive:
+            _death.announce(directory, process, reason)
+        if record.engine == "jupyter":
+            from kernelbox.host._jupyter_launch import ask_to_shut_down
+
+            ask_to_shut_down(directory, process, _TERMINATE_PATIENCE)
         if process.signal(signal.SIGTERM) and not process.wait(_TERMINATE_PATIENCE):
             process.signal(signal.SIGKILL)
             process.wait(_KILL_PATIENCE)
-        if _death.wait_for_note(directory, process) is None:
-            process.kill_session()  # its keeper is gone
+        if _death.wait_for_note(directory, process) is None:  # its keeper is gone
+            for relative in family:
+                relative.signal(signal.SIGKILL)
+            process.kill_session()
         process.close()
 
-    def _clear_traces(self, record: KernelRecord) -> None:
-        for connection in self._pool.pop(record.kernel_id, ()):
-            connection.close()
-
-    def _forget(self, record: KernelRecord) -> None:
-        self._origins.pop(record.kernel_id, None)
-        for connection in self._pool.pop(record.kernel_id, ()):
-            connection.close()
+    def _discard(self, record: KernelRecord, reason: str) -> None:
+        """Ends what there is of a kernel; the caller holds the name's lock."""
+        self._end_process(record, reason)
+        self._environments.pop(record.kernel_id, None)
+        self._drop_connections(record)
         self.store.remove(record)
+
+    def _drop_connections(self, record: KernelRecord) -> None:
+        for connection in self._pool.pop(record.kernel_id, ()):
+            connection.close()
 
 
 def process_of(record: KernelRecord) -> Process | None:
@@ -290,6 +435,19 @@ def process_of(record: KernelRecord) -> Process | None:
     if record.pid is None or record.boot_id != boot_id():
         return None
     return Process(record.pid, record.start_time)
+
+
+def _engine_of(kernel_type: str, engine: str) -> str:
+    """Returns what runs a kernel type: `python3` is our own, unless KERNELBOX_ENGINE says otherwise.
+
+    Raises InvalidInput for a type that nothing can run.
+    """
+    if kernel_type == "python3" and engine == "kernelbox":
+        return engine
+    from kernelbox.host._jupyter_spec import find_spec
+
+    find_spec(kernel_type)
+    return "jupyter"
 
 
 def check_name(name: object) -> str:
@@ -306,11 +464,41 @@ def _is_printable(character: str) -> bool:
     return ord(character) >= 32 and not 0x7F <= ord(character) <= 0x9F and not 0xD800 <= ord(character) <= 0xDFFF
 
 
-def _working_directory() -> str:
+def _names_in(name: str, options: dict[str, object]) -> list[str]:
+    session_name = options.get("session_name")
+    return [name, check_name(session_name)] if session_name is not None else [name]
+
+
+def _check_tags(tags: object) -> dict[str, str]:
+    if isinstance(tags, dict) and all(isinstance(part, str) for pair in tags.items() for part in pair):
+        return dict(tags)
+    raise InvalidInput("tags", tags, "use a dict of strings to strings")
+
+
+def _check_lifetime(lifetime: Lifetime) -> Lifetime:
+    if lifetime not in ("kernel", "process"):
+        raise InvalidInput("lifetime", lifetime, "use 'kernel' or 'process'")
+    return lifetime
+
+
+def _check_directory(cwd: str | os.PathLike[str] | None) -> str:
+    """Returns the absolute path of a directory that a kernel can start in, by default the current one."""
     try:
-        return os.getcwd()
+        path = os.path.abspath(os.getcwd() if cwd is None else cwd)
     except FileNotFoundError as exc:
         raise StartFailed("the current directory has been deleted; change to another or pass cwd=") from exc
+    except TypeError as exc:
+        raise InvalidInput("cwd", cwd, "use the path of a directory") from exc
+    if cwd is not None and not os.path.isdir(path):
+        raise InvalidInput("cwd", str(cwd), "there is no such directory")
+    return path
+
+
+def _describe_loss(record: KernelRecord) -> str:
+    """Says what ends with a kernel's process."""
+    count = record.attempt_count
+    lost = f"the variables of {count} execution{'s' if count > 1 else ''}" if count else "nothing: no cell had run"
+    return f"{lost}; it had died: {record.death}" if record.status == "dead" else lost
 
 
 def _umask() -> int:

@@ -1,4 +1,8 @@
-"""How a kernel ended, in words."""
+"""How a kernel ended, in words, and what it left to read: its state and its last text.
+
+Notes name the process they are about: a kernel keeps its directory when it is restarted, and somebody may still be
+asking about the process before.
+"""
 
 from __future__ import annotations
 
@@ -16,40 +20,49 @@ if TYPE_CHECKING:
 
     from kernelbox.host._process import Process
 
-# Files in a kernel's directory: its keeper's note, why it was ended on purpose, that its death has been told, its state.
+# Files in a kernel's directory: its keeper's note, why it was ended on purpose, whose death has been told, its state.
 DEATH, INTENT, REPORTED, STATE = "death.json", "ending.json", "reported", "state"
 
-# The keeper writes its note in a few milliseconds; a caller is to hear of a death within 0.2 s.
+# The keeper writes its note before it lets the process go; one that is gone without a note had no keeper any more.
+# This long is a moment for notes that come from elsewhere.
 NOTE_PATIENCE = 0.15
+
+# While the process is a zombie its keeper is about to write; a keeper that takes longer is stuck.
+_ZOMBIE_PATIENCE = 5.0
 
 # The number of text found in a dead kernel's pipes, which nobody can have sent.
 _AFTER_ALL = 1 << 40
 
 
-def announce(directory: str, pid: int, reason: str) -> None:
+def announce(directory: str, process: Process, reason: str) -> None:
     """Writes down why a process is about to be ended, for those who wait for it."""
     path = os.path.join(directory, INTENT)
     try:
         with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump({"pid": pid, "reason": reason}, file)
+            json.dump({"pid": process.pid, "reason": reason}, file)
         os.replace(path + ".new", path)
     except OSError:
         return  # a full disk, or a directory that has gone: the kernel can be ended all the same
 
 
-def find_cause(directory: str, process: Process, patience: float = NOTE_PATIENCE) -> str:
-    """Returns why a process that has ended did so; waits a moment for its keeper's note."""
-    note = wait_for_note(directory, patience)
+def find_cause(directory: str, process: Process, farewell: str = "", *, patience: float = NOTE_PATIENCE) -> str:
+    """Returns why a process that has ended did so; waits a moment for its keeper's note.
+
+    `farewell` is what the kernel itself said before it left.
+    """
+    intent = _read_about(process, os.path.join(directory, INTENT))
+    if intent is not None:
+        return str(intent.get("reason"))
+    if farewell:
+        return farewell
+    note = wait_for_note(directory, process, patience=patience)
     if not os.path.isdir(directory):
         return "destroyed"
-    intent = _read(os.path.join(directory, INTENT))
-    if intent is not None and intent.get("pid") == process.pid:
-        return str(intent.get("reason"))
-    if note is None or note.get("pid") != process.pid:
-        if process.alive:
-            return "the connection to the kernel was lost"
-        return "the process is gone, and so is the one that could have told why"
-    return describe(note)
+    if note is not None:
+        return describe(note)
+    if process.alive:
+        return "the connection to the kernel was lost"
+    return "the process is gone, and so is the one that could have told why"
 
 
 def describe(note: dict[str, Any]) -> str:
@@ -66,36 +79,57 @@ def describe(note: dict[str, Any]) -> str:
     return f"the process exited with status {note.get('exit_status')}"
 
 
-def wait_for_note(directory: str, patience: float) -> dict[str, Any] | None:
-    """Returns the keeper's note, once it is there."""
-    deadline, pause = time.monotonic() + patience, 0.001
+def wait_for_note(directory: str, process: Process, *, patience: float = NOTE_PATIENCE) -> dict[str, Any] | None:
+    """Returns the keeper's note about a process that has ended, once it is there."""
+    began, pause = time.monotonic(), 0.001
     while True:
-        if (note := _read(os.path.join(directory, DEATH))) is not None:
+        zombie = process.is_zombie
+        if (note := _read_about(process, os.path.join(directory, DEATH))) is not None:
             return note
-        if time.monotonic() > deadline or not os.path.isdir(directory):
+        if time.monotonic() - began >= (_ZOMBIE_PATIENCE if zombie else patience) or not os.path.isdir(directory):
             return None
         time.sleep(pause)
         pause = min(pause * 2, 0.01)
 
 
-def read_leftovers(directory: str, execution_id: str) -> list[Output]:
-    """Returns what the dead kernel had written but not sent: from its state file, then from its pipes."""
+def read_leftovers(directory: str, process: Process, execution_id: str) -> list[Output]:
+    """Returns what a dead kernel had written but not sent, from its pipes."""
+    note = wait_for_note(directory, process, patience=0.0)
+    words = (note or {}).get("last_words", ())
+    return [
+        Output(execution_id, _AFTER_ALL, name, text) for name, text in zip(_state.STREAMS, words, strict=False) if text
+    ]
+
+
+def read_state(directory: str) -> _state.KernelState | None:
+    """Returns what a kernel says of itself."""
     try:
-        with open(os.path.join(directory, STATE), "rb") as file:
-            outputs = _state.leftovers(file.read())
+        fd = os.open(os.path.join(directory, STATE), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        outputs = []
-    note = wait_for_note(directory, 0.0)
-    for name, text in zip(_state.STREAMS, (note or {}).get("last_words", ()), strict=False):
-        if text:
-            outputs.append(Output(execution_id, _AFTER_ALL, name, text))
-    return outputs
-
-
-def claim_report(directory: str) -> bool:
-    """Takes it upon the caller to tell of a death; False if somebody has been told."""
+        return None
     try:
-        os.close(os.open(os.path.join(directory, REPORTED), os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        return _state.parse(os.read(fd, _state.HEADER.size))
+    finally:
+        os.close(fd)
+
+
+def aim(directory: str, execution_id: str) -> None:
+    """Writes down which execution a signal is about to interrupt."""
+    try:
+        fd = os.open(os.path.join(directory, STATE), os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return  # the kernel is gone
+    try:
+        os.pwrite(fd, _state.target(execution_id), _state.TARGET_AT)
+    finally:
+        os.close(fd)
+
+
+def claim_report(directory: str, process: Process) -> bool:
+    """Takes it upon the caller to tell of a death; False if somebody has been told."""
+    path = os.path.join(directory, f"{REPORTED}-{process.pid}")
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         return False
     except OSError:
@@ -103,10 +137,15 @@ def claim_report(directory: str) -> bool:
     return True
 
 
-def _read(path: str) -> dict[str, Any] | None:
+def was_reported(directory: str, process: Process) -> bool:
+    """Tells whether somebody has been told of a death."""
+    return os.path.exists(os.path.join(directory, f"{REPORTED}-{process.pid}"))
+
+
+def _read_about(process: Process, path: str) -> dict[str, Any] | None:
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
     except (OSError, ValueError):
         return None
-    return data if isinstance(data, dict) else None
+    return data if isinstance(data, dict) and data.get("pid") == process.pid else None

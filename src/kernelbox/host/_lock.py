@@ -1,4 +1,4 @@
-"""A lock on a key, between threads and processes, that leaves no file behind."""
+"""A lock on a path, between threads and processes, that leaves no file behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 120.0
 
 @contextlib.contextmanager
 def locked(path: str, patience: float = PATIENCE) -> Iterator[None]:
-    """Holds the lock file at `path`; the file is removed by the last to leave."""
+    """Holds the lock file at `path`; the file is removed by the last to leave, and by whoever comes after a crash."""
     fd = _acquire(path, patience)
     try:
         yield
@@ -29,13 +29,30 @@ def locked(path: str, patience: float = PATIENCE) -> Iterator[None]:
         os.close(fd)
 
 
+def is_locked(path: str) -> bool:
+    """Tells whether somebody holds the lock at `path` now."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _is_at(fd, path)
+    finally:
+        os.close(fd)
+    return False
+
+
 def _acquire(path: str, patience: float) -> int:
     deadline, pause = time.monotonic() + patience, 0.0005
     while True:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            raise  # the directory: the caller knows how to make it
         except OSError as exc:
-            raise StoreFailed(f"cannot write to {os.path.dirname(path)!r}: {exc.strerror}") from exc
+            raise StoreFailed.because(exc, path) from exc
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(fd, path):
@@ -44,8 +61,13 @@ def _acquire(path: str, patience: float) -> int:
             continue
         except BlockingIOError:
             os.close(fd)
+        except OSError as exc:  # a file system without locks
+            os.close(fd)
+            raise StoreFailed.because(exc, path, "lock") from exc
         if time.monotonic() > deadline:
-            raise StoreFailed(f"gave up waiting for the lock {path!r} after {patience:g} s")
+            raise StoreFailed(
+                f"gave up waiting for the lock {path!r} after {patience:g} s; `lsof` shows the process that holds it"
+            )
         time.sleep(pause)
         pause = min(pause * 2, 0.01)
 

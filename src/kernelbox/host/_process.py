@@ -52,6 +52,27 @@ class Process:
             return False
         return True
 
+    def signal_group(self, number: int) -> bool:
+        """Sends a signal to the group that the process leads, as a terminal does; returns whether it was there."""
+        if not self.alive:
+            return False
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def kill_descendants(self, *, since: float) -> None:
+        """Kills the processes below this one that started at a time, in seconds since boot, or later."""
+        if not self.alive:
+            return
+        ticks = int(since * os.sysconf("SC_CLK_TCK"))
+        for pid in _descendants(self.pid):
+            started = read_start_time(pid)
+            if started is not None and started >= ticks:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+
     def wait(self, timeout: float) -> bool:
         """Waits for the process to end; returns whether it has."""
         deadline = time.monotonic() + timeout
@@ -62,6 +83,16 @@ class Process:
         while self.alive and time.monotonic() < deadline:
             time.sleep(0.005)
         return not self.alive
+
+    def descendants(self) -> list[Process]:
+        """Returns the processes below this one, by what /proc says; none where there is no /proc."""
+        found = []
+        for pid in children_of(self.pid):
+            start_time = read_start_time(pid)
+            if start_time is not None:
+                child = Process(pid, start_time)
+                found += [child, *child.descendants()]
+        return found
 
     def kill_session(self) -> None:
         """Kills what is left of the session that the process led, for when nobody else looks after its children."""
@@ -100,13 +131,33 @@ def read_start_time(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def since_boot() -> float:
+    """Returns the clock that start times are read from, in seconds."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 def boot_id() -> str:
     """Returns what tells this boot of the machine from the last: start times count from it."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    if not _boot_id:
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                _boot_id.append(file.read().strip())
+        except OSError:
+            _boot_id.append("")
+    return _boot_id[0]
+
+
+_boot_id: list[str] = []  # it does not change while we run, and a list of kernels asks for it often
+
+
+def children_of(pid: int) -> list[int]:
+    """Returns the direct children of a process."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+    return found
 
 
 def _read_stat(pid: int) -> list[bytes] | None:
@@ -126,6 +177,16 @@ def _read_start_time_elsewhere(pid: int) -> int | None:
     answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, check=False)
     state, _, started = answer.stdout.strip().partition(b" ")
     return None if not started or state.startswith(b"Z") else zlib.crc32(started)
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+                for child in map(int, file.read().split()):
+                    found += [child, *_descendants(child)]
+    return found
 
 
 def _pids() -> list[int]:

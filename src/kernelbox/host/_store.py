@@ -5,8 +5,11 @@ The runtime directory is the truth:
     runtime/<kernel id>/connection.json    the record        runtime/names/<key>    the id behind a name
     runtime/<kernel id>/socket, state, log, death.json       runtime/locks/<key>    held while a name changes
 
-`registry.json` is the documented view of it: rewritten when a kernel is opened or destroyed, never for a cell, and
-rebuilt when it is lost or damaged. A name becomes a key, never a path.
+A kernel's directory appears and disappears as a whole, by a rename, so that a crash between any two steps leaves
+either a kernel or rubbish that nobody mistakes for one: `<kernel id>.new`, `<kernel id>.gone`.
+
+`registry.json` is the documented view of it: rewritten when a kernel is opened, restarted or destroyed, never for a
+cell, and rebuilt when it is lost or damaged. A name becomes a key, never a path.
 """
 
 from __future__ import annotations
@@ -14,21 +17,27 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 import warnings
 
 from kernelbox._errors import StoreFailed
-from kernelbox.host._lock import locked
+from kernelbox.host._lock import is_locked, locked
 from kernelbox.host._record import KernelRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
 RECORD = "connection.json"
 _VERSION = 1
+_NEW, _GONE = ".new", ".gone"
 
 # A name's bytes in hexadecimal are its key, up to this many; a longer name's key is a hash.
 _PLAIN_KEY = 100
+
+# A directory is made or removed in milliseconds; one that is still half there after this was left by a crash.
+_RUBBISH_AFTER = 60.0
 
 
 class Store:
@@ -37,7 +46,9 @@ class Store:
     def __init__(self, runtime_dir: str, registry_path: str | None) -> None:
         self.runtime_dir = runtime_dir
         self._registry_path = registry_path
-        self._prepared = False
+        if os.path.isdir(runtime_dir):
+            with _translated(runtime_dir):
+                _require_private(runtime_dir)
 
     def __repr__(self) -> str:
         return f"<Store {self.runtime_dir}>"
@@ -47,116 +58,197 @@ class Store:
         return os.path.join(self.runtime_dir, kernel_id)
 
     @contextlib.contextmanager
-    def locking(self, name: str) -> Iterator[None]:
+    def locking(self, *names: str) -> Iterator[None]:
         """Lets one at a time open, restart or destroy the kernel of a name."""
-        self._prepare()
-        with locked(os.path.join(self.runtime_dir, "locks", key_of(name))):
+        with contextlib.ExitStack() as stack:
+            for path in sorted({self._lock_path(name) for name in names}):  # always in one order: no deadlock
+                for attempt in range(3):
+                    self._prepare()
+                    try:
+                        stack.enter_context(locked(path))
+                        break
+                    except FileNotFoundError as exc:  # the directory vanished since
+                        if attempt == 2:
+                            raise StoreFailed.because(exc, path) from exc
             yield
+
+    def is_changing(self, name: str) -> bool:
+        """Tells whether somebody is opening, restarting or destroying the kernel of a name."""
+        return is_locked(self._lock_path(name))
 
     def get(self, kernel_id: str) -> KernelRecord | None:
         """Returns the record of an id."""
         if not is_kernel_id(kernel_id):
             return None
-        return _read_record(os.path.join(self.directory(kernel_id), RECORD))
+        try:
+            with open(os.path.join(self.directory(kernel_id), RECORD), encoding="utf-8") as file:
+                record = KernelRecord.from_dict(json.load(file))
+        except (OSError, ValueError, TypeError, RecursionError):
+            return None  # there is none, or nothing that could be used as one
+        return record if record.kernel_id == kernel_id else None
 
     def find(self, name: str) -> KernelRecord | None:
         """Returns the record behind a name or session name."""
         try:
-            with open(os.path.join(self.runtime_dir, "names", key_of(name))) as file:
-                return self.get(file.read())
-        except OSError:
-            return None
+            with open(self._index_path(name), encoding="utf-8") as file:
+                record = self.get(file.read())
+        except (OSError, UnicodeDecodeError):
+            if os.path.isdir(os.path.join(self.runtime_dir, "names")):
+                return None
+            record = next((record for record in self._scan() if name in record.names), None)
+        return record if record is not None and name in record.names else None
 
     def all(self) -> list[KernelRecord]:
         """Returns every record, oldest first."""
-        try:
-            ids = [entry for entry in os.listdir(self.runtime_dir) if is_kernel_id(entry)]
-        except FileNotFoundError:
-            return []
-        except OSError as exc:
-            raise StoreFailed(f"cannot read {self.runtime_dir!r}: {exc.strerror}") from exc
-        records = [record for record in map(self.get, ids) if record is not None]
-        return sorted(records, key=lambda record: (record.created_at, record.kernel_id))
+        self._repair_registry()
+        return self._scan()
 
-    def create_directory(self, kernel_id: str) -> str:
-        """Makes the directory of a new kernel."""
+    def add(self, record: KernelRecord) -> None:
+        """Makes the directory of a new kernel, with its record in it."""
         self._prepare()
-        directory = self.directory(kernel_id)
-        os.mkdir(directory, 0o700)
-        return directory
+        directory = self.directory(record.kernel_id)
+        fresh = directory + _NEW
+        with _translated(directory):
+            try:
+                os.mkdir(fresh, 0o700)
+                _replace(os.path.join(fresh, RECORD), _dump(record.to_dict()))
+                self._index(record)
+                os.rename(fresh, directory)
+            except BaseException:
+                _remove_tree(fresh)
+                raise
 
     def save(self, record: KernelRecord) -> None:
-        """Keeps a record: first the truth, then the names that lead to it, then the view."""
-        with _translated(self.runtime_dir):
-            _replace(os.path.join(self.directory(record.kernel_id), RECORD), _dump(record.to_dict()))
-            for name in {record.name, record.session_name or record.name}:
-                _replace(os.path.join(self.runtime_dir, "names", key_of(name)), record.kernel_id)
-        self._update_registry(record.kernel_id, record)
+        """Keeps a record that has changed."""
+        path = os.path.join(self.directory(record.kernel_id), RECORD)
+        with _translated(path):
+            _replace(path, _dump(record.to_dict()))
+
+    def publish(self, record: KernelRecord) -> None:
+        """Keeps a record that has changed, and shows it in the registry."""
+        self.save(record)
+        self._write_registry(record)
 
     def remove(self, record: KernelRecord) -> None:
         """Forgets a record and deletes its directory."""
-        for name in {record.name, record.session_name or record.name}:
-            path = os.path.join(self.runtime_dir, "names", key_of(name))
+        directory = self.directory(record.kernel_id)
+        with _translated(directory), contextlib.suppress(FileNotFoundError):
+            os.rename(directory, directory + _GONE)
+        for name in record.names:
+            path = self._index_path(name)
             with contextlib.suppress(OSError):
-                with open(path) as file:
+                with open(path, encoding="utf-8") as file:
                     mine = file.read() == record.kernel_id
                 if mine:
                     os.unlink(path)
-        remove_tree(self.directory(record.kernel_id))
-        self._update_registry(record.kernel_id, None)
+        _remove_tree(directory + _GONE)
+        self._write_registry(None)
+
+    def sweep(self) -> None:
+        """Deletes what crashes have left: directories half made or half removed, names that lead nowhere."""
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(self.runtime_dir):
+                kernel_id, dot, suffix = entry.name.partition(".")
+                if not is_kernel_id(kernel_id) or (not dot and self.get(kernel_id) is not None):
+                    continue
+                if f".{suffix}" == _GONE or time.time() - entry.stat().st_mtime > _RUBBISH_AFTER:
+                    _remove_tree(entry.path)
+            for entry in os.scandir(os.path.join(self.runtime_dir, "names")):
+                with open(entry.path, encoding="utf-8") as file:
+                    leads_nowhere = self.get(file.read()) is None
+                if leads_nowhere and time.time() - entry.stat().st_mtime > _RUBBISH_AFTER:
+                    os.unlink(entry.path)
+
+    def _scan(self) -> list[KernelRecord]:
+        records = [record for record in map(self.get, self._ids()) if record is not None]
+        return sorted(records, key=lambda record: (record.created_at, record.kernel_id))
+
+    def _ids(self) -> list[str]:
+        try:
+            return [entry for entry in os.listdir(self.runtime_dir) if is_kernel_id(entry)]
+        except FileNotFoundError:
+            return []
+        except OSError as exc:
+            raise StoreFailed.because(exc, self.runtime_dir, "read") from exc
+
+    def _index(self, record: KernelRecord) -> None:
+        for name in record.names:
+            _replace(self._index_path(name), record.kernel_id)
+
+    def _index_path(self, name: str) -> str:
+        return os.path.join(self.runtime_dir, "names", key_of(name))
+
+    def _lock_path(self, name: str) -> str:
+        return os.path.join(self.runtime_dir, "locks", key_of(name))
 
     def _prepare(self) -> None:
-        if self._prepared and os.path.isdir(self.runtime_dir):
+        """Makes the directories, whichever are missing."""
+        names, locks = (os.path.join(self.runtime_dir, part) for part in ("names", "locks"))
+        if os.path.isdir(names) and os.path.isdir(locks):
             return
         with _translated(self.runtime_dir):
-            parent = os.path.dirname(self.runtime_dir)
-            if not os.path.isdir(parent):
-                os.makedirs(parent, 0o700)
-                _replace(os.path.join(parent, ".gitignore"), "*\n")
-            for directory in (
-                self.runtime_dir,
-                *(os.path.join(self.runtime_dir, x) for x in ("names", "locks")),
-            ):
-                os.makedirs(directory, 0o700, exist_ok=True)
+            home = os.path.dirname(self.runtime_dir)
+            if not os.path.isdir(home):
+                os.makedirs(home, 0o700, exist_ok=True)
+                _replace(os.path.join(home, ".gitignore"), "*\n")
+            os.makedirs(self.runtime_dir, 0o700, exist_ok=True)
             _require_private(self.runtime_dir)
-        self._prepared = True
+            os.makedirs(locks, 0o700, exist_ok=True)
+            os.makedirs(names, 0o700, exist_ok=True)
+            for record in self._scan():
+                self._index(record)
 
     # -- registry.json ---------------------------------------------------------------------------------------
 
-    def _update_registry(self, kernel_id: str, record: KernelRecord | None) -> None:
-        path = self._registry_path
-        if path is None:
+    def _write_registry(self, changed: KernelRecord | None) -> None:
+        """Brings the view up to date with the truth, of which only `changed` is known to differ from it."""
+        if self._registry_path is None:
             return
+        path = os.path.realpath(self._registry_path)  # the file may be a link; replacing must not turn it into one
         with _translated(path):
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
             with locked(path + ".lock"):
-                kernels = self._read_registry(path)
-                if record is None:
-                    kernels.pop(kernel_id, None)
-                else:
-                    kernels[kernel_id] = record.to_dict()
-                _replace(path, _dump({"version": _VERSION, "kernels": kernels}))
+                shown = self._read_registry(path)
+                kernels = {kernel_id: shown.get(kernel_id) or self._entry(kernel_id) for kernel_id in self._ids()}
+                if changed is not None:
+                    kernels[changed.kernel_id] = changed.to_dict()
+                present = {kernel_id: entry for kernel_id, entry in kernels.items() if entry is not None}
+                _replace(path, _dump({"version": _VERSION, "kernels": present}))
 
-    def _read_registry(self, path: str) -> dict[str, object]:
-        """Returns the registry's records, rebuilt from the runtime directory if the file cannot be used."""
+    def _entry(self, kernel_id: str) -> dict[str, Any] | None:
+        record = self.get(kernel_id)
+        return None if record is None else record.to_dict()
+
+    def _read_registry(self, path: str) -> dict[str, Any]:
+        """Returns what the registry shows; one that cannot be used is set aside and shows nothing."""
         try:
-            with open(path, encoding="utf-8") as file:
-                data = json.load(file)
-            if data["version"] != _VERSION or not isinstance(data["kernels"], dict):
-                raise ValueError(f"version {data['version']!r}")
-            kernels: dict[str, object] = data["kernels"]
-            return kernels
+            return _parse_registry(path)
         except FileNotFoundError:
-            pass
-        except (ValueError, TypeError, KeyError, UnicodeDecodeError) as exc:
+            return {}
+        except (OSError, ValueError, RecursionError) as exc:
             aside = f"{path}.damaged-{os.urandom(4).hex()}"
-            os.replace(path, aside)
+            os.rename(path, aside)
             warnings.warn(
-                f"{path} could not be read ({type(exc).__name__}); it was set aside as {os.path.basename(aside)} "
-                "and rebuilt from the runtime directory",
+                f"{path} could not be used ({exc}); it was set aside as {os.path.basename(aside)} and rebuilt from the "
+                "runtime directory",
                 stacklevel=2,
             )
-        return {record.kernel_id: record.to_dict() for record in self.all()}
+            return {}
+
+    def _repair_registry(self) -> None:
+        """Rebuilds the registry if it is damaged, or lost while there are kernels."""
+        if self._registry_path is None:
+            return
+        try:
+            _parse_registry(self._registry_path)
+            return
+        except FileNotFoundError:
+            if not self._ids():
+                return
+        except (OSError, ValueError, RecursionError):
+            pass
+        with contextlib.suppress(StoreFailed):  # a disk that cannot be written to is no reason not to list
+            self._write_registry(None)
 
 
 def key_of(name: str) -> str:
@@ -173,27 +265,28 @@ def is_kernel_id(text: str) -> bool:
     return len(text) == 32 and all(character in "0123456789abcdef" for character in text)
 
 
-def remove_tree(directory: str) -> None:
-    """Deletes a kernel's directory: plain files and one level of folders, nothing through a link."""
-    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
+def _parse_registry(path: str) -> dict[str, Any]:
+    with open(path, encoding="utf-8") as file:
+        data = json.load(file)
+    version, kernels = (data.get("version"), data.get("kernels")) if isinstance(data, dict) else (None, None)
+    if version != _VERSION:
+        raise ValueError(f"its version is {version!r}, not {_VERSION}")
+    if isinstance(kernels, dict):
+        return kernels
+    raise ValueError("it lists no kernels")
+
+
+def _remove_tree(directory: str) -> None:
+    """Deletes a directory and what is in it, nothing through a link; what cannot be deleted is left for `sweep`."""
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
-                    remove_tree(entry.path)
+                    _remove_tree(entry.path)
                 else:
                     os.unlink(entry.path)
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         os.rmdir(directory)
-
-
-def _read_record(path: str) -> KernelRecord | None:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return KernelRecord.from_dict(json.load(file))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError):
-        return None  # a directory that is being made or removed
 
 
 def _dump(data: object) -> str:
@@ -215,12 +308,19 @@ def _replace(path: str, text: str) -> None:
 
 
 def _require_private(directory: str) -> None:
-    """Refuses a runtime directory that others could put sockets into."""
+    """Refuses a runtime directory that others could put sockets into; closes one of ours that has come open."""
     info = os.stat(directory)
     if info.st_uid != os.getuid():
         raise StoreFailed(f"{directory!r} belongs to another user; set KERNELBOX_HOME to a directory of your own")
-    if info.st_mode & 0o077:
-        os.chmod(directory, 0o700)
+    if not info.st_mode & 0o077:
+        return
+    entries = os.listdir(directory)
+    if entries and "names" not in entries and "locks" not in entries:
+        raise StoreFailed(
+            f"{directory!r} is open to other users and holds other things than kernels; "
+            "set KERNELBOX_RUNTIME_DIR to a directory of its own"
+        )
+    os.chmod(directory, 0o700)
 
 
 @contextlib.contextmanager
@@ -230,5 +330,4 @@ def _translated(path: str) -> Iterator[None]:
     except StoreFailed:
         raise
     except OSError as exc:
-        advice = "free some space" if exc.errno == 28 else "set KERNELBOX_HOME to a directory you can write to"
-        raise StoreFailed(f"cannot write {exc.filename or path!r}: {exc.strerror}; {advice}") from exc
+        raise StoreFailed.because(exc, path) from exc
