@@ -53,11 +53,27 @@ class Decoder:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._broken = False
 
     def feed(self, data: bytes) -> list[m.Message]:
         """Takes the bytes that arrived and returns the messages they complete."""
+        if self._broken:
+            raise ProtocolError("nothing is read behind bytes that were not a message")
+        self._buffer += data
+        try:
+            return self._take()
+        except ProtocolError:
+            self._broken = True
+            self._buffer.clear()
+            raise
+
+    @property
+    def pending(self) -> int:
+        """Bytes received of a message that is not complete yet."""
+        return len(self._buffer)
+
+    def _take(self) -> list[m.Message]:
         buffer = self._buffer
-        buffer += data
         messages: list[m.Message] = []
         start = 0
         while len(buffer) - start >= 8:
@@ -74,22 +90,25 @@ class Decoder:
             del buffer[:start]
         return messages
 
-    @property
-    def pending(self) -> int:
-        """Bytes received of a message that is not complete yet."""
-        return len(self._buffer)
-
 
 def _decode(header: bytes, binary: bytes) -> m.Message:
     try:
-        kind, *values = json.loads(header)
-        cls, checks = _SCHEMA[kind]
+        return _build(json.loads(header), binary)
     except (ValueError, TypeError, KeyError, RecursionError) as exc:
         raise ProtocolError(f"not a message: {header[:80]!r}") from exc
+
+
+def _build(array: Any, binary: bytes) -> m.Message:
+    if not isinstance(array, list):
+        raise TypeError(f"an array was expected, not {type(array).__name__}")
+    kind, *values = array
+    cls, checks = _SCHEMA[kind]
     if cls is m.Output:
         values.append(binary.decode("utf-8", "replace"))
     elif cls is m.Display and values:
         values[-1] = _unpack_blobs(values[-1], binary)
+    elif binary:
+        raise ProtocolError(f"{kind} has no raw bytes, {len(binary)} came")
     if len(values) != len(checks):
         raise ProtocolError(f"{kind} has {len(values)} fields, not {len(checks)}")
     for value, (name, check) in zip(values, checks, strict=True):
@@ -102,7 +121,7 @@ def _unpack_blobs(sizes: Any, binary: bytes) -> dict[str, bytes]:
     if not isinstance(sizes, dict) or not all(type(size) is int and size >= 0 for size in sizes.values()):
         raise ProtocolError(f"Display.blobs cannot be {sizes!r:.80}")
     if sum(sizes.values()) != len(binary):
-        raise ProtocolError(f"Display.blobs names {sum(sizes.values())} bytes, {len(binary)} came")
+        raise ProtocolError(f"Display.blobs does not name the {len(binary)} bytes that came")
     blobs, start = {}, 0
     for mime, size in sizes.items():
         blobs[mime] = binary[start : start + size]
@@ -126,6 +145,15 @@ def _is_int(value: object) -> bool:
     return type(value) is int
 
 
+def _is_id(value: object) -> bool:
+    """Tells whether the state file, which says what runs, has room for an execution's id."""
+    return type(value) is str and 0 < len(value) <= 32 and value.isascii() and "\0" not in value
+
+
+def _is_one_of(*words: str) -> Any:
+    return lambda value: type(value) is str and value in words
+
+
 # How a field's annotation is checked on arrival: kernels run untrusted code, and it can write to the socket.
 _CHECKS: dict[str, Any] = {
     "str": _is_str,
@@ -141,8 +169,19 @@ _CHECKS: dict[str, Any] = {
     "Any": lambda value: True,
 }
 
+# Fields that take less than their annotation says.
+_NARROWER = {
+    "Execute.id": _is_id,
+    "Output.name": _is_one_of("stdout", "stderr"),
+    "Display.kind": _is_one_of("display_data", "execute_result", "update_display_data"),
+    "Done.status": _is_one_of("ok", "error", "aborted"),
+}
+
 _SCHEMA = {
-    cls.__name__: (cls, [(name, _CHECKS[hint]) for name, hint in cls.__annotations__.items()])
+    cls.__name__: (
+        cls,
+        [(name, _NARROWER.get(f"{cls.__name__}.{name}", _CHECKS[hint])) for name, hint in cls.__annotations__.items()],
+    )
     for cls in vars(m).values()
     if isinstance(cls, type) and issubclass(cls, m.Message) and cls is not m.Message
 }

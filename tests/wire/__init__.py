@@ -1,0 +1,1 @@
+"""The wire, tested without I/O and without a clock."""

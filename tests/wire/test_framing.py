@@ -1,0 +1,452 @@
+"""Frames: every message survives the way, and bytes that are no messages can do nothing but end the connection."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelbox.wire import _messages as m
+from kernelbox.wire._framing import MAX_FRAME, Decoder, ProtocolError, encode
+
+from .strategies import KINDS, json_values, messages, messages_of, pieces, untimed
+
+LENGTHS = struct.Struct("!II")
+UINT32_MAX = 2**32 - 1
+
+EXAMPLES: list[m.Message] = [
+    m.Execute("a", "1 + 1"),
+    m.Interrupt("a"),
+    m.Started("a", 1),
+    m.Output("a", 1, "stdout", "hello"),
+    m.Display("a", "display_data", {"text/plain": "x"}, {}, blobs={"image/png": b"PNG"}),
+    m.Clear("a", True),
+    m.Ask("a", 1, "server", "tool", {"x": 1}),
+    m.Answer("a", 1, True),
+    m.Comm("a", "comm_open", {"y": 2}),
+    m.Done("a", "ok"),
+    m.Query("a", "complete", {"code": "x."}),
+    m.Reply("a", {"z": 3}),
+    m.Farewell("bye"),
+    m.Spawn("k", "/d", "/c", {"PATH": "/bin"}, 0o22),
+    m.Spawned(1, 2),
+    m.Refused("no"),
+]
+
+# JSON values that a field must not take, by its annotation. Booleans are not numbers here, nor the other way round.
+WRONG: dict[str, list[Any]] = {
+    "str": [None, 1, 1.5, True, ["x"], {"x": "y"}],
+    "int": [None, "1", 1.0, True, [1], {}],
+    "bool": [None, "true", 0, 1, 1.0, [True], {}],
+    "float": [None, "1", True, [1.0], {}],
+    "int | None": ["1", 1.0, False, [1], {}],
+    "list[str]": [None, "x", 1, {"x": "y"}, [1], ["x", None]],
+    "dict[str, str]": [None, "x", 1, ["x"], {"x": 1}, {"x": "y", "z": None}],
+    "dict[str, bytes]": [None, "x", 1, ["x"], {"x": "y"}, {"x": None}, {"x": 1.0}, {"x": True}, {"x": -1}],
+    "dict[str, Any]": [None, "x", 1, True, ["x"], [["x", 1]]],
+    "dict[str, list[str]] | None": ["x", 1, ["x"], {"x": "y"}, {"x": [1]}, {"x": None}],
+    "Any": [],
+}
+
+
+def frame(header: object, binary: bytes = b"") -> bytes:
+    """Returns a frame with any header, without the help of `encode`."""
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return LENGTHS.pack(len(raw), len(binary)) + raw + binary
+
+
+def parts_of(message: m.Message) -> tuple[list[Any], bytes]:
+    """Returns the JSON array and the raw bytes of a message's frame."""
+    data = encode(message)
+    header, binary = LENGTHS.unpack_from(data)
+    assert len(data) == LENGTHS.size + header + binary
+    return json.loads(data[8 : 8 + header]), data[8 + header :]
+
+
+def decode(data: bytes) -> list[m.Message]:
+    return Decoder().feed(data)
+
+
+def assert_harmless(data: bytes) -> None:
+    """Feeds hostile bytes: messages, waiting and ProtocolError are allowed, any other exception fails the test."""
+    decoder = Decoder()
+    try:
+        received = decoder.feed(data)
+    except ProtocolError:
+        assert decoder.pending == 0
+        return
+    assert all(type(message) in KINDS for message in received)
+    assert decoder.pending <= len(data)
+
+
+# -- the way there ---------------------------------------------------------------------------------------------
+
+
+def test_the_examples_name_every_message() -> None:
+    assert [type(message) for message in EXAMPLES] == KINDS
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_message_arrives_as_it_was_sent(kind: type[m.Message]) -> None:
+    @untimed
+    @given(messages_of(kind))
+    def check(message: m.Message) -> None:
+        decoder = Decoder()
+        (received,) = decoder.feed(encode(message))
+        assert received == message
+        assert type(received) is kind
+        assert decoder.pending == 0
+
+    check()
+
+
+@untimed
+@given(messages)
+def test_encoding_leaves_the_message_as_it_was(message: m.Message) -> None:
+    assert encode(message) == encode(message)
+
+
+@pytest.mark.parametrize(
+    ("message", "header", "binary"),
+    [
+        (m.Clear("a", True), b'["Clear","a",true]', b""),
+        (m.Output("a", 7, "stdout", "é\n"), b'["Output","a",7,"stdout"]', "é\n".encode()),
+        (
+            m.Display("a", "display_data", {}, {}, blobs={"image/png": b"\x89P", "x/y": b"", "image/gif": b"G"}),
+            b'["Display","a","display_data",{},{},"",null,false,{"image/png":2,"x/y":0,"image/gif":1}]',
+            b"\x89PG",
+        ),
+    ],
+)
+def test_a_frame_is_two_lengths_a_json_array_and_raw_bytes(message: m.Message, header: bytes, binary: bytes) -> None:
+    assert encode(message) == len(header).to_bytes(4, "big") + len(binary).to_bytes(4, "big") + header + binary
+
+
+@pytest.mark.parametrize("message", [m.Done("a", "ok"), m.Display("a", "display_data", {}, {})])
+def test_default_values_are_never_shared_between_messages(message: m.Message) -> None:
+    first, second = decode(encode(message) * 2)
+    for name in first.__slots__:
+        value = getattr(first, name)
+        assert value is not getattr(second, name) or not isinstance(value, list | dict)
+
+
+def test_a_lone_surrogate_in_written_text_arrives_as_the_escape_that_python_shows() -> None:
+    (received,) = decode(encode(m.Output("a", 1, "stdout", "x\ud800y")))
+    assert received == m.Output("a", 1, "stdout", "x\\ud800y")
+
+
+def test_bytes_that_are_no_text_become_replacement_characters_in_an_output() -> None:
+    (received,) = decode(frame(["Output", "a", 1, "stdout"], b"a\xffb\xe2\x82"))
+    assert received == m.Output("a", 1, "stdout", "a\ufffdb\ufffd")
+
+
+def test_a_float_field_takes_a_whole_number() -> None:
+    (received,) = decode(encode(m.Spawn("k", "/d", "/c", {}, 0, idle_timeout=3)))
+    assert isinstance(received, m.Spawn)
+    assert received.idle_timeout == 3
+
+
+def test_a_value_that_json_cannot_carry_is_refused_by_the_sender() -> None:
+    with pytest.raises(TypeError):
+        encode(m.Comm("a", "comm_msg", {"x": object()}))
+
+
+def test_a_frame_of_exactly_the_limit_is_sent_and_received() -> None:
+    overhead = len(encode(m.Output("a", 1, "stdout", ""))) - LENGTHS.size
+    message = m.Output("a", 1, "stdout", "x" * (MAX_FRAME - overhead))
+    assert decode(encode(message)) == [message]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.Output("a", 1, "stdout", "x" * MAX_FRAME),
+        m.Output("a", 1, "stdout", "€" * (MAX_FRAME // 3)),
+        m.Farewell("x" * MAX_FRAME),
+        m.Display("a", "display_data", {}, {}, blobs={"a": bytes(MAX_FRAME // 2), "b": bytes(MAX_FRAME // 2)}),
+    ],
+    ids=["text", "text counted in bytes", "header", "blobs"],
+)
+def test_a_message_above_the_limit_is_refused_by_the_sender(message: m.Message) -> None:
+    with pytest.raises(ProtocolError, match=rf"a {type(message).__name__} of [\d,]+ bytes does not fit"):
+        encode(message)
+
+
+def test_a_protocol_error_is_a_connection_error() -> None:
+    assert issubclass(ProtocolError, ConnectionError)
+
+
+# -- pieces ----------------------------------------------------------------------------------------------------
+
+
+@untimed
+@given(st.lists(messages, max_size=5), st.data())
+def test_messages_are_the_same_whatever_pieces_they_arrive_in(sent: list[m.Message], data: st.DataObject) -> None:
+    stream = b"".join(map(encode, sent))
+    decoder, received, fed = Decoder(), list[m.Message](), 0
+    for piece in data.draw(pieces(stream)):
+        received += decoder.feed(piece)
+        fed += len(piece)
+        assert decoder.pending == fed - sum(len(encode(message)) for message in received)
+    assert received == sent
+    assert decoder.pending == 0
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
+def test_a_frame_cut_anywhere_waits_for_the_rest(message: m.Message) -> None:
+    data = encode(message)
+    for cut in range(len(data)):
+        decoder = Decoder()
+        assert decoder.feed(data[:cut]) == []
+        assert decoder.pending == cut
+        assert decoder.feed(data[cut:]) == [message]
+        assert decoder.pending == 0
+
+
+def test_the_beginning_of_the_next_message_is_kept_when_one_is_complete() -> None:
+    first, second = m.Clear("a", True), m.Output("b", 1, "stderr", "text")
+    decoder = Decoder()
+    assert decoder.feed(encode(first) + encode(second)[:-1]) == [first]
+    assert decoder.pending == len(encode(second)) - 1
+    assert decoder.feed(encode(second)[-1:]) == [second]
+
+
+def test_decoders_do_not_share_what_they_hold() -> None:
+    Decoder().feed(b"\0\0\0")
+    assert Decoder().pending == 0
+
+
+# -- bytes that are no messages --------------------------------------------------------------------------------
+
+
+@untimed
+@given(st.binary(max_size=200))
+def test_random_bytes_are_a_protocol_error_or_wait(data: bytes) -> None:
+    assert_harmless(data)
+
+
+@untimed
+@given(st.binary(max_size=100), st.binary(max_size=20))
+def test_random_bytes_in_a_well_formed_frame_are_a_protocol_error(header: bytes, binary: bytes) -> None:
+    assert_harmless(frame(header, binary))
+
+
+@untimed
+@given(json_values, st.binary(max_size=20))
+def test_any_json_in_a_well_formed_frame_is_a_protocol_error(header: Any, binary: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode(frame(header, binary))
+
+
+@untimed
+@given(st.sampled_from(KINDS), st.lists(json_values, max_size=11), st.binary(max_size=20))
+def test_any_fields_under_a_known_name_are_a_message_or_a_protocol_error(
+    kind: type[m.Message], values: list[Any], binary: bytes
+) -> None:
+    assert_harmless(frame([kind.__name__, *values], binary))
+
+
+@untimed
+@given(messages, st.data())
+def test_a_message_with_damaged_bytes_is_harmless(message: m.Message, data: st.DataObject) -> None:
+    damaged = bytearray(encode(message))
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    assert_harmless(bytes(damaged))
+
+
+@pytest.mark.parametrize(
+    ("header", "binary"), [(MAX_FRAME + 1, 0), (0, MAX_FRAME + 1), (MAX_FRAME, 1), (UINT32_MAX, UINT32_MAX)]
+)
+def test_a_frame_that_announces_too_much_is_refused_before_it_comes(header: int, binary: int) -> None:
+    decoder = Decoder()
+    assert decoder.feed(LENGTHS.pack(header, binary)[:7]) == []
+    with pytest.raises(ProtocolError, match=f"announces {header + binary:,} bytes"):
+        decoder.feed(LENGTHS.pack(header, binary)[7:])
+
+
+@pytest.mark.parametrize(("header", "binary"), [(MAX_FRAME, 0), (0, MAX_FRAME), (MAX_FRAME - 1, 1)])
+def test_a_frame_that_announces_all_that_is_allowed_is_waited_for(header: int, binary: int) -> None:
+    decoder = Decoder()
+    assert decoder.feed(LENGTHS.pack(header, binary)) == []
+    assert decoder.pending == 8
+
+
+def test_a_frame_that_announces_too_much_is_refused_behind_good_messages_too() -> None:
+    with pytest.raises(ProtocolError):
+        decode(encode(m.Clear("a", True)) + LENGTHS.pack(UINT32_MAX, 0))
+
+
+@pytest.mark.parametrize("bad", [LENGTHS.pack(UINT32_MAX, 0), frame(b"{}"), frame(["Nonsense"])])
+def test_a_stream_that_was_no_messages_stays_refused_and_nothing_more_of_it_is_kept(bad: bytes) -> None:
+    decoder = Decoder()
+    with pytest.raises(ProtocolError):
+        decoder.feed(bad + bytes(1000))
+    for _ in range(3):
+        with pytest.raises(ProtocolError):
+            decoder.feed(encode(m.Clear("a", True)) + bytes(1000))
+        assert decoder.pending == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "Nonsense", "Message", "clear", "Clear ", "__class__", None, 0, 1.5, True, ["Clear"], {"Clear": "a"}],
+)
+def test_a_name_that_no_message_has_is_refused(name: object) -> None:
+    with pytest.raises(ProtocolError, match="not a message"):
+        decode(frame([name, "a", True]))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b" ",
+        b"[",
+        b"[]",
+        b"{}",
+        b"null",
+        b"true",
+        b"0",
+        b'"Refused"',
+        b"Refused",
+        b'["Refused","x"',
+        b"\xff\xfe",
+        b"\0",
+    ],
+)
+def test_a_header_that_is_no_array_with_a_name_is_refused(header: bytes) -> None:
+    with pytest.raises(ProtocolError, match="not a message"):
+        decode(frame(header))
+
+
+def test_an_object_whose_keys_read_like_a_message_is_refused() -> None:
+    with pytest.raises(ProtocolError):
+        decode(frame({"Refused": 1, "reason": 2}))
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
+def test_a_message_with_fields_too_few_or_too_many_is_refused(message: m.Message) -> None:
+    header, binary = parts_of(message)
+    assert decode(frame(header, binary)) == [message]
+    for count in range(1, len(header)):
+        with pytest.raises(ProtocolError):
+            decode(frame(header[:count], binary))
+    for extra in (None, "x", 1, True, {}, {"image/png": len(binary)}):
+        with pytest.raises(ProtocolError):
+            decode(frame([*header, extra], binary))
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
+def test_a_field_of_the_wrong_type_is_refused_by_name(message: m.Message) -> None:
+    header, binary = parts_of(message)
+    for position, spec in enumerate(fields(message), start=1):  # type: ignore[arg-type]  # all are dataclasses
+        if position == len(header):
+            assert isinstance(message, m.Output)  # its text is the raw bytes, which cannot be of a wrong type
+            continue
+        for wrong in WRONG[str(spec.type)]:
+            hostile = [*header[:position], wrong, *header[position + 1 :]]
+            with pytest.raises(ProtocolError, match=rf"{type(message).__name__}\.{spec.name}\b"):
+                decode(frame(hostile, binary))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.Output("a", 1, "stdin", "x"),
+        m.Output("a", 1, "", "x"),
+        m.Display("a", "stream", {}, {}),
+        m.Display("a", "clear_output", {}, {}),
+        m.Done("a", "success"),
+        m.Done("a", ""),
+    ],
+)
+def test_a_word_outside_a_closed_set_is_refused(message: m.Message) -> None:
+    with pytest.raises(ProtocolError, match=r"\.(name|kind|status) cannot be"):
+        decode(encode(message))
+
+
+@pytest.mark.parametrize("execution_id", ["", "x" * 33, "é", "a\0", "\ud800"])
+def test_a_request_whose_id_does_not_fit_the_state_file_is_refused(execution_id: str) -> None:
+    with pytest.raises(ProtocolError, match=r"Execute\.id cannot be"):
+        decode(encode(m.Execute(execution_id, "1")))
+
+
+@pytest.mark.parametrize("message", [x for x in EXAMPLES if not isinstance(x, m.Output | m.Display)], ids=repr)
+def test_raw_bytes_behind_a_message_that_has_none_are_refused(message: m.Message) -> None:
+    with pytest.raises(ProtocolError, match=type(message).__name__):
+        decode(frame(parts_of(message)[0], b"x"))
+
+
+NINES = 10**4300 - 1  # as many digits as Python reads; a sum of two has one more than it writes
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"a": 0},
+        {"a": 4},
+        {"a": 6},
+        {"a": 5, "b": 1},
+        {"a": 6, "b": -1},
+        {"a": -1, "b": 6},
+        {"a": 5.0},
+        {"a": True, "b": 4},
+        {"a": None},
+        {"a": "5"},
+        {"a": [5]},
+        {"a": UINT32_MAX},
+        {"a": NINES},
+        {"a": NINES, "b": NINES},
+        [5],
+        5,
+        "hello",
+        None,
+    ],
+    ids=lambda sizes: json.dumps(sizes)[:30],
+)
+def test_lengths_of_blobs_that_lie_are_refused(sizes: object) -> None:
+    with pytest.raises(ProtocolError):
+        decode(frame(["Display", "a", "display_data", {}, {}, "", None, False, sizes], b"hello"))
+
+
+@pytest.mark.parametrize("depth", [1, 10, 100])
+def test_json_nested_as_deep_as_people_nest_it_arrives(depth: int) -> None:
+    value: Any = "bottom"
+    for _ in range(depth):
+        value = [value]
+    (received,) = decode(encode(m.Answer("a", 1, True, "", value)))
+    assert received == m.Answer("a", 1, True, "", value)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        '["Answer","a",1,true,"",%s]',
+        '["Comm","a","comm_msg",{"x":%s}]',
+        '["Comm","a",%s,{}]',
+        '["Display","a","display_data",{},{},"",null,false,%s]',
+        '["Display","a","display_data",{},{},"",null,false,{"x":%s}]',
+        '["Done","a","ok",null,"","",[%s],false,false,null]',
+        "[%s]",
+        "%s",
+    ],
+)
+@pytest.mark.parametrize("brackets", ["[]", "{}"])
+def test_json_of_any_depth_is_harmless(template: str, brackets: str) -> None:
+    opening, closing = ("[", "]") if brackets == "[]" else ('{"x":', "}")
+    for depth in (*range(900, 1010), 3_000, 100_000):
+        nested = opening * depth + "0" + closing * depth
+        assert_harmless(frame((template % nested).encode()))
+
+
+@pytest.mark.parametrize("number", ["9" * 4300, "9" * 4301, "-" + "9" * 5000, "1e999", "NaN", "-Infinity", "0" * 9])
+def test_strange_numbers_are_harmless(number: str) -> None:
+    for template in ('["Started","a",%s]', '["Answer","a",1,true,"",%s]', '["Clear","a",%s]', "[%s]"):
+        assert_harmless(frame((template % number).encode()))
