@@ -20,6 +20,8 @@ class BoundedText:
         self._dropped = 0
 
     def add(self, text: str) -> None:
+        if not text:
+            return
         self._parts.append(text)
         self._size += len(text)
         # Compacting only at twice the limit makes each character move a constant number of times.
