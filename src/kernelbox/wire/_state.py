@@ -48,8 +48,8 @@ def parse(data: bytes) -> KernelState | None:
     magic, activity, executions, busy_since, last_used, running, _ = HEADER.unpack_from(data)
     if magic != MAGIC or activity > BUSY or not 0 <= busy_since < _LATEST or not 0 <= last_used < _LATEST:
         return None
-    name = ("starting", "idle", "busy")[activity]
-    return KernelState(name, executions, busy_since, last_used, running.rstrip(b"\0").decode("ascii", "replace"))
+    execution_id = running.rstrip(b"\0").decode("ascii", "replace")
+    return KernelState(("starting", "idle", "busy")[activity], executions, busy_since, last_used, execution_id)
 
 
 def target(execution_id: str) -> bytes:

@@ -1,0 +1,103 @@
+"""Results as data: every field is in the dictionary, and the dictionary is plain JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kernelbox.wire._results import AttemptSnapshot, ErrorInfo, ExecutionResult, OutputItem
+
+if TYPE_CHECKING:
+    from kernelbox.wire._results import Status
+
+
+def test_a_result_as_a_dictionary_is_json_with_every_field() -> None:
+    result = ExecutionResult(
+        "error",
+        output="out",
+        stderr="err",
+        error=ErrorInfo("ValueError", "no", ["Traceback", "ValueError: no"]),
+        return_value="1",
+        execution_count=4,
+        duration_ms=12,
+        outputs=[OutputItem("stream", text="out", name="stdout"), OutputItem("display_data", data={"a/b": 1})],
+        attempts=[
+            AttemptSnapshot(1, "x", "error", "o", "e", ErrorInfo("E", "v")),
+            AttemptSnapshot(2, "y", "success", "", ""),
+        ],
+        truncated=True,
+        text="all",
+        images=["/a.png"],
+        state="lost",
+        ending="died",
+        changed={"added": ["x"]},
+    )
+    whole = result.to_dict()
+    assert json.loads(json.dumps(whole)) == whole
+    assert list(whole) == [spec.name for spec in fields(ExecutionResult)]
+    assert whole == {
+        "status": "error",
+        "output": "out",
+        "stderr": "err",
+        "error": {"ename": "ValueError", "evalue": "no", "traceback": ["Traceback", "ValueError: no"]},
+        "return_value": "1",
+        "execution_count": 4,
+        "duration_ms": 12,
+        "outputs": [
+            {"kind": "stream", "text": "out", "name": "stdout", "data": {}, "metadata": {}},
+            {"kind": "display_data", "text": None, "name": None, "data": {"a/b": 1}, "metadata": {}},
+        ],
+        "attempts": [
+            {
+                "attempt": 1,
+                "code": "x",
+                "status": "error",
+                "output": "o",
+                "stderr": "e",
+                "error": {"ename": "E", "evalue": "v", "traceback": []},
+            },
+            {"attempt": 2, "code": "y", "status": "success", "output": "", "stderr": "", "error": None},
+        ],
+        "truncated": True,
+        "text": "all",
+        "images": ["/a.png"],
+        "state": "lost",
+        "ending": "died",
+        "changed": {"added": ["x"]},
+    }
+
+
+def test_changes_that_nobody_asked_for_are_left_out() -> None:
+    assert "changed" not in ExecutionResult("success").to_dict()
+    assert ExecutionResult("success", changed={}).to_dict()["changed"] == {}
+
+
+def test_a_dictionary_does_not_share_its_lists_with_the_result() -> None:
+    result = ExecutionResult("error", error=ErrorInfo("E", "v", ["line"]), images=["a.png"])
+    whole = result.to_dict()
+    whole["images"].append("b.png")
+    whole["error"]["traceback"].append("more")
+    assert result.images == ["a.png"]
+    assert result.error is not None
+    assert result.error.traceback == ["line"]
+
+
+@pytest.mark.parametrize(
+    ("status", "ok"), [("success", True), ("error", False), ("timeout", False), ("max_attempts_exceeded", False)]
+)
+def test_only_success_is_ok(status: Status, ok: bool) -> None:
+    assert ExecutionResult(status).ok is ok
+
+
+def test_a_snapshot_keeps_what_an_attempt_was_and_how_it_went() -> None:
+    error = ErrorInfo("E", "v")
+    result = ExecutionResult("error", output="out", stderr="err", error=error)
+    assert result.snapshot(2, "code") == AttemptSnapshot(2, "code", "error", "out", "err", error)
+
+
+def test_results_do_not_share_their_defaults() -> None:
+    ExecutionResult("success").outputs.append(OutputItem("stream"))
+    assert ExecutionResult("success").outputs == []
