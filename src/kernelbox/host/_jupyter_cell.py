@@ -1,0 +1,188 @@
+"""One execution on a Jupyter kernel: what its two channels say, put into our own messages. No sockets, no clock.
+
+A cell has ended when the reply (shell) and `idle` (iopub) are both here: they race each other, and only `idle` comes
+after everything that the cell wrote.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kernelbox.wire._bounded import bound
+from kernelbox.wire._bundle import build_display
+from kernelbox.wire._messages import Clear, Comm, Done, Execute, Message, Output, Started
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kernelbox.host._jupyter_message import JupyterMessage
+
+# ECMA-48: colours and cursor movements.
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+
+# Languages that a cell of `language="bash"` can be given to as it is.
+_SHELLS = ("bash", "sh", "shell")
+
+
+class Cell:
+    """Collects what a Jupyter kernel says about one request."""
+
+    def __init__(self, request: Execute) -> None:
+        self.request = request
+        self.submitted = False
+        self.running = False
+        self.interrupted = False
+        self.done = False
+        self._reply: JupyterMessage | None = None
+        self._error: JupyterMessage | None = None
+        self._idle = False
+        self._seq = 0
+
+    def __repr__(self) -> str:
+        return f"<Cell {self.request.id} {'done' if self.done else 'submitted' if self.submitted else 'waiting'}>"
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def replied(self) -> bool:
+        return self._reply is not None
+
+    def content(self, kernel_language: str) -> dict[str, Any]:
+        """Returns the content of the execute_request. A failing cell must not abort those queued behind it."""
+        code = self.request.code
+        if self.request.language == "bash" and kernel_language == "python":
+            code = f"%%bash\n{code}"
+        return {
+            "code": code,
+            "silent": self.request.silent,
+            "store_history": self.request.store_history and not self.request.silent,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": False,
+        }
+
+    def refuse(self, kernel_language: str) -> Done | None:
+        """Returns the end of a cell that a Jupyter kernel cannot run as it was meant; nothing is sent then."""
+        request = self.request
+        if request.language == "bash" and kernel_language not in ("python", *_SHELLS):
+            return self._refusal(
+                f"this kernel runs {kernel_language or 'a language of its own'} and knows no bash cells; "
+                "use language='bash' on a Python or bash kernel"
+            )
+        if request.approve_shell or request.shell_escape_only:
+            return self._refusal("shell commands can be held for approval only in kernelbox's own kernels")
+        if request.restore_cwd:
+            return self._refusal("a working directory can be restored only in kernelbox's own kernels")
+        return None
+
+    def take_output(self, name: str, text: str) -> list[Message]:
+        self._seq += 1
+        return [Output(self.id, self._seq, name if name == "stderr" else "stdout", text)]
+
+    def take_published(self, message: JupyterMessage) -> list[Message]:
+        """Takes what the kernel published about the cell (iopub)."""
+        match message.kind:
+            case "status" if message.content.get("execution_state") == "idle":
+                self._idle = True
+                return self._finish()
+            case "status":
+                self.running |= self.request.silent  # no execute_input will follow
+            case "execute_input":
+                self.running = True
+                return [Started(self.id, _count(message) or 0)]
+            case "stream":
+                return self.take_output(message.text("name"), message.text("text"))
+            case "display_data" | "execute_result" | "update_display_data":
+                return [self._build_display(message)]
+            case "clear_output":
+                return [Clear(self.id, bool(message.content.get("wait")))]
+            case "error":
+                self._error = message
+            case "comm_open" | "comm_msg" | "comm_close":
+                return [Comm(self.id, message.kind, message.content)]
+        return []
+
+    def take_reply(self, message: JupyterMessage) -> list[Message]:
+        """Takes the execute_reply (shell)."""
+        self._reply = message
+        return self._finish()
+
+    def give_up_on_idle(self) -> list[Message]:
+        """Ends the cell although `idle` was lost on the way, and output perhaps with it."""
+        self._idle = True
+        return self._finish(cut=True)
+
+    @property
+    def asks_to_exit(self) -> bool:
+        """Whether the cell asked its kernel to end, as IPython's `exit()` does."""
+        return any(part.get("source") == "ask_exit" and not part.get("keepkernel") for part in self._payload())
+
+    def _finish(self, *, cut: bool = False) -> list[Message]:
+        if self._reply is None or not self._idle or self.done:
+            return []
+        self.done = True
+        pages = [part["data"] for part in self._payload() if isinstance(part.get("data"), dict)]
+        messages: list[Message] = [
+            build_display(self.id, "display_data", data, None, text_limit=self.request.text_limit) for data in pages
+        ]
+        done = Done(self.id, "ok", _count(self._reply), interrupted=self.interrupted, cut=cut)
+        status = self._reply.text("status")
+        if status.startswith("abort") and not (self.running or self.interrupted):
+            done.status = "aborted"
+        elif status.startswith("abort"):
+            self._fail(done, "KeyboardInterrupt", "", ["KeyboardInterrupt: the kernel stopped the cell"])
+        elif status == "error":
+            self._describe_error(done, self._error or self._reply)
+        elif self._error is not None:
+            messages += self.take_output("stderr", "\n".join(_lines(self._error)) + "\n")
+        return [*messages, done]
+
+    def _describe_error(self, done: Done, error: JupyterMessage) -> None:
+        ename = _plain(error.text("ename")) or "Error"
+        evalue = _plain(error.text("evalue"))
+        self._fail(done, ename, evalue, _lines(error) or [f"{ename}: {evalue}"])
+
+    def _fail(self, done: Done, ename: str, evalue: str, lines: list[str]) -> None:
+        limit = self.request.text_limit
+        whole = "\n".join(lines)
+        text, value = bound(whole, limit), bound(evalue, limit)
+        done.status, done.ename, done.evalue, done.traceback = "error", ename, value, text.split("\n")
+        done.interrupted |= ename == "KeyboardInterrupt"  # another client may have asked for it
+        done.cut |= len(text) < len(whole) or len(value) < len(evalue)
+
+    def _build_display(self, message: JupyterMessage) -> Message:
+        display_id = message.dict("transient").get("display_id")
+        return build_display(
+            self.id,
+            message.kind,
+            message.dict("data"),
+            message.dict("metadata"),
+            text_limit=self.request.text_limit,
+            display_id=str(display_id or ""),
+            execution_count=_count(message),
+        )
+
+    def _payload(self) -> list[dict[str, Any]]:
+        payload = self._reply.content.get("payload") if self._reply else None
+        return [part for part in payload if isinstance(part, dict)] if isinstance(payload, list) else []
+
+    def _refusal(self, reason: str) -> Done:
+        return Done(self.id, "error", None, "NotSupported", reason, [f"NotSupported: {reason}"])
+
+
+def _count(message: JupyterMessage) -> int | None:
+    count = message.content.get("execution_count")
+    return count if type(count) is int else None
+
+
+def _lines(error: JupyterMessage) -> list[str]:
+    traceback = error.content.get("traceback")
+    parts = [part for part in traceback if isinstance(part, str)] if isinstance(traceback, list) else []
+    return _plain("\n".join(parts)).split("\n") if parts else []
+
+
+def _plain(text: str) -> str:
+    return _ANSI.sub("", text)

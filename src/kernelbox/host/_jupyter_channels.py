@@ -1,0 +1,115 @@
+"""The ZeroMQ sockets of one client of a Jupyter kernel, and one wait over all that can happen to it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+
+from kernelbox.host._jupyter_link import reachable_directory
+from kernelbox.host._jupyter_message import Codec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Literal
+
+    import zmq
+
+    from kernelbox.host._jupyter_link import Link
+    from kernelbox.host._jupyter_message import JupyterMessage
+
+    Channel = Literal["shell", "iopub", "control"]
+
+# Messages of the kernel that may wait here for a slow reader. A kernel drops what its clients have no room for, so it
+# is much; it is not endless because a client at rest is sent what all the others' cells write.
+_ROOM = 20_000
+
+# A kernel that is starting binds its sockets soon; ZeroMQ's own pace is 100 ms.
+_RECONNECT_MS = 20
+
+# ZeroMQ allows 1,023 by itself, three of which each connection takes.
+_MAX_SOCKETS = 65_000
+
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
+
+
+class Channels:
+    """Sends requests and takes messages; `wait` also watches descriptors that are not ZeroMQ's."""
+
+    def __init__(self, link: Link, directory: str, watched: list[int]) -> None:
+        import zmq
+
+        self._codec = Codec(link.key)
+        self._held = contextlib.ExitStack()
+        self._poller = zmq.Poller()
+        self._sockets: dict[Channel, zmq.Socket[bytes]] = {}
+        self._watched = watched
+        path = self._held.enter_context(reachable_directory(directory))
+        kinds: tuple[tuple[Channel, int], ...] = (("iopub", zmq.SUB), ("shell", zmq.DEALER), ("control", zmq.DEALER))
+        for channel, kind in kinds:
+            sock = _context().socket(kind)
+            self._held.callback(sock.close)
+            self._sockets[channel] = sock
+            sock.linger = 0
+            sock.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+            if kind == zmq.SUB:
+                sock.setsockopt(zmq.RCVHWM, _ROOM)
+                sock.setsockopt(zmq.SUBSCRIBE, b"")
+            sock.connect(link.address(path, channel))
+            self._poller.register(sock, zmq.POLLIN)
+        for fd in watched:
+            self._poller.register(fd, zmq.POLLIN)
+
+    def send(self, channel: Channel, kind: str, content: dict[str, Any], message_id: str) -> None:
+        """Sends a request; it waits in our own memory while the kernel is not there yet."""
+        self._sockets[channel].send_multipart(self._codec.encode(kind, content, message_id))
+
+    def take(self) -> Iterator[tuple[Channel, JupyterMessage]]:
+        """Yields what has arrived; of two messages that race, what was published comes first."""
+        import zmq
+
+        for channel, sock in self._sockets.items():
+            with contextlib.suppress(zmq.Again):
+                while True:
+                    message = self._codec.decode(sock.recv_multipart(zmq.DONTWAIT))
+                    if message is not None:
+                        yield channel, message
+
+    def wait(self, timeout: float | None) -> bool:
+        """Waits until there is something to take; returns whether there is."""
+        return bool(self._poller.poll(None if timeout is None else max(0, math.ceil(timeout * 1000))))
+
+    def wait_for_message(self, timeout: float, *channels: Channel) -> bool:
+        """Waits for the kernel only, on all channels or some; returns whether it has said something."""
+        import zmq
+
+        poller = zmq.Poller()
+        for channel, sock in self._sockets.items():
+            if not channels or channel in channels:
+                poller.register(sock, zmq.POLLIN)
+        return bool(poller.poll(math.ceil(timeout * 1000)))
+
+    def combine(self) -> select.epoll:
+        """Returns one descriptor for everything that `wait` waits for. As with any of ZeroMQ's, take all then."""
+        import zmq
+
+        combined = select.epoll()
+        for fd in (*(int(sock.getsockopt(zmq.FD)) for sock in self._sockets.values()), *self._watched):
+            combined.register(fd, select.EPOLLIN)
+        return combined
+
+    def close(self) -> None:
+        self._held.close()
+
+
+def _context() -> zmq.Context[zmq.Socket[bytes]]:
+    """Returns ZeroMQ's context of this process: its thread does not survive a fork."""
+    import zmq
+
+    pid = os.getpid()
+    if pid not in _contexts:
+        _contexts[pid] = zmq.Context()
+        _contexts[pid].set(zmq.MAX_SOCKETS, _MAX_SOCKETS)
+    return _contexts[pid]

@@ -1,0 +1,91 @@
+"""How a Jupyter kernel comes to be: spawned by our own launcher, so that it is kept and mourned like any other.
+
+start → ready (it answers, and is heard) → in use; its keeper reaps it, notes how it ended and ends what it left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+from kernelbox._errors import StartFailed
+from kernelbox.host import _death
+from kernelbox.host._jupyter import JupyterConnection
+from kernelbox.host._jupyter_link import create_link
+from kernelbox.host._jupyter_spec import find_spec
+from kernelbox.host._jupyter_turn import end_queue, write_activity
+from kernelbox.host._launch import launch
+from kernelbox.host._process import Process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.wire._messages import Spawn, Spawned
+
+# Kernels of some languages compile before they answer; Jupyter's own default for a start is 60 s.
+_READY_PATIENCE = 60.0
+
+# After SIGKILL only the operating system is waited for.
+_KILL_PATIENCE = 5.0
+
+
+def launch_jupyter(spawn: Spawn, kernel_type: str, *, lifeline: int) -> Spawned:
+    """Starts a kernel of a kernelspec and waits until it answers; raises StartFailed and leaves no process."""
+    spec = find_spec(kernel_type)
+    end_queue(spawn.directory)
+    with create_link(spawn.directory, spec) as connection_file:
+        spawn.argv, spawn.env = spec.command(connection_file), spec.environment(spawn.env)
+        spawned = launch(spawn, template=None, preload=(), idle_timeout=0.0, lifeline=lifeline)
+        process = Process(spawned.pid, spawned.start_time)
+        try:
+            _wait_until_ready(spawn.directory, process, kernel_type, spec.transport)
+        except BaseException:
+            process.signal(signal.SIGKILL)
+            process.wait(_KILL_PATIENCE)
+            raise
+        finally:
+            process.close()
+    write_activity(spawn.directory, "idle")
+    return spawned
+
+
+def ask_to_shut_down(directory: str, process: Process, patience: float) -> None:
+    """Asks a kernel to end as Jupyter's servers do, and gives it time to."""
+    with contextlib.suppress(OSError):
+        connection = JupyterConnection(directory, Process(process.pid, process.start_time))
+        try:
+            connection.ask_to_shut_down()
+            process.wait(patience)
+        finally:
+            connection.close()
+
+
+def _wait_until_ready(directory: str, process: Process, kernel_type: str, transport: str) -> None:
+    try:
+        connection = JupyterConnection(directory, Process(process.pid, process.start_time))
+    except ConnectionRefusedError:
+        connection = None
+    ready = connection is not None and connection.handshake(_READY_PATIENCE)
+    if connection is not None:
+        connection.close()
+    if ready:
+        return
+    if process.alive:
+        what = f"did not answer within {_READY_PATIENCE:g} s"
+    else:
+        what = f"ended while it started: {_death.find_cause(directory, process)}"
+    advice = ""
+    if transport == "ipc":
+        advice = (
+            '\nIf this kernel cannot use Unix sockets, put "metadata": {"kernelbox": {"transport": "tcp"}} '
+            "into its kernel.json."
+        )
+    raise StartFailed(f"the kernel of type {kernel_type!r} {what}; its log ends:\n{_tail(directory)}{advice}")
+
+
+def _tail(directory: str) -> str:
+    try:
+        with open(os.path.join(directory, "log"), encoding="utf-8", errors="replace") as file:
+            return "".join(file.readlines()[-15:]).rstrip() or "(empty)"
+    except OSError:
+        return "(no log)"

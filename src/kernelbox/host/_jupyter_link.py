@@ -1,0 +1,147 @@
+"""How a Jupyter kernel is reached: its connection file, and what we remember beside it.
+
+    jupyter.json    Jupyter's connection file: the kernel reads it when it starts, other Jupyter clients may
+    link.json       the same for us, with what the kernelspec said about interrupts and language
+    zmq-1 … zmq-5   the sockets
+
+The sockets are in the kernel's own directory, which nobody else may enter. Where its path is too long for a socket
+address the kernel is given a short link to it, needed only until it has bound its sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import tempfile
+from dataclasses import asdict, dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from kernelbox.host._jupyter_spec import JupyterSpec
+
+CONNECTION_FILE, _LINK, _SOCKETS = "jupyter.json", "link.json", "zmq"
+
+_CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+
+# sun_path holds 108 bytes on Linux and 104 on macOS; this leaves room for the number of a socket.
+_LONGEST_PATH = 98
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a client must know to talk to a kernel. `ports` are numbers of sockets, over TCP their ports."""
+
+    transport: str
+    ports: dict[str, int]
+    key: str
+    interrupt_mode: str
+    language: str
+
+    @classmethod
+    def read(cls, directory: str) -> Link:
+        """Reads what `create_link` wrote; raises OSError if the kernel has none."""
+        try:
+            with open(os.path.join(directory, _LINK), encoding="utf-8") as file:
+                return cls(**json.load(file))
+        except (ValueError, TypeError) as exc:
+            raise ConnectionRefusedError(f"{os.path.join(directory, _LINK)} is damaged") from exc
+
+    def address(self, directory: str, channel: str) -> str:
+        """Returns where a channel is, for a client that sees the kernel's directory as `directory`."""
+        if self.transport == "tcp":
+            return f"tcp://127.0.0.1:{self.ports[channel]}"
+        return f"ipc://{os.path.join(directory, _SOCKETS)}-{self.ports[channel]}"
+
+
+@contextlib.contextmanager
+def create_link(directory: str, spec: JupyterSpec) -> Iterator[str]:
+    """Writes the files for a new process; gives the path of the connection file. Leave it when the kernel answers."""
+    for number in range(1, len(_CHANNELS) + 1):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(directory, f"{_SOCKETS}-{number}"))
+    with _shortened(directory) as short:
+        transport = "tcp" if short is None else spec.transport
+        ports = _free_ports() if transport == "tcp" else range(1, len(_CHANNELS) + 1)
+        link = Link(
+            transport=transport,
+            ports=dict(zip(_CHANNELS, ports, strict=True)),
+            key=os.urandom(32).hex(),
+            interrupt_mode=spec.interrupt_mode,
+            language=spec.language,
+        )
+        _write(os.path.join(directory, _LINK), asdict(link))
+        path = os.path.join(directory, CONNECTION_FILE)
+        _write(path, _connection_info(link, spec, short or ""))
+        yield path
+
+
+@contextlib.contextmanager
+def reachable_directory(directory: str) -> Iterator[str]:
+    """Gives a client a path to the kernel's directory that is short enough for sockets, as long as it connects."""
+    if _fits(directory) or not os.path.isdir("/proc/self/fd"):
+        yield directory
+        return
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
+
+
+def _connection_info(link: Link, spec: JupyterSpec, directory: str) -> dict[str, Any]:
+    return {
+        "transport": link.transport,
+        "ip": "127.0.0.1" if link.transport == "tcp" else os.path.join(directory, _SOCKETS),
+        **{f"{channel}_port": port for channel, port in link.ports.items()},
+        "key": link.key,
+        "signature_scheme": "hmac-sha256",
+        "kernel_name": spec.name,
+    }
+
+
+@contextlib.contextmanager
+def _shortened(directory: str) -> Iterator[str | None]:
+    """Gives the kernel a path that is short enough; None if there is no way to."""
+    if _fits(directory):
+        yield directory
+        return
+    for parent in (tempfile.gettempdir(), "/tmp"):
+        link = os.path.join(parent, f"kernelbox-{os.urandom(8).hex()}")
+        if _fits(link) and os.path.isdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                os.symlink(directory, link)
+                break
+    else:
+        yield None
+        return
+    try:
+        yield link
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(link)
+
+
+def _fits(directory: str) -> bool:
+    return len(os.fsencode(os.path.join(directory, _SOCKETS))) <= _LONGEST_PATH
+
+
+def _free_ports() -> list[int]:
+    """Returns ports of the loopback that were free a moment ago, which is all that can be known."""
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(socket.socket()) for _ in _CHANNELS]
+        for sock in socks:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in socks]
+
+
+def _write(path: str, data: dict[str, Any]) -> None:
+    new = f"{path}.new"
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="utf-8") as file:
+        json.dump(data, file)
+    os.replace(new, path)

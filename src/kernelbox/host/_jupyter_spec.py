@@ -1,0 +1,84 @@
+"""Kernelspecs: which kernel types there are, and the command that starts one."""
+
+from __future__ import annotations
+
+import re
+import string
+import sys
+from dataclasses import dataclass
+
+from kernelbox._errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from jupyter_client.kernelspec import KernelSpec
+
+# What a Jupyter server tells its own kernels about itself; a kernel that believed it would end with that server.
+_NOT_FOR_US = ("JPY_PARENT_PID", "JPY_INTERRUPT_EVENT", "IPY_INTERRUPT_EVENT", "JPY_SESSION_NAME")
+
+
+@dataclass(frozen=True, slots=True)
+class JupyterSpec:
+    """A kernel type, as its kernel.json describes it."""
+
+    name: str
+    language: str
+    interrupt_mode: Literal["signal", "message"]
+    transport: Literal["ipc", "tcp"]
+    resource_dir: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+    def command(self, connection_file: str) -> list[str]:
+        """Returns the command that starts a kernel, as jupyter_client would run it."""
+        argv = list(self.argv)
+        version = sys.version_info
+        if argv[0] in ("python", f"python{version[0]}", f"python{version[0]}.{version[1]}"):
+            argv[0] = sys.executable
+        values = {"connection_file": connection_file, "prefix": sys.prefix, "resource_dir": self.resource_dir}
+        return [re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), part) for part in argv]
+
+    def environment(self, env: dict[str, str]) -> dict[str, str]:
+        """Returns the environment of a kernel: the caller's, and what the kernelspec adds to it."""
+        added = {name: string.Template(value).safe_substitute(env) for name, value in self.env.items()}
+        return {name: value for name, value in env.items() if name not in _NOT_FOR_US} | added
+
+
+def known_types() -> list[str]:
+    """Returns the names of the installed kernelspecs."""
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    return sorted({"python3", *KernelSpecManager().find_kernel_specs()})
+
+
+def find_spec(kernel_type: str) -> JupyterSpec:
+    """Returns the spec of a kernel type; raises InvalidInput, with the types there are."""
+    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+    try:
+        spec = KernelSpecManager().get_kernel_spec(kernel_type)
+    except NoSuchKernel as exc:
+        raise InvalidInput("the kernel type", kernel_type, f"use one of {', '.join(known_types())}") from exc
+    except Exception as exc:  # jupyter_client reads any file as it is: JSON, types, permissions
+        raise InvalidInput("the kernel type", kernel_type, f"its kernel.json cannot be used ({exc})") from exc
+    return _read(kernel_type, spec)
+
+
+def _read(kernel_type: str, spec: KernelSpec) -> JupyterSpec:
+    provisioner = spec.metadata.get("kernel_provisioner", {}).get("provisioner_name", "local-provisioner")
+    if provisioner != "local-provisioner":
+        reason = f"it wants to be started by the provisioner {provisioner!r}, and kernelbox starts processes itself"
+        raise InvalidInput("the kernel type", kernel_type, reason)
+    if not spec.argv:
+        raise InvalidInput("the kernel type", kernel_type, "its kernel.json names no command")
+    return JupyterSpec(
+        name=kernel_type,
+        language=spec.language.lower(),
+        interrupt_mode="message" if spec.interrupt_mode == "message" else "signal",
+        transport="tcp" if spec.metadata.get("kernelbox", {}).get("transport") == "tcp" else "ipc",
+        resource_dir=spec.resource_dir,
+        argv=tuple(spec.argv),
+        env={str(name): str(value) for name, value in spec.env.items()},
+    )
