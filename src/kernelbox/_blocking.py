@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from typing import Any
 
-    from kernelbox._kernels import Kernels
-    from kernelbox.host._connection import Connection
+    from kernelbox._kernels import AnyConnection, Kernels
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._results import ExecutionResult
@@ -62,7 +61,7 @@ def drive(
     return execution.result
 
 
-def _step(kernels: Kernels, record: KernelRecord, connection: Connection, execution: Execution) -> Iterator[Event]:
+def _step(kernels: Kernels, record: KernelRecord, connection: AnyConnection, execution: Execution) -> Iterator[Event]:
     """Waits for what comes next: messages, the end of the kernel, or the deadline."""
     wait = None if execution.due == math.inf else execution.due - time.monotonic()
     for message in connection.receive(wait):
@@ -77,7 +76,7 @@ def _step(kernels: Kernels, record: KernelRecord, connection: Connection, execut
         yield from obey(order, kernels, record, connection, execution)
 
 
-def bury(kernels: Kernels, record: KernelRecord, connection: Connection, execution: Execution) -> list[Event]:
+def bury(kernels: Kernels, record: KernelRecord, connection: AnyConnection, execution: Execution) -> list[Event]:
     """Ends an execution whose kernel has died; returns the events of what it had written and not sent."""
     cause = find_cause(kernels, record, connection, execution.farewell)
     leftovers = _death.read_leftovers(connection.directory, connection.process, execution.request.id)
@@ -86,7 +85,7 @@ def bury(kernels: Kernels, record: KernelRecord, connection: Connection, executi
     return events
 
 
-def next_order(connection: Connection, execution: Execution) -> Order | None:
+def next_order(connection: AnyConnection, execution: Execution) -> Order | None:
     """Returns what must be done because time has passed."""
     now = time.monotonic()
     if now >= execution.due and not execution.started:
@@ -97,7 +96,7 @@ def next_order(connection: Connection, execution: Execution) -> Order | None:
 
 
 def obey(
-    order: Order, kernels: Kernels, record: KernelRecord, connection: Connection, execution: Execution
+    order: Order, kernels: Kernels, record: KernelRecord, connection: AnyConnection, execution: Execution
 ) -> list[Event]:
     """Does what an execution orders; returns the events of what came to light by it."""
     events: list[Event] = []
@@ -108,7 +107,8 @@ def obey(
         case "interrupt harder":
             _death.aim(connection.directory, execution.request.id)
             connection.send(Interrupt(execution.request.id, harder=True))
-            connection.process.signal(DIRECT_INTERRUPT)
+            if record.engine == "kernelbox":  # to others it is a signal like any, and ends them
+                connection.process.signal(DIRECT_INTERRUPT)
         case "kill":
             kernels.restart(record.kernel_id, reason="restarted: a cell did not stop when interrupted")
             leftovers = _death.read_leftovers(connection.directory, connection.process, execution.request.id)
@@ -120,7 +120,7 @@ def obey(
     return events
 
 
-def _stop(kernels: Kernels, record: KernelRecord, connection: Connection, execution: Execution) -> None:
+def _stop(kernels: Kernels, record: KernelRecord, connection: AnyConnection, execution: Execution) -> None:
     """Ends an execution that its caller has left, by the same ladder as a timeout."""
     order = execution.cancel(now=time.monotonic())
     if order is not None:
@@ -131,7 +131,7 @@ def _stop(kernels: Kernels, record: KernelRecord, connection: Connection, execut
                 connection.send(Answer(execution.request.id, event.ask, False, "the execution was cancelled"))
 
 
-def find_cause(kernels: Kernels, record: KernelRecord, connection: Connection | None, farewell: str = "") -> str:
+def find_cause(kernels: Kernels, record: KernelRecord, connection: AnyConnection | None, farewell: str = "") -> str:
     """Returns why the kernel is gone, in words."""
     from kernelbox._kernels import process_of
     from kernelbox.host._process import Process

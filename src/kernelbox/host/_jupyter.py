@@ -326,7 +326,7 @@ class JupyterConnection:
         state = _death.read_state(self.directory)
         if not self._turn.held or state is None or state.activity == "busy" or time.time() - state.last_used < seconds:
             self._turn.give_back()
-            self._inbox.append(Reply(query.id, {"leaves": False}))
+            self._inbox.append(Reply(query.id, {"left": False}))
             return
         # The turn is kept until we close, so that nobody begins a cell meanwhile.
         _death.announce(self.directory, self.process, f"ended after {seconds:g} s without work, as somebody asked for")

@@ -67,11 +67,9 @@ class Process:
         if not self.alive:
             return
         ticks = int(since * os.sysconf("SC_CLK_TCK"))
-        for pid in _descendants(self.pid):
-            started = read_start_time(pid)
-            if started is not None and started >= ticks:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+        for relative in self.descendants():
+            if relative.start_time >= ticks:
+                relative.signal(signal.SIGKILL)
 
     def wait(self, timeout: float) -> bool:
         """Waits for the process to end; returns whether it has."""
@@ -177,16 +175,6 @@ def _read_start_time_elsewhere(pid: int) -> int | None:
     answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, check=False)
     state, _, started = answer.stdout.strip().partition(b" ")
     return None if not started or state.startswith(b"Z") else zlib.crc32(started)
-
-
-def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
-                for child in map(int, file.read().split()):
-                    found += [child, *_descendants(child)]
-    return found
 
 
 def _pids() -> list[int]:
