@@ -6,9 +6,20 @@ __version__ = "0.2.0"
 
 # Where each public name lives; a module is imported when one of its names is first used.
 _HOMES = {
+    "ApprovalClosed": "kernelbox._errors",
+    "ApprovalPolicy": "kernelbox._approvals",
+    "ApprovalRejectedError": "kernelbox.wire._approvals",
+    "ApprovalRequest": "kernelbox._approvals",
+    "ApprovalRule": "kernelbox._approvals",
     "AttemptSnapshot": "kernelbox.wire._results",
+    "CodeExecutionChunk": "kernelbox._executor",
+    "CodeExecutionError": "kernelbox._errors",
+    "CodeExecutionResult": "kernelbox._executor",
+    "CodeExecutor": "kernelbox._executor",
     "ErrorInfo": "kernelbox.wire._results",
     "ExecutionResult": "kernelbox.wire._results",
+    "ExecutionTimeout": "kernelbox._errors",
+    "ExecutorStopped": "kernelbox._errors",
     "InvalidInput": "kernelbox._errors",
     "KernelBoxConfig": "kernelbox._config",
     "KernelBoxError": "kernelbox._errors",
@@ -19,6 +30,8 @@ _HOMES = {
     "OutputItem": "kernelbox.wire._results",
     "StartFailed": "kernelbox._errors",
     "StoreFailed": "kernelbox._errors",
+    "SyncApprovalRequest": "kernelbox._approvals",
+    "Variable": "kernelbox._executor",
     "create": "kernelbox._api",
     "destroy": "kernelbox._api",
     "execute": "kernelbox._api",
@@ -33,9 +46,20 @@ _HOMES = {
 }
 
 __all__ = [
+    "ApprovalClosed",
+    "ApprovalPolicy",
+    "ApprovalRejectedError",
+    "ApprovalRequest",
+    "ApprovalRule",
     "AttemptSnapshot",
+    "CodeExecutionChunk",
+    "CodeExecutionError",
+    "CodeExecutionResult",
+    "CodeExecutor",
     "ErrorInfo",
     "ExecutionResult",
+    "ExecutionTimeout",
+    "ExecutorStopped",
     "InvalidInput",
     "KernelBoxConfig",
     "KernelBoxError",
@@ -46,6 +70,8 @@ __all__ = [
     "OutputItem",
     "StartFailed",
     "StoreFailed",
+    "SyncApprovalRequest",
+    "Variable",
     "create",
     "destroy",
     "execute",
@@ -74,8 +100,13 @@ if TYPE_CHECKING:
         stream,
         wipe,
     )
+    from kernelbox._approvals import ApprovalPolicy, ApprovalRequest, ApprovalRule, SyncApprovalRequest
     from kernelbox._config import KernelBoxConfig
     from kernelbox._errors import (
+        ApprovalClosed,
+        CodeExecutionError,
+        ExecutionTimeout,
+        ExecutorStopped,
         InvalidInput,
         KernelBoxError,
         KernelDied,
@@ -84,7 +115,9 @@ if TYPE_CHECKING:
         StartFailed,
         StoreFailed,
     )
+    from kernelbox._executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor, Variable
     from kernelbox.host._record import KernelRecord
+    from kernelbox.wire._approvals import ApprovalRejectedError
     from kernelbox.wire._results import AttemptSnapshot, ErrorInfo, ExecutionResult, OutputItem
 
 

@@ -16,12 +16,17 @@ from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from typing import Any
+
+    from kernelbox._approvals import Approve, Remembered, SyncApprovalRequest
 
 _LANGUAGES = {"python": "python", "py": "python", "bash": "bash", "sh": "bash", "shell": "bash"}
 
 _kernels: dict[KernelBoxConfig, Kernels] = {}
+
+# What was approved "for the session", by kernel.
+_remembered: dict[str, Remembered] = {}
 
 
 def kernels() -> Kernels:
@@ -48,13 +53,17 @@ def execute(
     language: str = "python",
     timeout: float | None = None,
     images_dir: str | os.PathLike[str] | None = None,
+    approve: Approve | None = None,
 ) -> ExecutionResult:
     """Runs code in a kernel and returns what came of it; whatever the code does, it does not raise.
 
     `kernel` is a record, an id or a name; an unknown name opens a kernel. `timeout` is in seconds and defaults to
-    KERNELBOX_EXECUTION_TIMEOUT.
+    KERNELBOX_EXECUTION_TIMEOUT. With `approve`, shell commands are held until it has been called with a
+    SyncApprovalRequest: True from it accepts, a string rejects with that reason, anything else rejects.
     """
-    steps = stream(kernel, code, language=language, timeout=timeout, images_dir=images_dir)
+    if approve is not None and not callable(approve):
+        raise InvalidInput("approve", approve, "use a function, which is called with each request")
+    steps = stream(kernel, code, language=language, timeout=timeout, images_dir=images_dir, approve=approve)
     for event in steps:
         if isinstance(event, ExecutionResult):
             return event
@@ -68,13 +77,17 @@ def stream(
     language: str = "python",
     timeout: float | None = None,
     images_dir: str | os.PathLike[str] | None = None,
-) -> Iterator[OutputItem | ExecutionResult]:
-    """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell."""
-    if not isinstance(code, str):
-        raise InvalidInput("code", code, "use a string")
-    options = {"language": _check_language(language)}
-    seconds = _check_timeout(timeout)
+    approve: Approve | bool | None = None,
+) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
+    """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell.
+
+    `approve` is as for `execute`; with True the requests are yielded instead, to be answered before the next item is
+    asked for.
+    """
+    check_code(code)
+    options = {"language": check_language(language), "approve_shell": bool(approve)}
     here = kernels()
+    seconds = _check_timeout(timeout, here.config.execution_timeout)
     record = _resolve(here, kernel)
     return _stream(
         here,
@@ -82,6 +95,7 @@ def stream(
         code,
         seconds,
         ImageFiles(images_dir or os.path.join(here.config.home, "images")),
+        approve,
         options,
     )
 
@@ -95,6 +109,7 @@ def execute_with_retry(
     language: str = "python",
     timeout: float | None = None,
     images_dir: str | os.PathLike[str] | None = None,
+    approve: Approve | None = None,
 ) -> ExecutionResult:
     """Runs code until it succeeds, asking `on_error_fn(result, attempt)` for new code after each failure.
 
@@ -105,7 +120,7 @@ def execute_with_retry(
         raise InvalidInput("max_attempts", allowed, "use a whole number of at least 1")
     attempts = []
     for attempt in range(1, allowed + 1):
-        result = execute(kernel, code, language=language, timeout=timeout, images_dir=images_dir)
+        result = execute(kernel, code, language=language, timeout=timeout, images_dir=images_dir, approve=approve)
         attempts.append(result.snapshot(attempt, code))
         result.attempts = attempts
         if result.ok:
@@ -169,13 +184,19 @@ def _stream(
     code: str,
     timeout: float,
     images: ImageFiles,
-    options: dict[str, str],
-) -> Iterator[OutputItem | ExecutionResult]:
+    approve: Approve | bool | None,
+    options: dict[str, Any],
+) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
     if record.status == "dead" and not here.has_connection(record):
         here.claim_report(record)
         yield _already_dead(record)
         return
-    result = yield from images.save_all(_blocking.drive(here, record, code, timeout=timeout, **options))
+    steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(here, record, code, timeout=timeout, **options)
+    if approve:
+        from kernelbox._approvals import Remembered, answering
+
+        steps = answering(steps, approve, _remembered.setdefault(record.kernel_id, Remembered()))
+    result: ExecutionResult = yield from images.save_all(steps)
     result.images = images.paths
     if result.error is not None and result.error.ename == "KernelDied":
         here.claim_report(record)
@@ -209,15 +230,21 @@ def _key(kernel: KernelRecord | str) -> str:
     return kernel.kernel_id if isinstance(kernel, KernelRecord) else check_name(kernel)
 
 
-def _check_language(language: str) -> str:
+def check_code(code: object) -> None:
+    if not isinstance(code, str):
+        raise InvalidInput("code", code, "use a string")
+
+
+def check_language(language: str) -> str:
+    """Returns a language under the name that kernels know it by."""
     if language not in _LANGUAGES:
         raise InvalidInput("language", language, f"use one of {', '.join(_LANGUAGES)}")
     return _LANGUAGES[language]
 
 
-def _check_timeout(timeout: float | None) -> float:
+def _check_timeout(timeout: float | None, default: float) -> float:
     if timeout is None:
-        return kernels().config.execution_timeout
+        return default
     if type(timeout) not in (int, float) or not math.isfinite(timeout) or timeout <= 0:
         raise InvalidInput("timeout", timeout, "use a number of seconds above 0, or None for the configured one")
     return float(timeout)

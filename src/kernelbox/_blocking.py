@@ -7,6 +7,7 @@ import os
 import signal
 import time
 
+from kernelbox._errors import attach_result
 from kernelbox.host import _death
 from kernelbox.host._process import DIRECT_INTERRUPT
 from kernelbox.wire._execution import Execution
@@ -14,7 +15,7 @@ from kernelbox.wire._messages import Answer, Ask, Execute, Interrupt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
     from typing import Any
 
     from kernelbox._kernels import AnyConnection, Kernels
@@ -36,10 +37,11 @@ def run(kernels: Kernels, record: KernelRecord, code: str, *, timeout: float | N
 
 def drive(
     kernels: Kernels, record: KernelRecord, code: str, *, timeout: float | None, **options: Any
-) -> Generator[Event, None, ExecutionResult]:
+) -> Generator[Event, Answer | None, ExecutionResult]:
     """Runs a cell, yielding events; the generator's return value is the result.
 
-    If the caller stops before the end, the cell is interrupted and waited for: nothing runs on unseen.
+    What is sent back for an Ask answers it; without an answer it is rejected. If the caller stops before the end, the
+    cell is interrupted and waited for: nothing runs on unseen.
     """
     limit = kernels.config.output_char_limit
     request = Execute(os.urandom(8).hex(), code, text_limit=max(0, limit), **options)
@@ -54,6 +56,10 @@ def drive(
     try:
         while execution.result is None:
             yield from _step(kernels, record, connection, execution)
+    except KeyboardInterrupt as exc:
+        _stop(kernels, record, connection, execution)
+        attach_result(exc, execution.result)
+        raise
     finally:
         if execution.result is None:
             _stop(kernels, record, connection, execution)
@@ -61,11 +67,16 @@ def drive(
     return execution.result
 
 
-def _step(kernels: Kernels, record: KernelRecord, connection: AnyConnection, execution: Execution) -> Iterator[Event]:
+def _step(
+    kernels: Kernels, record: KernelRecord, connection: AnyConnection, execution: Execution
+) -> Generator[Event, Answer | None, None]:
     """Waits for what comes next: messages, the end of the kernel, or the deadline."""
     wait = None if execution.due == math.inf else execution.due - time.monotonic()
     for message in connection.receive(wait):
-        yield from execution.receive(message, now=time.monotonic())
+        for event in execution.receive(message, now=time.monotonic()):
+            answer = yield event
+            if isinstance(event, Ask):
+                connection.send(answer or Answer(event.id, event.ask, False, "nobody is there to answer"))
     if execution.result is not None:
         return
     if connection.ended:
@@ -126,9 +137,8 @@ def _stop(kernels: Kernels, record: KernelRecord, connection: AnyConnection, exe
     if order is not None:
         obey(order, kernels, record, connection, execution)
     while execution.result is None:
-        for event in _step(kernels, record, connection, execution):
-            if isinstance(event, Ask):
-                connection.send(Answer(execution.request.id, event.ask, False, "the execution was cancelled"))
+        for _ in _step(kernels, record, connection, execution):
+            continue  # what it asks is rejected
 
 
 def find_cause(kernels: Kernels, record: KernelRecord, connection: AnyConnection | None, farewell: str = "") -> str:

@@ -58,9 +58,39 @@ class KernelBoxConfig:
         object.__setattr__(self, "runtime_dir", os.path.abspath(os.path.expanduser(runtime)))
 
 
+def wants_color() -> bool:
+    """Tells whether a terminal's user wants colours (https://no-color.org)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
+
+
 def kernel_environment() -> dict[str, str]:
     """Returns the caller's environment, as kernels of the synchronous API get it."""
     return dict(os.environ)
+
+
+# What an executor's kernel gets of the caller's environment: what programs need to run at all, and no secrets.
+_HARMLESS_NAMES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TMPDIR",
+    "TZ",
+    "VIRTUAL_ENV",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+)
+
+
+def scrubbed_environment(kernel_env: dict[str, str]) -> dict[str, str]:
+    """Returns the environment of an executor's kernel: `kernel_env` and a short list of harmless variables."""
+    harmless = {
+        name: value for name, value in os.environ.items() if name in _HARMLESS_NAMES or name.startswith("LC_")
+    }
+    return {**harmless, **kernel_env}
 
 
 # What a template is started with. Its children get their own environment, but can read the one it began with

@@ -6,6 +6,7 @@ import base64
 import os
 import time
 
+from kernelbox.wire._messages import Message
 from kernelbox.wire._results import OutputItem
 
 TYPE_CHECKING = False
@@ -39,12 +40,14 @@ class ImageFiles:
         return None
 
     def save_all(self, steps: Generator[Any, None, Any]) -> Generator[Any, None, Any]:
-        """Passes events through, and writes the images among them."""
+        """Passes on what is for users, and writes the images among it."""
         while True:
             try:
                 event = next(steps)
             except StopIteration as stop:
                 return stop.value
+            if isinstance(event, Message):
+                continue  # of interest to front ends only
             if isinstance(event, OutputItem) and event.data:
                 self.save(event)
             yield event
@@ -52,7 +55,7 @@ class ImageFiles:
     def _write(self, raw: bytes, suffix: str) -> str:
         if not self._stem:
             os.makedirs(self._directory, exist_ok=True)
-            self._stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(4).hex()}"
+            self._stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(8).hex()}"
         path = os.path.join(self._directory, f"{self._stem}-{len(self.paths) + 1}{suffix}")
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         with open(fd, "wb") as file:

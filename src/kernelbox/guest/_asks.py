@@ -6,18 +6,16 @@ import contextlib
 import itertools
 import queue
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kernelbox.guest import _guards
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
+from kernelbox.wire._approvals import SHELL_SERVER, ApprovalRejectedError
 from kernelbox.wire._messages import Answer, Ask, Execute
 
-if TYPE_CHECKING:
-    pass
-
-
-class ApprovalRejectedError(Exception):
-    """Raised in the cell when a tool call or shell command was not approved."""
+# How much of a command its rejection repeats.
+_SHOWN = 80
 
 
 class Asks:
@@ -27,35 +25,69 @@ class Asks:
         self._outbox = outbox
         self._numbers = itertools.count(1)
         self._open: dict[int, tuple[Peer, queue.SimpleQueue[Answer]]] = {}
+        self._approve_shell = False
+
+    def __repr__(self) -> str:
+        return f"<Asks open={len(self._open)}>"
 
     def ask(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> Any:
-        """Puts a question and returns the answer's value; raises ApprovalRejectedError."""
+        """Puts a question and returns the answer's value; raises ApprovalRejectedError. Ctrl-C ends the wait."""
         peer, execution_id, number = self._outbox.peer, self._outbox.execution_id, next(self._numbers)
         if peer is None:
-            raise ApprovalRejectedError(f"{tool_name}: no execution is running that could approve it")
+            raise ApprovalRejectedError(f"{tool_name}: no cell is running for which it could be approved")
         box: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._open[number] = (peer, box)
         try:
             self._outbox.send(Ask(execution_id, number, server_name, tool_name, tool_args))
+            if peer.closed or self._outbox.execution_id != execution_id:
+                self._reject(number, "the cell or the application that could approve it has gone away")
             answer = box.get()
         finally:
             self._open.pop(number, None)
         if not answer.accepted:
-            raise ApprovalRejectedError(answer.reason or f"{tool_name}: rejected")
+            raise ApprovalRejectedError(f"{_describe(tool_name, tool_args)}: {answer.reason or 'rejected'}")
         return answer.value
 
-    def answer(self, message: Answer) -> None:
-        """Gives an answer to whoever waits; called by the I/O thread."""
-        if message.ask in self._open:
-            self._open[message.ask][1].put(message)
+    def ask_shell(self, tool_name: str, command: str, program: str = "") -> None:
+        """Returns when a shell command may run: at once, unless the execution wants to approve each."""
+        if self._approve_shell:
+            self.ask(SHELL_SERVER, tool_name, {"cmd": command, **({"program": program} if program else {})})
+
+    def answer(self, peer: Peer, message: Answer) -> None:
+        """Gives an answer to whoever waits; called by the I/O thread. Only the client that was asked may answer."""
+        asked, box = self._open.get(message.ask, (None, None))
+        if box is not None and asked is peer:
+            box.put(message)
 
     def abandon(self, peer: Peer) -> None:
         """Rejects what a vanished client was asked."""
-        for number, (asked, box) in list(self._open.items()):
+        for number, (asked, _) in list(self._open.items()):
             if asked is peer:
-                box.put(Answer("", number, False, "the application that was asked has gone away"))
+                self._reject(number, "the application that was asked has gone away")
 
     @contextlib.contextmanager
     def guarding(self, request: Execute) -> Iterator[None]:
-        """Applies an execution's rules for starting processes while it runs."""
-        yield
+        """Applies an execution's rules for starting processes.
+
+        They stay in force after it, until the next execution brings its own: threads and tasks that a cell leaves
+        behind get no more freedom than the cell had.
+        """
+        self._approve_shell = request.approve_shell
+        _guards.restrict(request.shell_escape_only)
+        try:
+            yield
+        finally:
+            for number in list(self._open):
+                self._reject(number, "the cell that asked has ended")
+
+    def _reject(self, number: int, reason: str) -> None:
+        _, box = self._open.get(number, (None, None))
+        if box is not None:
+            box.put(Answer("", number, False, reason))
+
+
+def _describe(tool_name: str, tool_args: dict[str, Any]) -> str:
+    command = tool_args.get("cmd")
+    if not isinstance(command, str):
+        return tool_name
+    return f"{tool_name} {command if len(command) <= _SHOWN else command[: _SHOWN - 1] + '…'!r}"

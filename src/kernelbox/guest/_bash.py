@@ -12,6 +12,8 @@ import select
 import signal
 import subprocess
 
+from kernelbox.guest._guards import lifted
+
 # How long bash may take to come back to its prompt after SIGINT, before its children are killed.
 _PATIENCE = 1.0
 
@@ -68,14 +70,15 @@ class Bash:
         self._statuses, statuses = os.pipe()
         stderr = os.dup(2)
         try:
-            self._process = subprocess.Popen(
-                ["bash", "--noprofile", "--norc", "--noediting", "-i"],
-                stdin=subprocess.PIPE,
-                stdout=1,
-                stderr=subprocess.DEVNULL,  # it complains once about the missing terminal
-                pass_fds=(statuses, stderr),
-                process_group=0,
-            )
+            with lifted():
+                self._process = subprocess.Popen(
+                    ["bash", "--noprofile", "--norc", "--noediting", "-i"],
+                    stdin=subprocess.PIPE,
+                    stdout=1,
+                    stderr=subprocess.DEVNULL,  # it complains once about the missing terminal
+                    pass_fds=(statuses, stderr),
+                    process_group=0,
+                )
         except FileNotFoundError as exc:
             os.close(self._statuses)
             raise BashUnavailable("bash is not installed here; install it, or run the command with `!`") from exc

@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from kernelbox.guest._guards import lifted
 from kernelbox.guest._streams import OutStream
 
 # After an interrupt a command has this long before it is killed.
@@ -39,13 +40,7 @@ def run_command(
         out = sys.stdout.write
     if err is None and not isinstance(sys.stderr, OutStream):
         err = sys.stderr.write
-    with contextlib.ExitStack() as stack:
-        source: int = subprocess.DEVNULL
-        if stdin is not None:
-            file = stack.enter_context(tempfile.TemporaryFile())
-            file.write(stdin.encode("utf-8", "replace"))
-            file.seek(0)
-            source = file.fileno()
+    with _as_file(stdin) as source, lifted():
         process = subprocess.Popen(
             command,
             shell=isinstance(command, str),
@@ -55,13 +50,26 @@ def run_command(
             stderr=2 if err is None else subprocess.PIPE,
             process_group=0,
         )
-        stack.callback(_close_pipes, process)
-        try:
-            _collect(process, out, err)
-            return process.wait()
-        except BaseException:
-            _stop(process)
-            raise
+    try:
+        _collect(process, out, err)
+        return process.wait()
+    except BaseException:
+        _stop(process)
+        raise
+    finally:
+        _close_pipes(process)
+
+
+def start_command(command: Sequence[str], *, stdin: str, out: bool, err: bool) -> subprocess.Popen[bytes]:
+    """Starts a command that nobody waits for; its output is dropped, or piped to whoever reads it."""
+    with _as_file(stdin) as source, lifted():
+        return subprocess.Popen(
+            command,
+            stdin=source,
+            stdout=subprocess.PIPE if out else subprocess.DEVNULL,
+            stderr=subprocess.PIPE if err else subprocess.DEVNULL,
+            process_group=0,
+        )
 
 
 def capture_command(command: str) -> tuple[str, int]:
@@ -69,6 +77,18 @@ def capture_command(command: str) -> tuple[str, int]:
     parts: list[str] = []
     status = run_command(command, out=parts.append, err=parts.append)
     return "".join(parts), status
+
+
+@contextlib.contextmanager
+def _as_file(text: str | None) -> Iterator[int]:
+    """Gives a descriptor to read the text from: a file, which is written whole before anybody reads."""
+    if text is None:
+        yield subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(text.encode("utf-8", "replace"))
+        file.seek(0)
+        yield file.fileno()
 
 
 def _shell_path() -> str:

@@ -11,7 +11,6 @@ import getpass
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from IPython.core.autocall import ZMQExitAutocall
@@ -26,11 +25,14 @@ from traitlets import Any as AnyTrait
 from traitlets import Type
 from traitlets.config import Config
 
-from kernelbox.guest._commands import capture_command, run_command
+from kernelbox.guest._commands import capture_command, run_command, start_command
 from kernelbox.guest._display import Publisher, ResultHook
 from kernelbox.guest._streams import refuse_input
 from kernelbox.guest._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound
+
+# What "no limit" means for an error: its text must still fit into one message.
+_UNLIMITED = 4 * 1024 * 1024
 
 
 class LazyProfile(ProfileDir):
@@ -58,7 +60,6 @@ class ZMQInteractiveShell(InteractiveShell):
         config.IPKernelApp.connection_file = ""  # tqdm looks for this key
         super().__init__(config=config, ipython_dir="", profile_dir=LazyProfile(), colors="nocolor", **kwargs)
         self.error: BaseException | None = None
-        self.ask_shell: Callable[[str, dict[str, str]], None] | None = None
         self.exit_requested = False
         builtins.input = refuse_input
         getpass.getpass = refuse_input
@@ -111,6 +112,10 @@ class ZMQInteractiveShell(InteractiveShell):
             self.show_usage_error(value)
         self.error = value
 
+    def _format_exception_for_storage(self, exception: BaseException, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Keeps no second copy of a traceback for the history; making one would cost IPython 100 ms."""
+        return {}
+
     def showsyntaxerror(self, filename: str | None = None, running_compiled_code: bool = False) -> None:
         self.showtraceback()
 
@@ -118,19 +123,24 @@ class ZMQInteractiveShell(InteractiveShell):
         self.showtraceback()
 
     def describe(self, exc: BaseException, limit: int) -> tuple[str, str, list[str]]:
-        """Returns name, value and traceback of an exception, bounded."""
-        name = type(exc).__name__
+        """Returns name, value and traceback of an exception, bounded. Whatever the exception does, this succeeds."""
+        name, value = type(exc).__name__, format_value(exc)
+        try:
+            lines = self._format_traceback(exc, value)
+        except BaseException as failure:  # noqa: BLE001  # the user's __notes__, loaders, _render_traceback_
+            lines = [f"{name}: {value}", f"(formatting the traceback failed: {type(failure).__name__})"]
+        limit = limit or _UNLIMITED
+        return name, bound(value, limit), bound("\n".join(lines), limit).split("\n")
+
+    def _format_traceback(self, exc: BaseException, value: str) -> list[str]:
         cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}
         if isinstance(exc, UsageError):
-            lines = [f"UsageError: {exc}"]
-        elif isinstance(exc, SystemExit):
-            lines = [f"SystemExit: {format_value(exc)}", "The kernel goes on; exit() ends it."]
-        elif callable(render := getattr(exc, "_render_traceback_", None)):
-            lines = [str(line) for line in render() or ()]
-        else:
-            lines = format_exception(exc, cells=cells)
-        text = bound("\n".join(lines), limit)
-        return name, bound(format_value(exc), limit), text.split("\n")
+            return [f"UsageError: {value}"]
+        if isinstance(exc, SystemExit):
+            return [f"SystemExit: {value}", "The kernel goes on; exit() ends it."]
+        if callable(render := getattr(exc, "_render_traceback_", None)):
+            return [str(line) for line in render() or ()]
+        return format_exception(exc, value, cells=cells)
 
     def _cell_numbers(self) -> list[tuple[str, Any]]:
         return list(self.compile._filename_map.items())
@@ -154,8 +164,7 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def approved(self, kind: str, command: str, *, program: str = "") -> str:
         """Returns the command once it may run, exactly as it was shown to whoever decided."""
-        if self.ask_shell is not None:
-            self.ask_shell(kind, {"cmd": command, **({"program": program} if program else {})})
+        self.kernel.asks.ask_shell(kind, command, program)
         return command
 
     def _finish_command(self, command: str, status: int) -> None:
@@ -180,23 +189,41 @@ class Scripts(ScriptMagics):
             raise UsageError("%%script: name a program, as in %%script bash")
         shell = self.shell
         assert isinstance(shell, ZMQInteractiveShell)
-        cell = shell.approved("shell_magic", cell, program=line)
-        if args.bg:
-            ScriptMagics.shebang(self, line, cell)
-            return
+        cell = shell.approved("shell_magic", cell, program="" if line in ("bash", "sh") else line)
+        if not cell.endswith("\n"):
+            cell += "\n"
+        try:
+            if args.bg:
+                self._start_in_background(command, cell, args)
+            else:
+                self._run(command, cell, args)
+        except FileNotFoundError:
+            print(f"Couldn't find program: {command[0]!r}", file=sys.stderr)
+
+    def _run(self, command: list[str], cell: str, args: Any) -> None:
         captured: dict[str, list[str]] = {name: [] for name in (args.out, args.err) if name}
         try:
             status = run_command(
                 command,
-                stdin=cell if cell.endswith("\n") else cell + "\n",
+                stdin=cell,
                 out=captured[args.out].append if args.out else None,
                 err=captured[args.err].append if args.err else None,
             )
-        except FileNotFoundError:
-            print(f"Couldn't find program: {command[0]!r}", file=sys.stderr)
-            return
         finally:
+            assert self.shell is not None
             for name, parts in captured.items():
-                shell.user_ns[name] = "".join(parts)
+                self.shell.user_ns[name] = "".join(parts)
         if args.raise_error and status != 0:
             raise subprocess.CalledProcessError(status, cell.encode("utf-8", "replace"))
+
+    def _start_in_background(self, command: list[str], cell: str, args: Any) -> None:
+        process = start_command(command, stdin=cell, out=bool(args.out), err=bool(args.err))
+        self._gc_bg_processes()
+        self.bg_processes.append(process)
+        assert self.shell is not None
+        for name, value in ((args.out, process.stdout), (args.err, process.stderr), (args.proc, process)):
+            if name:
+                self.shell.user_ns[name] = value
+
+    def _gc_bg_processes(self) -> None:
+        self.bg_processes = [process for process in self.bg_processes if process.poll() is None]

@@ -63,17 +63,21 @@ class Connection:
         """Sends a message; a kernel that cannot take it any more is found out by `receive`."""
         data = memoryview(encode(message))
         deadline = time.monotonic() + _SEND_PATIENCE
+        while (data := self.send_some(data)) and time.monotonic() < deadline:
+            poller = select.poll()
+            poller.register(self._sock, select.POLLOUT)
+            poller.poll(100)
+
+    def send_some(self, data: memoryview) -> memoryview:
+        """Sends as much as the kernel takes at once, and returns the rest; nothing is left of what nobody can get."""
         while data and not self.ended:
             try:
                 data = data[self._sock.send(data) :]
             except BlockingIOError:
-                if time.monotonic() > deadline:
-                    return
-                poller = select.poll()
-                poller.register(self._sock, select.POLLOUT)
-                poller.poll(100)
+                return data
             except OSError:
-                return
+                break
+        return data[:0]
 
     def receive(self, timeout: float | None) -> list[Message]:
         """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""

@@ -1,0 +1,474 @@
+"""CodeExecutor: the asynchronous API, one kernel at a time, with streaming and approvals."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import warnings
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelbox import _asyncio
+from kernelbox._api import check_code, check_language, kernels
+from kernelbox._approvals import ApprovalPolicy, ApprovalRequest, Remembered, answer_to
+from kernelbox._asyncio import Run, in_thread
+from kernelbox._config import scrubbed_environment
+from kernelbox._errors import (
+    CodeExecutionError,
+    ExecutionTimeout,
+    ExecutorStopped,
+    InvalidInput,
+    KernelNotFound,
+    StartFailed,
+)
+from kernelbox._images import ImageFiles
+from kernelbox.wire._approvals import SHELL_SERVER
+from kernelbox.wire._messages import Ask
+from kernelbox.wire._results import OutputItem
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Coroutine, Mapping
+    from typing import Any, Self
+
+    from kernelbox._kernels import Kernels
+    from kernelbox.host._record import KernelRecord
+    from kernelbox.wire._results import ExecutionResult
+
+_log = logging.getLogger("kernelbox")
+
+# A result is complete up to here, more than a model can read; beyond, head and tail are kept.
+_OUTPUT_CHAR_LIMIT = 2_000_000
+
+_GONE = {
+    "tool_server_host": "there is no tool server",
+    "tool_server_port": "there is no tool server",
+    "kernel_gateway_host": "there is no kernel gateway",
+    "kernel_gateway_port": "there is no kernel gateway",
+    "connect_timeout": "there is no gateway to connect to",
+    "kernel_init_timeout": "kernels are forked in milliseconds",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CodeExecutionResult:
+    """What a cell wrote and showed.
+
+    `text` is everything in order, None if there was nothing; `images` are files. `changed` names the variables that
+    the cell added, changed and removed. `cancelled` is set if `CodeExecutor.cancel` ended it.
+    """
+
+    text: str | None
+    images: list[Path]
+    changed: dict[str, list[str]] | None = None
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CodeExecutionChunk:
+    """Text that a cell has just written or shown."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A name that lives in the kernel: its type, its size in bytes and the beginning of its repr."""
+
+    name: str
+    type: str
+    size: int
+    preview: str
+
+
+class CodeExecutor:
+    """Runs code in a kernel whose variables last from call to call: a private one, or the kernel called `name`.
+
+    Calls queue: one cell runs at a time, in the order of the calls. See docs/streaming-and-approvals.md.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        kernel_env: Mapping[str, str] | None = None,
+        working_dir: str | os.PathLike[str] | None = None,
+        images_dir: str | os.PathLike[str] | None = None,
+        approval_timeout: float | None = 60,
+        approve_tool_calls: bool = True,
+        approve_shell_cmds: bool = False,
+        require_shell_escape: bool = False,
+        approval_policy: ApprovalPolicy | None = None,
+        output_char_limit: int = _OUTPUT_CHAR_LIMIT,
+        report_changes: bool = True,
+        sandbox: bool = False,
+        sandbox_config: str | os.PathLike[str] | None = None,
+        log_level: str = "WARNING",
+        **gone: object,
+    ) -> None:
+        for parameter in gone:
+            if parameter not in _GONE:
+                raise TypeError(f"CodeExecutor() got an unexpected keyword argument {parameter!r}")
+            text = f"CodeExecutor({parameter}=) has no effect and will be removed: {_GONE[parameter]} in kernelbox"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+        if require_shell_escape and not approve_shell_cmds:
+            allowed = "without approve_shell_cmds=True there would be no way left to run a command"
+            raise InvalidInput("require_shell_escape", require_shell_escape, allowed)
+        self.name = name
+        self.working_dir = None if working_dir is None else os.path.abspath(working_dir)
+        self.images_dir = os.path.abspath(images_dir or "images")
+        self.approval_timeout = _check_seconds("approval_timeout", approval_timeout)
+        self.approval_policy = approval_policy or ApprovalPolicy()
+        self.log_level = _check_log_level(log_level)
+        self.sandbox = sandbox
+        self.sandbox_config = sandbox_config
+        self._kernel_env = _check_env(kernel_env or {})
+        self._approve_tool_calls = approve_tool_calls
+        self._approve_shell_cmds = approve_shell_cmds
+        self._require_shell_escape = require_shell_escape
+        self._output_char_limit = output_char_limit
+        self._report_changes = report_changes
+        self._remembered = Remembered()
+        self._kernels: Kernels | None = None
+        self._record: KernelRecord | None = None
+        self._turn = asyncio.Lock()
+        self._running: _Cell | None = None
+        self._background: set[asyncio.Future[None]] = set()
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._record is None else "running" if self._running else "idle"
+        return f"<CodeExecutor {self.name or 'private'} {state}>"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # -- the kernel's life -----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Opens the kernel; raises RuntimeError if it is open already, and StartFailed."""
+        if self._record is not None:
+            raise RuntimeError("the executor is running already; stop() it before you start it again")
+        if self.sandbox:
+            raise StartFailed(
+                "CodeExecutor(sandbox=True) cannot start: this version of kernelbox has no sandbox, and will not run "
+                "code outside one that was asked for"
+            )
+        _log.setLevel(self.log_level)
+        self._kernels = kernels()
+        self._record = await self._open()
+
+    async def stop(self) -> None:
+        """Ends what is running, and the kernel if it is private; returns when nothing is left of it."""
+        record, self._record = self._record, None
+        self._remembered = Remembered()
+        if record is not None and self.name is None:
+            self._later(self._discard(record, self._running))
+        elif self._running is not None:
+            self._later(self._running.run.stop())
+        if self._background:
+            await asyncio.gather(*self._background)
+
+    async def reset(self) -> None:
+        """Replaces the kernel by a clean one, whatever it is doing; its variables are lost.
+
+        A cell that is running fails. Cells that wait for their turn run in the new kernel.
+        """
+        kernels, old = self._kernel()
+        self._remembered = Remembered()
+        if self.name is None:
+            running = self._running
+            self._record = await self._open()
+            self._later(self._discard(old, running))
+            return
+        try:
+            self._record = await in_thread(kernels.restart, old.kernel_id)
+        except KernelNotFound:
+            self._record = await self._open()
+
+    async def cancel(self) -> None:
+        """Stops the cell that is running, if any; its `execute` or `stream` returns what it had written."""
+        if self._running is not None:
+            self._running.cancelled = True
+            await self._running.run.stop()
+
+    async def variables(self, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # ipybox's way to say it
+        """Returns what lives in the kernel, by name."""
+        async with self._turn:
+            kernels, record = await self._find()
+            content = await _asyncio.query(kernels, record, "variables", {}, timeout=timeout)
+        return [Variable(**described) for described in content["variables"]]
+
+    # -- running code ----------------------------------------------------------------------------------------
+
+    async def execute(
+        self,
+        code: str,
+        timeout: float | None = 120,  # noqa: ASYNC109  # it interrupts the cell and keeps what it wrote
+        *,
+        language: str = "python",
+    ) -> CodeExecutionResult:
+        """Runs code and returns what it wrote and showed.
+
+        Tool calls and shell commands run without asking, unless the policy denies them. Raises CodeExecutionError,
+        and TimeoutError when `timeout` seconds have passed; the cell is then interrupted and the kernel goes on.
+        """
+        items = self._stream(code, timeout, language=language, ask=False)
+        async with aclosing(items):
+            async for item in items:
+                if isinstance(item, CodeExecutionResult):
+                    return item
+        raise AssertionError("a stream ends with its result")
+
+    def stream(
+        self,
+        code: str,
+        timeout: float | None = 120,
+        chunks: bool = False,
+        *,
+        language: str = "python",
+        exclude_approval_wait: bool = False,
+    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult, None]:
+        """Runs code and yields approval requests, with `chunks` also text as it is written, and the result last.
+
+        Leaving the loop interrupts the cell. `timeout` counts all the time there is, waiting for approvals included
+        unless `exclude_approval_wait` is set. Raises as `execute` does.
+        """
+        return self._stream(code, timeout, language=language, ask=True, chunks=chunks, exclude=exclude_approval_wait)
+
+    async def _stream(
+        self,
+        code: str,
+        timeout: float | None,  # noqa: ASYNC109  # as above
+        *,
+        language: str,
+        ask: bool,
+        chunks: bool = False,
+        exclude: bool = False,
+    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult, None]:
+        cell = await self._begin(code, timeout, language, ask, exclude)
+        try:
+            while events := await cell.run.next():
+                for event in events:
+                    if isinstance(event, Ask):
+                        request = cell.take(event)
+                        if request is not None:
+                            yield request
+                    elif isinstance(event, OutputItem):
+                        if event.data:
+                            await asyncio.to_thread(cell.images.save, event)
+                        if chunks and (text := cell.lines.add(event)):
+                            yield CodeExecutionChunk(text)
+        finally:
+            if cell.run.execution.result is None:
+                cell.close("the execution was left")
+                await asyncio.shield(self._later(cell.run.stop()))
+        yield await self._conclude(cell)
+
+    async def _begin(self, code: str, timeout: float | None, language: str, ask: bool, exclude: bool) -> _Cell:  # noqa: ASYNC109  # as above
+        check_code(code)
+        _check_seconds("timeout", timeout)
+        options: dict[str, Any] = {
+            "language": check_language(language),
+            "approve_shell": self._approve_shell_cmds or self.approval_policy.concerns_shell(),
+            "shell_escape_only": self._require_shell_escape,
+            "restore_cwd": self.working_dir or "",
+            "report_changes": self._report_changes,
+            "text_limit": self._output_char_limit,
+        }
+        self._kernel()
+        await self._turn.acquire()
+        try:
+            kernels, record = await self._find()
+            run = await Run.begin(kernels, record, code, timeout=timeout, on_end=self._on_end, **options)
+        except BaseException:
+            self._turn.release()
+            raise
+        cell = _Cell(self, run, ask, exclude)
+        if run.execution.result is None:
+            self._running = cell
+        return cell
+
+    def _on_end(self) -> None:
+        """Gives the turn to the next cell."""
+        cell, self._running = self._running, None
+        if cell is not None:
+            cell.close("the execution has ended")
+        self._remembered.forget("execution")
+        self._turn.release()
+
+    async def _conclude(self, cell: _Cell) -> CodeExecutionResult:
+        """Turns the end of an execution into a result or an exception."""
+        result, images = cell.run.execution.result, [Path(path) for path in cell.images.paths]
+        assert result is not None
+        if result.status == "timeout":
+            raise ExecutionTimeout(result, images)
+        if cell.cancelled and result.ending in ("interrupted", "restarted", "never ran"):
+            return CodeExecutionResult(_written(result), images, result.changed, cancelled=True)
+        if result.error is not None:
+            if result.ending == "died":
+                result.error.evalue += "; await executor.reset() for a fresh one"
+            raise CodeExecutionError(result, images)
+        return CodeExecutionResult(result.text or None, images, result.changed)
+
+    # -- the kernel ------------------------------------------------------------------------------------------
+
+    def _kernel(self) -> tuple[Kernels, KernelRecord]:
+        if self._record is None or self._kernels is None:
+            raise ExecutorStopped
+        return self._kernels, self._record
+
+    async def _open(self) -> KernelRecord:
+        kernels = self._kernels
+        assert kernels is not None
+        options = {"cwd": self.working_dir, "env": scrubbed_environment(self._kernel_env)}
+
+        def open_kernel() -> KernelRecord:
+            if self.working_dir is not None and not os.path.isdir(self.working_dir):
+                raise InvalidInput("working_dir", self.working_dir, "there is no such directory")
+            if self.name is not None:
+                return kernels.get_or_create(self.name, **options)
+            return kernels.create(f"executor-{os.urandom(6).hex()}", lifetime="process", **options)
+
+        def undo(record: KernelRecord) -> None:
+            if self.name is None:
+                kernels.destroy(record.kernel_id)
+
+        return await in_thread(open_kernel, undo=undo)
+
+    async def _find(self) -> tuple[Kernels, KernelRecord]:
+        """Returns the kernel as it is now: somebody may have restarted it."""
+        kernels, record = self._kernel()
+        if not kernels.has_connection(record):
+            found = await in_thread(kernels.find, record.kernel_id)
+            if found is not None and self._record is record:
+                record = self._record = found
+        return kernels, record
+
+    async def _discard(self, record: KernelRecord, running: _Cell | None) -> None:
+        """Destroys a private kernel; the cell that runs in it, if nobody awaits it, ends with it."""
+        assert self._kernels is not None
+        await in_thread(self._kernels.destroy, record.kernel_id)
+        if running is not None:
+            await running.run.stop()
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+        """Has something done that must not be given up half-way; `stop` waits for it."""
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+
+class _Cell:
+    """A cell that a CodeExecutor runs: its execution, its images and its open approvals."""
+
+    def __init__(self, executor: CodeExecutor, run: Run, ask: bool, exclude: bool) -> None:
+        self.run = run
+        self.images = ImageFiles(executor.images_dir)
+        self.lines = _Lines()
+        self.cancelled = False
+        self._executor = executor
+        self._asks = ask
+        self._exclude = exclude
+        self._open: dict[int, tuple[ApprovalRequest, asyncio.TimerHandle | None]] = {}
+
+    def take(self, ask: Ask) -> ApprovalRequest | None:
+        """Decides about a call, or returns the request that somebody has to answer."""
+        action, reason = self._decide(ask)
+        _log.info("%s.%s: %s %s", ask.server_name, ask.tool_name, action, reason)
+        if action == "ask":
+            return self._request(ask)
+        self.run.answer(answer_to(ask, action == "allow", reason))
+        return None
+
+    def close(self, reason: str) -> None:
+        """Ends the requests that nobody has answered."""
+        for request, _ in list(self._open.values()):
+            request.close(reason)
+
+    def _decide(self, ask: Ask) -> tuple[str, str]:
+        executor = self._executor
+        remembered = executor._remembered.covers(ask)
+        action, reason = executor.approval_policy.decide(
+            ask.server_name, ask.tool_name, ask.tool_args, remembered=remembered
+        )
+        if action == "deny":
+            return action, reason
+        wanted = executor._approve_shell_cmds if ask.server_name == SHELL_SERVER else executor._approve_tool_calls
+        if action == "allow" or not self._asks or (action is None and not wanted):
+            return "allow", ""
+        return "ask", ""
+
+    def _request(self, ask: Ask) -> ApprovalRequest:
+        request = ApprovalRequest(ask, lambda accepted, reason: self._answer(ask, accepted, reason), self._remembered)
+        timer = None
+        if (seconds := self._executor.approval_timeout) is not None:
+            reason = f"no answer within {seconds:g} s"
+            timer = asyncio.get_running_loop().call_later(seconds, request.close, reason)
+        self._open[ask.ask] = (request, timer)
+        if self._exclude:
+            self.run.hold()
+        return request
+
+    @property
+    def _remembered(self) -> Remembered:
+        return self._executor._remembered
+
+    def _answer(self, ask: Ask, accepted: bool, reason: str) -> None:
+        _, timer = self._open.pop(ask.ask)
+        if timer is not None:
+            timer.cancel()
+        if not self._open:
+            self.run.go_on()
+        self.run.answer(answer_to(ask, accepted, reason))
+
+
+class _Lines:
+    """Puts what a cell shows on lines of its own between what it writes, as in the result's text."""
+
+    def __init__(self) -> None:
+        self._at_start = True
+
+    def add(self, item: OutputItem) -> str:
+        if not item.text or item.kind == "update_display_data":
+            return ""
+        if item.kind == "stream":
+            self._at_start = item.text.endswith("\n")
+            return item.text
+        before, self._at_start = "" if self._at_start else "\n", True
+        return f"{before}{item.text.rstrip()}\n"
+
+
+def _written(result: ExecutionResult) -> str | None:
+    """Returns what an interrupted cell had written, without the traceback of the interrupt."""
+    lines = _Lines()
+    return "".join(lines.add(item) for item in result.outputs if item.kind != "error").rstrip() or None
+
+
+def _check_seconds(what: str, seconds: float | None) -> float | None:
+    if seconds is None:
+        return None
+    if type(seconds) not in (int, float) or not math.isfinite(seconds) or seconds <= 0:
+        raise InvalidInput(what, seconds, "use a number of seconds above 0, or None for no limit")
+    return seconds
+
+
+def _check_env(env: Mapping[str, str]) -> dict[str, str]:
+    for name, value in env.items():
+        strings = all(isinstance(part, str) for part in (name, value))
+        if not strings or not name or "=" in name or "\0" in name + value:
+            raise InvalidInput("kernel_env", {name: value}, "use names and values that are strings")
+    return dict(env)
+
+
+def _check_log_level(level: str) -> str:
+    if level not in logging.getLevelNamesMapping():
+        raise InvalidInput("log_level", level, f"use one of {', '.join(logging.getLevelNamesMapping())}")
+    return level

@@ -1,0 +1,10 @@
+"""What both sides of an approval must agree on."""
+
+from __future__ import annotations
+
+# The server_name of shell commands, which the kernel itself runs once they are accepted; no MCP server may have it.
+SHELL_SERVER = "kernelbox"
+
+
+class ApprovalRejectedError(Exception):
+    """Raised in the cell when a tool call or shell command was not approved; it did not run."""
