@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import fields
+from datetime import UTC, date, datetime
+from fractions import Fraction
 from typing import Any
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jupyter_client import jsonutil
 
 from kernelbox.wire import _messages as m
 from kernelbox.wire._framing import MAX_FRAME, Decoder, ProtocolError, encode
@@ -151,9 +155,34 @@ def test_a_float_field_takes_a_whole_number() -> None:
     assert received.idle_timeout == 3
 
 
-def test_a_value_that_json_cannot_carry_is_refused_by_the_sender() -> None:
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        (b"\x89PNG", "iVBORw=="),
+        (date(2025, 1, 2), "2025-01-02"),
+        (datetime(2025, 1, 2, 3, 4, tzinfo=UTC), "2025-01-02T03:04:00+00:00"),
+        ((1, 2), [1, 2]),
+        ({1}, [1]),
+        (range(3), [0, 1, 2]),
+        (Fraction(1, 2), 0.5),
+        (numpy.int64(3), 3),
+        (numpy.float32(0.5), 0.5),
+        (numpy.array([1, 2]), [1, 2]),
+        ([{"deep": {numpy.int8(1)}}], [{"deep": [1]}]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_that_json_has_no_form_for_is_sent_as_jupyter_sends_it(value: Any, form: Any) -> None:
+    (received,) = decode(encode(m.Comm("a", "comm_msg", {"x": value})))
+    assert received == m.Comm("a", "comm_msg", {"x": form})
+    json_forms = json.loads(json.dumps(value, default=jsonutil.json_default))
+    assert str(json_forms).replace("Z", "+00:00") == str(form)
+
+
+@pytest.mark.parametrize("value", [object(), list, len, 1j])
+def test_a_value_that_has_no_such_form_either_is_refused_by_the_sender(value: object) -> None:
     with pytest.raises(TypeError):
-        encode(m.Comm("a", "comm_msg", {"x": object()}))
+        encode(m.Comm("a", "comm_msg", {"x": value}))
 
 
 def test_a_frame_of_exactly_the_limit_is_sent_and_received() -> None:

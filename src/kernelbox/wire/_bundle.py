@@ -19,7 +19,9 @@ _READABLE = {"text/plain", "text/markdown", "text/latex"}
 
 # A readable type is cut at the caller's limit; HTML or JSON is a hundred times as verbose as what it says.
 _MARKUP_FACTOR = 100
-_BLOB_LIMIT = 32 * 1024 * 1024
+
+# All pictures of one display together: half a frame.
+_BLOB_ROOM = 32 * 1024 * 1024
 
 
 def build_display(
@@ -35,11 +37,12 @@ def build_display(
     """Returns the message for a MIME bundle, bounded."""
     texts: dict[str, Any] = {}
     blobs: dict[str, bytes] = {}
-    cut = False
+    cut, room = False, _BLOB_ROOM
     for mime, value in data.items():
         blob = _as_blob(mime, value)
-        if blob is not None and len(blob) <= _BLOB_LIMIT:
+        if blob is not None and len(blob) <= room:
             blobs[mime] = blob
+            room -= len(blob)
         elif blob is not None:
             cut = True
         elif isinstance(value, str) and mime in _READABLE:

@@ -12,6 +12,7 @@ library's json is used because it loads in 2 ms; msgspec takes 35, which the com
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 
@@ -41,11 +42,23 @@ def encode(message: m.Message) -> bytes:
     elif type(message) is m.Display and message.blobs:
         values[-1] = {mime: len(blob) for mime, blob in message.blobs.items()}
         binary = b"".join(message.blobs.values())
-    header = json.dumps([type(message).__name__, *values], separators=(",", ":")).encode()
+    header = json.dumps([type(message).__name__, *values], separators=(",", ":"), default=_as_json).encode()
     if len(header) + len(binary) > MAX_FRAME:
         size = len(header) + len(binary)
         raise ProtocolError(f"a {type(message).__name__} of {size:,} bytes does not fit a frame ({MAX_FRAME:,})")
     return _LENGTHS.pack(len(header), len(binary)) + header + binary
+
+
+def _as_json(value: Any) -> Any:
+    """Returns what Jupyter sends for a value that JSON has no form for: dates, bytes, sets, numbers of numpy."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    for method, form in (("__iter__", list), ("__index__", int), ("__float__", float)):
+        if hasattr(value, method):
+            return form(value)
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")
 
 
 class Decoder:

@@ -1,0 +1,124 @@
+"""Displays as they leave the kernel: pictures as bytes, readable text cut in the middle, markup whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelbox.wire._bounded import bound
+from kernelbox.wire._bundle import build_display
+from kernelbox.wire._framing import Decoder, encode
+from kernelbox.wire._messages import Display
+
+from .strategies import json_values, untimed
+
+MEGABYTE = 1024 * 1024
+PNG = b"\x89PNG\r\n"
+
+
+def build(data: dict[str, Any], *, text_limit: int = 100) -> Display:
+    return build_display("a", "display_data", data, None, text_limit=text_limit)
+
+
+def test_a_small_bundle_is_the_message_as_it_is() -> None:
+    metadata = {"text/html": {"isolated": True}}
+    display = build_display(
+        "a",
+        "execute_result",
+        {"text/plain": "x", "text/html": "<b>x</b>", "application/json": {"a": [1]}},
+        metadata,
+        text_limit=100,
+        display_id="d",
+        execution_count=4,
+    )
+    data = {"text/plain": "x", "text/html": "<b>x</b>", "application/json": {"a": [1]}}
+    assert display == Display("a", "execute_result", data, metadata, "d", 4, False, {})
+    assert display.metadata is not metadata
+
+
+def test_no_metadata_is_none_and_not_shared() -> None:
+    first, second = build({}), build({})
+    assert first.metadata == {}
+    assert first.metadata is not second.metadata
+
+
+@pytest.mark.parametrize("mime", ["image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "application/pdf"])
+@pytest.mark.parametrize("raw", [True, False])
+def test_pictures_travel_as_bytes_whether_they_came_raw_or_in_base64(mime: str, raw: bool) -> None:
+    display = build({mime: PNG if raw else base64.encodebytes(PNG).decode()})
+    assert (display.blobs, display.data, display.cut) == ({mime: PNG}, {}, False)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_of_any_type_travel_as_bytes(kind: Any) -> None:
+    display = build({"application/octet-stream": kind(PNG)})
+    assert display.blobs == {"application/octet-stream": PNG}
+    assert type(display.blobs["application/octet-stream"]) is bytes
+
+
+@pytest.mark.parametrize("value", ["not base64!", "é", 5, None])
+def test_a_picture_that_is_none_stays_what_it_is(value: object) -> None:
+    display = build({"image/png": value})
+    assert (display.blobs, display.data) == ({}, {"image/png": value})
+
+
+def test_a_drawing_made_of_text_stays_text() -> None:
+    assert build({"image/svg+xml": "<svg/>"}).data == {"image/svg+xml": "<svg/>"}
+
+
+@pytest.mark.parametrize("mime", ["text/plain", "text/markdown", "text/latex"])
+def test_readable_text_is_cut_in_the_middle_at_the_limit(mime: str) -> None:
+    assert build({mime: "x" * 100}).cut is False
+    display = build({mime: "x" * 101})
+    assert display.data[mime] == bound("x" * 101, 100)
+    assert display.cut is True
+
+
+@pytest.mark.parametrize(
+    ("value", "size"), [("x" * 10_000, 0), (["x" * 9_996], 0), ("x" * 10_001, 1), (["x" * 9_997], 1)]
+)
+def test_markup_is_sent_whole_up_to_a_hundred_times_the_limit_or_not_at_all(value: object, size: int) -> None:
+    display = build({"text/html": value, "text/plain": "x"})
+    assert display.data == ({"text/plain": "x"} if size else {"text/html": value, "text/plain": "x"})
+    assert display.cut is bool(size)
+
+
+def test_a_display_of_which_nothing_readable_is_left_says_so() -> None:
+    display = build({"text/html": "x" * 10_001, "image/png": bytes(33 * MEGABYTE)})
+    assert display.data == {"text/plain": "[a display of text/html, image/png was too large to show]"}
+    assert (display.blobs, display.cut) == ({}, True)
+
+
+@pytest.mark.parametrize("value", ["x" * 1_000_000, ["x"] * 1_000_000])
+def test_without_a_limit_nothing_is_cut(value: object) -> None:
+    data = {"text/plain": value, "text/html": value}
+    display = build(data, text_limit=0)
+    assert (display.data, display.cut) == (data, False)
+
+
+def test_pictures_are_sent_up_to_a_size_that_a_frame_has_room_for() -> None:
+    whole = {"image/png": bytes(32 * MEGABYTE), "text/plain": "x"}
+    assert build(whole).cut is False
+    display = build({"image/png": bytes(32 * MEGABYTE + 1), "text/plain": "x"})
+    assert (display.blobs, display.data, display.cut) == ({}, {"text/plain": "x"}, True)
+
+
+def test_several_pictures_share_the_size_that_a_frame_has_room_for() -> None:
+    half = bytes(16 * MEGABYTE)
+    display = build({"image/png": half, "image/jpeg": half, "image/gif": b"G", "text/plain": "x"})
+    assert sorted(display.blobs) == ["image/jpeg", "image/png"]
+    assert display.cut is True
+
+
+@untimed
+@given(
+    st.dictionaries(st.sampled_from(["text/plain", "text/html", "image/png", "a/b"]), json_values), st.integers(0, 9)
+)
+def test_any_bundle_becomes_a_message_that_arrives(data: dict[str, Any], text_limit: int) -> None:
+    display = build(data, text_limit=text_limit)
+    assert Decoder().feed(encode(display)) == [display]
+    assert display.cut or {*display.data, *display.blobs} == {*data}
