@@ -25,7 +25,7 @@ from kernelbox.wire._messages import (
     Started,
 )
 from kernelbox.wire._results import ErrorInfo, ExecutionResult
-from kernelbox.wire._transcript import Transcript
+from kernelbox.wire._transcript import Transcript, writable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Execution:
                 return [self._transcript.clear(message)]
             case Ask() | Comm():
                 return [message]
-            case Done():
+            case Done() if self._rung != "killing":  # it comes too late to keep the kernel
                 self._finish(message)
         return []
 
@@ -113,7 +113,7 @@ class Execution:
                 self._rung, self._due = "interrupting", now + GRACE
                 return "interrupt"
             case "withdrawing":
-                self._end("never ran", f"gave up after {_seconds(self._timeout)} in the queue; the cell never ran")
+                self._end_unrun()
                 return "abandon"
             case "interrupting":
                 self._rung, self._due = "interrupting harder", now + LAST_GRACE
@@ -135,25 +135,26 @@ class Execution:
         """Takes what the kernel had written when it died; what had been sent as well is known by its number."""
         if self.result is not None:
             return []
-        return [
-            self._transcript.add_output(output)
-            for output in leftovers
-            if output.id == self.request.id and output.seq > self._last_seq
-        ]
+        news = [output for output in leftovers if output.id == self.request.id and output.seq > self._last_seq]
+        self._last_seq = max([self._last_seq, *(output.seq for output in news)])
+        return [self._transcript.add_output(output) for output in news]
 
     def killed(self, *, now: float) -> None:
         """Ends the execution: the kernel did not stop, was killed, and a new one has its name."""
         self._now = now
-        self._end(
-            "restarted",
-            f"{self._what_happened()}; it did not stop when interrupted, so the kernel was restarted: "
-            "its variables are lost",
-        )
+        if self.result is None:
+            self._end(
+                "restarted",
+                f"{self._what_happened()}; it did not stop when interrupted, so the kernel was restarted: "
+                "its variables are lost",
+            )
 
     def died(self, cause: str, *, now: float) -> None:
         """Ends the execution: the kernel is gone."""
         self._now = now
-        if self.result is None:
+        if self._rung == "killing":
+            self.killed(now=now)
+        elif self.result is None:
             self._end("died", cause, ename="KernelDied")
 
     @property
@@ -169,7 +170,7 @@ class Execution:
 
     def _finish(self, done: Done) -> None:
         if done.status == "aborted":
-            self._end("never ran", f"{self._what_happened()} while it waited behind another cell; it never ran")
+            self._end_unrun()
             return
         if done.interrupted and self._cause is not None:
             self._end(
@@ -181,6 +182,9 @@ class Execution:
             return
         error = ErrorInfo(done.ename, done.evalue, done.traceback) if done.status == "error" else None
         self._conclude("interrupted" if done.interrupted else "finished", error, done=done)
+
+    def _end_unrun(self) -> None:
+        self._end("never ran", f"{self._what_happened()} while it waited behind another cell; it never ran")
 
     def _what_happened(self) -> str:
         return f"timed out after {_seconds(self._timeout)}" if self._cause == "timeout" else "cancelled"
@@ -206,6 +210,8 @@ class Execution:
     ) -> None:
         transcript = self._transcript
         if error is not None:
+            lines = [writable(line) for line in error.traceback]
+            error = ErrorInfo(writable(error.ename), writable(error.evalue), lines)
             transcript.add_error("\n".join(error.traceback) or f"{error.ename}: {error.evalue}")
         timed_out = self._cause == "timeout" and ending != "finished" and ending != "died"
         text = transcript.text
