@@ -6,11 +6,36 @@ from typing import Any
 
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
+from IPython.core.formatters import DisplayFormatter
 
 from kernelbox.guest._outbox import Outbox
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._messages import Clear
+
+# Types that have no representation but their text, unless somebody registers one.
+_PLAIN = frozenset({int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range})
+
+
+class Formatter(DisplayFormatter):
+    """IPython's formatter, with a short way for plain values: it asks ten formatters that have nothing to say."""
+
+    def format(self, obj: object, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        if type(obj) in _PLAIN and include is None and exclude is None and not self._is_special(type(obj)):
+            text = self.formatters["text/plain"](obj)
+            return ({} if text is None else {"text/plain": text}), {}
+        formatted: tuple[dict[str, Any], dict[str, Any]] = super().format(obj, include, exclude)
+        return formatted
+
+    def _is_special(self, cls: type) -> bool:
+        """Tells whether a printer has been registered that would be asked for this type."""
+        others = (self.mimebundle_formatter, self.ipython_display_formatter, *self.formatters.values())
+        plain = self.formatters["text/plain"]
+        return any(
+            cls in formatter.type_printers or object in formatter.type_printers
+            for formatter in others
+            if formatter is not plain
+        )
 
 
 class Publisher(DisplayPublisher):
@@ -51,6 +76,12 @@ class ResultHook(DisplayHook):
 
     outbox: Outbox
     text_limit = 0
+
+    def quiet(self) -> bool:
+        """Tells whether the cell ends in a semicolon; IPython tokenizes the cell to find out."""
+        assert self.shell is not None
+        cells = self.shell.history_manager.input_hist_parsed
+        return bool(cells) and ";" in cells[-1] and bool(super().quiet())
 
     def write_output_prompt(self) -> None:
         """Writes nothing: the number travels with the result."""
