@@ -138,7 +138,7 @@ FAMILY = """
 import os, subprocess, sys
 plain = subprocess.Popen(["sleep", "1000"])
 session = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-daemon = subprocess.run(
+daemon = subprocess.Popen(
     [sys.executable, "-c", '''if True:
         import os, sys
         if os.fork(): os._exit(0)
@@ -147,15 +147,14 @@ daemon = subprocess.run(
         print(os.getpid(), flush=True)
         os.execvp("sleep", ["sleep", "1000"])
     '''],
-    capture_output=False, stdout=subprocess.PIPE, text=True,
-).stdout
+    stdout=subprocess.PIPE, text=True,
+).stdout.readline()
 print(plain.pid, session.pid, daemon)
 """
 
 
 def start_family(kernel: KernelRecord) -> list[int]:
-    code = FAMILY.replace("subprocess.run(", "subprocess.Popen(").replace(").stdout\n", ").stdout.readline()\n")
-    pids = [int(word) for word in run(kernel, code).output.split()]
+    pids = [int(word) for word in run(kernel, FAMILY).output.split()]
     assert len(pids) == 3
     assert all(map(is_running, pids))
     return pids
@@ -251,7 +250,10 @@ def test_the_template_leaves_when_it_is_idle_and_has_no_kernels(
 @pytest.fixture
 def small_memory() -> Iterator[Path]:
     """Makes a memory cgroup of 300 MB."""
-    for root, limit in ((Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"), (Path("/sys/fs/cgroup"), "memory.max")):
+    for root, limit in (
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+        (Path("/sys/fs/cgroup"), "memory.max"),
+    ):
         group = root / f"kernelbox-test-{uuid.uuid4().hex[:8]}"
         try:
             group.mkdir()

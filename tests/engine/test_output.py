@@ -15,7 +15,7 @@ import pytest
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, stream
 
-from .support import DEADLINE, eventually, run, value, wait_for_end
+from .support import DEADLINE, eventually, run, value
 
 LIMIT = 10_000  # the default of KERNELBOX_OUTPUT_CHAR_LIMIT
 
@@ -128,6 +128,22 @@ def state_of(kernel: KernelRecord) -> str:
     return Path(f"/proc/{kernel.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def test_what_a_child_wrote_stays_with_its_cell_however_slow_the_consumer(kernel: KernelRecord, tmp_path: Path) -> None:
+    marker = tmp_path / "written"
+    # More than sockets and backlog take, so that some of it is still in the pipe when the cell ends.
+    code = (
+        "import pathlib, subprocess\nsubprocess.run('head -c 450000 /dev/zero | tr \"\\\\0\" x', shell=True)\n"
+        f"pathlib.Path({str(marker)!r}).touch()"
+    )
+    total = 0
+    for event in stream(kernel, code, timeout=DEADLINE):
+        if isinstance(event, OutputItem):
+            total += len(event.text or "")
+            eventually(marker.exists)
+    assert total == 450_000
+    assert run(kernel, "pass").output == ""
+
+
 def test_a_consumer_that_leaves_the_loop_interrupts_the_cell(kernel: KernelRecord) -> None:
     run(kernel, "n = 0")
     for event in stream(kernel, "while True:\n    n += 1\n    print(n)", timeout=DEADLINE):
@@ -182,6 +198,7 @@ def test_every_part_of_a_result_is_cut_to_head_and_tail_and_says_so(kernel: Kern
     assert failed.error is not None
     assert is_cut(failed.error.evalue, head="head", tail="tail")
     assert sum(map(len, failed.error.traceback)) <= LIMIT
+    assert failed.error.traceback[-1].endswith("tail")
     for result in (out, err, shown, failed):
         assert result.truncated
         assert len(result.text) <= LIMIT
@@ -226,9 +243,8 @@ def test_streams_yield_text_while_the_cell_still_runs(kernel: KernelRecord, tmp_
         if isinstance(event, ExecutionResult):
             assert event.output == "first second\n"
             break
+        assert isinstance(event, OutputItem)
         texts.append(event.text or "")
         if len(texts) == 1:
             gate.open("w").close()  # the cell waits for this
     assert texts == ["first", " second\n"]
-
-

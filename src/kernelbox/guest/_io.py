@@ -11,8 +11,10 @@ import math
 import os
 import select
 import socket
+import sys
 import threading
 import time
+import traceback
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._peer import Peer
@@ -84,9 +86,23 @@ class IOThread:
             peer.sock.close()
         self._listener.close()
 
+    def drain(self, seconds: float) -> None:
+        """Gives clients a moment to read what waits for them, before the process ends."""
+        deadline = time.monotonic() + seconds
+        for peer in self.peers():
+            while peer.waiting and not peer.closed and (left := deadline - time.monotonic()) > 0:
+                peer.wait_writable(left)
+                self._kernel.outbox.resume(peer)
+
     def _run(self) -> None:
-        while not self._stopping:
-            self._turn()
+        try:
+            while not self._stopping:
+                self._turn()
+        except OSError as exc:
+            self._kernel.die(f"a cell closed the kernel's own descriptors ({exc})")
+        except BaseException as exc:  # noqa: BLE001  # without this thread nobody could reach the kernel any more
+            traceback.print_exc(file=sys.__stderr__)
+            self._kernel.die(f"its I/O thread failed: {exc!r}")
 
     def _turn(self) -> None:
         outbox = self._kernel.outbox
@@ -163,7 +179,9 @@ class IOThread:
         del self._peers[peer.sock.fileno()]
         peer.abandon()
         peer.sock.close()
-        self._kernel.lose(peer)
+        wait = self._kernel.lose(peer)
+        if wait is not None:
+            self._schedule_repeat(wait)
 
     def _schedule_repeat(self, wait: float | None) -> None:
         self._repeat_at = None if wait is None else time.monotonic() + wait

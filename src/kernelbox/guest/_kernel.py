@@ -9,10 +9,13 @@ import asyncio
 import atexit
 import contextlib
 import contextvars
+import json
 import os
 import signal
 import sys
 import threading
+import time
+import traceback
 from collections import deque
 from mmap import mmap
 from socket import socket
@@ -21,6 +24,7 @@ from typing import Any
 from kernelbox.guest import _comm, _queries
 from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
+from kernelbox.guest._changes import Changes
 from kernelbox.guest._descendants import kill_descendants
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._io import IOThread, Waker
@@ -28,6 +32,10 @@ from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._shell import ZMQInteractiveShell
 from kernelbox.guest._streams import OutStream
+from kernelbox.guest._traceback import format_value
+from kernelbox.wire import _state
+from kernelbox.wire._bounded import bound
+from kernelbox.wire._framing import ProtocolError
 from kernelbox.wire._messages import (
     Answer,
     Done,
@@ -39,6 +47,12 @@ from kernelbox.wire._messages import (
     Reply,
     Started,
 )
+
+# How long a kernel that leaves waits for clients that have not read all of its words.
+_LAST_PATIENCE = 0.3
+
+# Where the reason for an end on purpose is written down; host/_death.py has the same.
+INTENT = "ending.json"
 
 
 class BashError(Exception):
@@ -59,7 +73,7 @@ class Kernel:
         self.shell = shell
         self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
-        self.interrupts = Interrupts(self.loop)
+        self.interrupts = Interrupts(self.loop, memory)
         waker = Waker()
         self.outbox = Outbox(memory, pipes, self.interrupts)
         self.asks = Asks(self.outbox)
@@ -70,6 +84,8 @@ class Kernel:
         self._queue_lock = threading.Lock()
         self._idle = False
         self._idle_timeout = idle_timeout
+        self._memory = memory
+        self.directory = ""
         self._context = contextvars.copy_context()
         self._pid = os.getpid()
 
@@ -84,14 +100,18 @@ class Kernel:
         os.register_at_fork(after_in_child=self._after_fork)
         self._io.start()
         self.outbox.ready()
-        while True:
-            peer, request = self._next()
-            if peer.closed:
-                continue  # nobody waits for it any more, and it has not begun
-            if isinstance(request, Execute):
-                self._execute(peer, request)
-            else:
-                self._answer(peer, request)
+        try:
+            while True:
+                peer, request = self._next()
+                if peer.closed:
+                    continue  # nobody waits for it any more, and it has not begun
+                if isinstance(request, Execute):
+                    self._execute(peer, request)
+                else:
+                    self._answer(peer, request)
+        except OSError as exc:
+            traceback.print_exc(file=sys.__stderr__)
+            self.die(f"a cell closed the kernel's own descriptors ({exc})")
 
     # -- called by the I/O thread ----------------------------------------------------------------------------
 
@@ -108,20 +128,24 @@ class Kernel:
                     return None
                 if message.harder:
                     kill_descendants()
-                return self.interrupts.request(message.id)
+                return None if self.interrupts.aimed else self.interrupts.request(message.id)
             case Answer():
-                self.asks.answer(message)
+                self.asks.answer(peer, message)
         return None
 
-    def lose(self, peer: Peer) -> None:
-        """Lets go of a client that has gone away."""
+    def lose(self, peer: Peer) -> float | None:
+        """Lets go of a client that has gone away, and of its cell: nobody is left who could end it."""
         self.asks.abandon(peer)
+        return self.interrupts.request(self.outbox.execution_id) if peer is self.outbox.peer else None
 
     def die(self, reason: str) -> None:
         """Ends the process at once because it cannot be of use any more."""
-        for peer in self._io.peers():
-            self.outbox.reply(peer, Farewell(reason))
-        os._exit(1)
+        try:
+            self._announce(reason)
+            for peer in self._io.peers():
+                self.outbox.reply(peer, Farewell(reason))
+        finally:
+            os._exit(1)
 
     def _withdraw(self, execution_id: str) -> bool:
         with self._queue_lock:
@@ -144,6 +168,9 @@ class Kernel:
             cull = self.loop.call_later(self._idle_timeout, self._cull) if self._idle_timeout else None
             try:
                 self.loop.run_forever()
+            except (KeyboardInterrupt, SystemExit) as exc:
+                self._leave_if_forked(exc)
+                print(f"A task in the background raised {type(exc).__name__}; it has ended.", file=sys.stderr)
             finally:
                 if cull is not None:
                     cull.cancel()
@@ -158,6 +185,15 @@ class Kernel:
         if idle:
             self._leave(f"ended after {self._idle_timeout:g} s without work, as KERNELBOX_CULL_IDLE asks")
 
+    def leave_if_unused(self, seconds: float) -> dict[str, bool]:
+        """Ends the process if no cell has run for so long and none is waiting; otherwise says that it stays."""
+        state = _state.parse(self._memory[: _state.HEADER.size])
+        with self._queue_lock:
+            idle = not any(isinstance(request, Execute) for _, request in self._queue)
+        if idle and state is not None and time.time() - state.last_used > seconds:
+            self._leave(f"ended after {seconds:g} s without work, as somebody asked for")
+        return {"left": False}
+
     def _execute(self, peer: Peer, request: Execute) -> None:
         bash = request.language == "bash"
         count = self.shell.execution_count
@@ -169,9 +205,12 @@ class Kernel:
         self.interrupts.end()
         done.execution_count = None if bash or count == self.shell.execution_count else count
         self._restore_descriptors()
-        self.outbox.end(done)
         if self.shell.exit_requested:
+            self.outbox.relieve()
             self._leave("the cell called exit()")
+        self.outbox.end(done)
+        if peer.robbed:
+            self.die("a cell closed the kernel's own descriptors")
 
     def _run_to_end(self, request: Execute, cell: Any) -> Done:
         """Runs the coroutine of a cell, come what may, and returns what to say of it."""
@@ -187,8 +226,7 @@ class Kernel:
                     task.cancel()
             except (RuntimeError, asyncio.CancelledError, SystemExit):
                 continue  # the cell stopped the loop, or cancelled every task
-        if os.getpid() != self._pid:
-            os._exit(0)  # a child that the cell forked and that ran on to the end of it
+        self._leave_if_forked(None if task.cancelled() else task.exception())
         if task.cancelled():
             return Done(request.id, "error", None, "CancelledError", "the cell cancelled its own task")
         if (exc := task.exception()) is not None:
@@ -198,15 +236,15 @@ class Kernel:
         return result
 
     async def _run_python(self, request: Execute) -> Done:
-        shell, before = self.shell, None
+        shell = self.shell
         shell.error = None
+        shell.changes = Changes(shell) if request.report_changes else None
         self.shell.display_pub.text_limit = self.shell.displayhook.text_limit = request.text_limit
-        if request.report_changes:
-            before = _queries.snapshot(shell)
         try:
             self.interrupts.expose()
             result = await self._run_cell(request)
             error = self._failure(result)
+            self._leave_if_forked(error)
             report = None if error is None else shell.describe(self._as_interrupt(error), request.text_limit)
         except BaseException as exc:  # noqa: BLE001  # an interrupt outside the user's own frames
             self.interrupts.protect()
@@ -216,9 +254,9 @@ class Kernel:
             shell.error = None
         done = Done(request.id, "ok", interrupted=self.interrupts.seen)
         if report is not None:
-            done.status, (done.ename, done.evalue, done.traceback) = "error", report
-        if before is not None:
-            done.changed = _queries.changes(before, _queries.snapshot(shell))
+            done.status, (done.ename, done.evalue, done.traceback, done.cut) = "error", report
+        if shell.changes is not None:
+            done.changed = shell.changes.report()
         self._restore_cwd(request)
         return done
 
@@ -270,8 +308,8 @@ class Kernel:
         return error
 
     def _report(self, request: Execute, exc: BaseException) -> Done:
-        name, value, traceback = self.shell.describe(self._as_interrupt(exc), request.text_limit)
-        return Done(request.id, "error", None, name, value, traceback, interrupted=self.interrupts.seen)
+        name, value, lines, cut = self.shell.describe(self._as_interrupt(exc), request.text_limit)
+        return Done(request.id, "error", None, name, value, lines, self.interrupts.seen, cut)
 
     def _answer(self, peer: Peer, query: Query) -> None:
         self.interrupts.begin(query.id)
@@ -279,11 +317,15 @@ class Kernel:
             self.interrupts.expose()
             content = _queries.answer(self, query)
         except BaseException as exc:  # noqa: BLE001  # user code runs here too: properties, reprs
-            content = {"status": "error", "ename": type(exc).__name__, "evalue": str(exc)}
+            content = {"status": "error", "ename": type(exc).__name__, "evalue": format_value(exc)}
         finally:
             self.interrupts.protect()
             self.interrupts.end()
-        self.outbox.reply(peer, Reply(query.id, content))
+        try:
+            self.outbox.reply(peer, Reply(query.id, content))
+        except (TypeError, ValueError, ProtocolError) as exc:  # what user code made of it is not JSON, or too long
+            content = {"status": "error", "ename": type(exc).__name__, "evalue": bound(format_value(exc), 1000)}
+            self.outbox.reply(peer, Reply(query.id, content))
 
     @contextlib.contextmanager
     def quiesced(self) -> Any:
@@ -314,8 +356,10 @@ class Kernel:
                 os.fstat(fd)
             except OSError:
                 source = os.open(os.devnull, os.O_RDONLY) if fd == 0 else os.dup(self._spare[fd - 1])
-                os.dup2(source, fd)
-                if source != fd:
+                if source == fd:
+                    os.set_inheritable(fd, True)
+                else:
+                    os.dup2(source, fd)
                     os.close(source)
 
     def keep_spares(self, spares: tuple[int, int]) -> None:
@@ -332,20 +376,48 @@ class Kernel:
             os.chdir(request.restore_cwd)
             print(f"\n[kernelbox] cwd reset to {request.restore_cwd}")
 
+    def _leave_if_forked(self, exc: BaseException | None) -> None:
+        """Ends a child that the cell forked and that ran on to the end of the cell, as a script would."""
+        if os.getpid() == self._pid:
+            return
+        if isinstance(exc, SystemExit):
+            os._exit(exc.code if isinstance(exc.code, int) else int(exc.code is not None))
+        if exc is not None:
+            lines = self.shell.describe(exc, 0)[2]
+            print("\n".join(lines), file=sys.stderr, flush=True)
+        os._exit(exc is not None)
+
     def _after_fork(self) -> None:
-        self.outbox.forked = True
+        self.outbox.after_fork()
         self._io.close_after_fork()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _on_terminate(self, signum: int, frame: object) -> None:
-        self._leave("destroyed")
+        self._leave(self._read_intent() or "killed by SIGTERM")
 
     def _leave(self, reason: str) -> None:
         """Ends the process in good order: clients are told, exit functions run."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        for peer in self._io.peers():
-            self.outbox.reply(peer, Farewell(reason))
-        self.bash.close()
-        atexit._run_exitfuncs()
-        os._exit(0)
+        try:
+            self._announce(reason)
+            for peer in self._io.peers():
+                self.outbox.reply(peer, Farewell(reason))
+            self.bash.close()
+            atexit._run_exitfuncs()
+            self._io.drain(_LAST_PATIENCE)
+            kill_descendants()  # our keeper, which would do it, may be gone
+        finally:
+            os._exit(0)
+
+    def _announce(self, reason: str) -> None:
+        if not self._read_intent():
+            with contextlib.suppress(OSError), open(os.path.join(self.directory, INTENT), "w") as file:
+                json.dump({"pid": self._pid, "reason": reason}, file)
+
+    def _read_intent(self) -> str:
+        """Returns why somebody is ending this process on purpose, if anybody is."""
+        with contextlib.suppress(OSError, ValueError), open(os.path.join(self.directory, INTENT)) as file:
+            intent = json.load(file)
+            return str(intent["reason"]) if intent.get("pid") == self._pid else ""
+        return ""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _LATE_LIMIT = 1_000_000
 
 _READ = 256 * 1024
+_READS = 4
 
 
 class Outbox:
@@ -161,14 +162,18 @@ class Outbox:
     def _drain(self, *, final: bool = False) -> bool:
         blocked = [stream for stream in self.streams if not stream.push()]
         much = self._empty_pipes(final=final)
-        if blocked and not self.congested and all(stream.push() for stream in blocked):
+        if blocked and (final or not self.congested) and all(stream.push() for stream in blocked):
             self._empty_pipes(final=final)
         return much
 
     def _empty_pipes(self, *, final: bool) -> bool:
         much = False
         for name, pipe, decoder in zip(state.STREAMS, self._pipes, self._decoders, strict=True):
-            while not self.congested and (data := _read(pipe)):
+            # One read takes all that was written before it. A child that never stops writing must not keep us here,
+            # and at the end of a cell its text is taken whether the reader is behind or not: it is no other cell's.
+            for _ in range(_READS):
+                if (self.congested and not final) or not (data := _read(pipe)):
+                    break
                 much |= len(data) > _READ // 16
                 if text := decoder.decode(data):
                     self._forward(name, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -22,6 +23,7 @@ class Peer:
         sock.setblocking(False)
         self.sock = sock
         self.closed = False
+        self.robbed = False  # a cell closed the descriptor
         self._decoder = Decoder()
         self._backlog = bytearray()
 
@@ -63,7 +65,8 @@ class Peer:
                 del self._backlog[:sent]
         except BlockingIOError:
             pass
-        except OSError:
+        except OSError as exc:
+            self.robbed = exc.errno == errno.EBADF
             self.abandon()
 
     @property

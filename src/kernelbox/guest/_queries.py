@@ -28,25 +28,12 @@ def answer(kernel: Kernel, query: Query) -> dict[str, Any]:
             return {"status": status, "indent": " " * int(indent or 0)}
         case "variables":
             return {"variables": _variables(shell)}
+        case "leave":
+            return {**kernel.leave_if_unused(float(args["unused_for"]))}
         case "quiesce":
             with kernel.quiesced():
                 return {"threads": len(os.listdir("/proc/self/task")), "python_threads": _thread_names()}
     raise ValueError(f"no such query: {query.what!r}")
-
-
-def snapshot(shell: ZMQInteractiveShell) -> dict[str, int]:
-    """Returns the identity of every variable a user would call theirs."""
-    hidden = shell.user_ns_hidden
-    return {name: id(value) for name, value in shell.user_ns.items() if name not in hidden and name[0] != "_"}
-
-
-def changes(before: dict[str, int], after: dict[str, int]) -> dict[str, list[str]]:
-    """Returns which names were added, bound to something else, or removed."""
-    return {
-        "added": sorted(after.keys() - before.keys()),
-        "changed": sorted(name for name in after.keys() & before.keys() if after[name] != before[name]),
-        "removed": sorted(before.keys() - after.keys()),
-    }
 
 
 def _complete(shell: ZMQInteractiveShell, code: str, cursor: int) -> dict[str, Any]:
@@ -77,17 +64,31 @@ def _inspect(shell: ZMQInteractiveShell, code: str, cursor: int, detail: int) ->
 
 
 def _variables(shell: ZMQInteractiveShell) -> list[dict[str, Any]]:
-    return [_describe(name, shell.user_ns[name]) for name in sorted(snapshot(shell))]
+    hidden = shell.user_ns_hidden
+    names = [name for name in shell.user_ns if name[:1] != "_" and name not in hidden]
+    return [_describe(name, shell.user_ns[name]) for name in sorted(names)]
 
 
 def _describe(name: str, value: object) -> dict[str, Any]:
     try:
-        preview = repr(value)[: _PREVIEW + 1]
+        preview = _short_repr(value)
     except Exception as exc:  # noqa: BLE001  # a repr is user code
         preview = f"<repr failed: {type(exc).__name__}>"
     if len(preview) > _PREVIEW:
         preview = preview[: _PREVIEW - 1] + "…"
     return {"name": name, "type": type(value).__qualname__, "size": _size(value), "preview": preview}
+
+
+def _short_repr(value: object) -> str:
+    """Returns a repr without looking at all of a large string or container."""
+    import reprlib
+
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = 2 * _PREVIEW
+    short.maxlist = short.maxtuple = short.maxdict = short.maxset = short.maxfrozenset = short.maxdeque = 20
+    if type(value) is str:
+        return repr(value[:_PREVIEW])
+    return short.repr(value)
 
 
 def _size(value: object) -> int:

@@ -25,8 +25,9 @@ from traitlets import Any as AnyTrait
 from traitlets import Type
 from traitlets.config import Config
 
+from kernelbox.guest._changes import Changes
 from kernelbox.guest._commands import capture_command, run_command, start_command
-from kernelbox.guest._display import Publisher, ResultHook
+from kernelbox.guest._display import Formatter, Publisher, ResultHook
 from kernelbox.guest._streams import refuse_input
 from kernelbox.guest._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound
@@ -61,6 +62,7 @@ class ZMQInteractiveShell(InteractiveShell):
         super().__init__(config=config, ipython_dir="", profile_dir=LazyProfile(), colors="nocolor", **kwargs)
         self.error: BaseException | None = None
         self.exit_requested = False
+        self.changes: Changes | None = None
         builtins.input = refuse_input
         getpass.getpass = refuse_input
 
@@ -78,6 +80,15 @@ class ZMQInteractiveShell(InteractiveShell):
     def init_magics(self) -> None:
         super().init_magics()
         self.register_magics(Scripts)
+
+    def init_display_formatter(self) -> None:
+        self.display_formatter = Formatter(parent=self)
+        self.configurables.append(self.display_formatter)  # type: ignore[arg-type]  # as IPython itself does
+
+    async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> Any:
+        if self.changes is not None:
+            self.changes.see(code_obj)
+        return await super().run_code(code_obj, result, async_=async_)
 
     def enable_gui(self, gui: str | None = None) -> None:
         if gui not in (None, "inline", "agg", "asyncio", ""):
@@ -122,15 +133,18 @@ class ZMQInteractiveShell(InteractiveShell):
     def showindentationerror(self) -> None:
         self.showtraceback()
 
-    def describe(self, exc: BaseException, limit: int) -> tuple[str, str, list[str]]:
-        """Returns name, value and traceback of an exception, bounded. Whatever the exception does, this succeeds."""
-        name, value = type(exc).__name__, format_value(exc)
+    def describe(self, exc: BaseException, limit: int) -> tuple[str, str, list[str], bool]:
+        """Returns name, value and traceback of an exception, bounded, and whether they had to be cut.
+
+        Whatever the exception does, this succeeds.
+        """
+        name, value = type(exc).__name__[:1000], format_value(exc)
         try:
             lines = self._format_traceback(exc, value)
         except BaseException as failure:  # noqa: BLE001  # the user's __notes__, loaders, _render_traceback_
             lines = [f"{name}: {value}", f"(formatting the traceback failed: {type(failure).__name__})"]
-        limit = limit or _UNLIMITED
-        return name, bound(value, limit), bound("\n".join(lines), limit).split("\n")
+        limit, text = limit or _UNLIMITED, "\n".join(lines)
+        return name, bound(value, limit), bound(text, limit).split("\n"), max(len(value), len(text)) > limit
 
     def _format_traceback(self, exc: BaseException, value: str) -> list[str]:
         cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}

@@ -23,6 +23,9 @@ from kernelbox.guest._specialize import preload, serve, specialize
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 
+# A request comes in one piece; whoever stops in the middle of it must not stop us.
+_CLIENT_PATIENCE = 5.0
+
 # How often to look for kernels that have lost their directory.
 _CHECK_EVERY = 5.0
 
@@ -52,6 +55,7 @@ class Template:
             except Exception as exc:  # noqa: BLE001  # any module of the user's; told to whoever asks for a kernel
                 traceback.print_exc()
                 self._refusal = f"the template could not be preloaded: {type(exc).__name__}: {exc}"
+        self._used_at = time.monotonic()
         while not self._is_done(cold):
             self._turn(cold)
 
@@ -109,7 +113,9 @@ class Template:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             client, _ = self._listener.accept()
+            client.settimeout(_CLIENT_PATIENCE)
             self._clients[client.fileno()] = client
+            self._used_at = time.monotonic()
 
     def _serve(self, client: socket.socket) -> None:
         """Answers one request; a client sends one and goes."""

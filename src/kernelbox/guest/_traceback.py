@@ -79,7 +79,7 @@ def _format_one(exc: BaseException, value: str, cells: dict[str, str]) -> list[s
         group = traceback.TracebackException.from_exception(exc, limit=-_EDGE, max_group_depth=5)
         lines += ["", *"".join(group.format(chain=False)).splitlines()]
     else:
-        lines += ["", _clip(f"{name}: {value}")]
+        lines += ["", *f"{name}: {value}".split("\n")]
     lines += [str(note) for note in getattr(exc, "__notes__", ())] if not isinstance(exc, BaseExceptionGroup) else []
     return lines
 
