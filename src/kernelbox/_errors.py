@@ -41,7 +41,7 @@ class KernelNotFound(KernelBoxError, LookupError):
     """Raised when no kernel has the name or id that was given."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"there is no kernel {key!r}; list_kernels() shows those there are")
+        super().__init__(f"there is no kernel {key!r}; list_kernels(), or `kernelbox list`, shows those there are")
 
 
 class KernelExists(KernelBoxError, FileExistsError):
@@ -108,6 +108,7 @@ class _Unfinished(KernelBoxError):
         self.evalue = result.error.evalue
         self.traceback = "\n".join(result.error.traceback)
         self.state = result.state
+        self.changed = result.changed
 
 
 class CodeExecutionError(_Unfinished):
@@ -136,6 +137,11 @@ def attach_attempts(exc: BaseException, attempts: list[AttemptSnapshot]) -> None
     """Leaves the attempts made so far on an exception that ends a retry."""
     exc.attempts = attempts  # type: ignore[attr-defined]  # read by whoever catches it
     exc.add_note(f"kernelbox: raised by on_error_fn after {len(attempts)} attempt(s); see .attempts")
+
+
+def attach_result(exc: BaseException, result: ExecutionResult | None) -> None:
+    """Leaves what a cell had come to on the exception that stopped it."""
+    exc.result = result  # type: ignore[attr-defined]  # read by whoever catches it
 
 
 def _show(value: object) -> str:

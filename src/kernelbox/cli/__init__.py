@@ -1,0 +1,104 @@
+"""The command line: JSON on stdout, a sentence on stderr if something fails, an exit status that means something."""
+
+from __future__ import annotations
+
+import sys
+
+from kernelbox.cli._commands import COMMANDS, top_help
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Exit statuses; docs/cli.md explains them.
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line and returns its exit status; without arguments it runs ours, and ends the process."""
+    if arguments is not None:
+        return run(list(arguments))
+    status = run(sys.argv[1:])
+    _leave(status)
+    return status
+
+
+def run(words: list[str]) -> int:
+    """Runs a command line. Whatever happens, there is no traceback."""
+    if words[:1] in (["-h"], ["--help"], ["help"]):
+        print(top_help(), end="")
+        return 0
+    try:
+        return _dispatch(words)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        _give_up_stdout()
+        return FAILED
+    except Exception as exc:  # noqa: BLE001  # the outermost boundary: users get sentences, not tracebacks
+        return _translate(exc)
+
+
+def _dispatch(words: list[str]) -> int:
+    import warnings
+
+    from kernelbox.cli._parser import UsageError, parse
+
+    warnings.showwarning = _show_warning
+    if words[:1] == ["--version"]:
+        words[0] = "version"
+    try:
+        command = next((command for command in COMMANDS if words[:1] == [command.name]), None)
+        if command is None:
+            wrong = f"there is no command {words[0]!r}" if words else "a command is missing"
+            raise UsageError(f"{wrong}; use one of {', '.join(command.name for command in COMMANDS)}", "")
+        options = parse(command, words[1:])
+    except UsageError as exc:
+        sys.stderr.write(exc.usage)
+        return _fail(str(exc), WRONG_USAGE)
+    return command.load()(options)
+
+
+def _leave(status: int) -> None:
+    """Ends the process without taking the interpreter apart, a tenth of what a call costs; nothing needs it."""
+    import os
+
+    if "kernelbox.host._scratch" in sys.modules:
+        return  # its exit function removes a directory
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        status = status or FAILED
+    os._exit(status)
+
+
+def _translate(exc: Exception) -> int:
+    from kernelbox._errors import InvalidInput, KernelBoxError
+
+    if isinstance(exc, KernelBoxError):
+        return _fail(str(exc), WRONG_USAGE if isinstance(exc, InvalidInput) else FAILED)
+    return _fail(f"{type(exc).__name__}: {exc}", FAILED)
+
+
+def _fail(sentence: str, status: int) -> int:
+    """Says what went wrong: all of it as JSON on stdout, one line on stderr."""
+    import json
+
+    try:
+        print(json.dumps({"error": sentence}, indent=2, sort_keys=True), flush=True)
+    except BrokenPipeError:
+        _give_up_stdout()
+    print(f"kernelbox: {sentence.splitlines()[0] if sentence else 'failed'}", file=sys.stderr)
+    return status
+
+
+def _give_up_stdout() -> None:
+    """Keeps the interpreter from complaining, at its end, that nobody reads what is still to be written."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"kernelbox: warning: {message}", file=sys.stderr)

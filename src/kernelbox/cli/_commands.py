@@ -1,0 +1,161 @@
+"""The commands: what each is for, where it is implemented, and how `--help` introduces them."""
+
+from __future__ import annotations
+
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command. Its module is imported when it is run, so that nobody pays for the others."""
+
+    name: str
+    summary: str
+    home: str
+    examples: tuple[str, ...]
+
+    def load(self) -> Callable[[Namespace], int]:
+        """Returns the function that runs it."""
+        import importlib
+
+        module, _, function = self.home.partition(":")
+        run: Callable[[Namespace], int] = getattr(importlib.import_module(f"kernelbox.cli.{module}"), function)
+        return run
+
+
+COMMANDS = (
+    Command(
+        "exec",
+        "run code in a kernel; a new name opens one",
+        "_exec:run",
+        (
+            'kernelbox exec --name demo "x = 21"',
+            'kernelbox exec --name demo "x * 2" | jq -r .return_value',
+            'kernelbox exec --name demo --bash "echo hello"',
+            'kernelbox exec --name demo --timeout 30 "some_long_call()"',
+            "kernelbox exec --name demo -f analysis.py --stream",
+            "cat analysis.py | kernelbox exec --name demo -",
+            'kernelbox exec --name demo -- "-x"          # code that begins with a dash',
+        ),
+    ),
+    Command(
+        "create",
+        "open a kernel under a name that is free",
+        "_lifecycle:create",
+        (
+            "kernelbox create --name demo",
+            "kernelbox create --name demo --cwd ~/project --tag owner=ann",
+        ),
+    ),
+    Command(
+        "list",
+        "show all kernels",
+        "_lifecycle:show_all",
+        (
+            "kernelbox list --pretty",
+            "kernelbox list --refresh                    # and ask each for a sign of life",
+            "kernelbox list | jq -r '.kernels[] | select(.stale).name'",
+        ),
+    ),
+    Command(
+        "status",
+        "show one kernel; exits 0 if it is alive",
+        "_lifecycle:show_one",
+        ("kernelbox status --name demo", "kernelbox status --name demo > /dev/null && echo alive"),
+    ),
+    Command(
+        "interrupt",
+        "stop what a kernel is running; its variables are kept",
+        "_lifecycle:interrupt",
+        ("kernelbox interrupt --name demo",),
+    ),
+    Command(
+        "restart",
+        "start a kernel's process anew; its variables are lost, its name and id kept",
+        "_lifecycle:restart",
+        ("kernelbox restart --name demo",),
+    ),
+    Command(
+        "destroy",
+        "end a kernel, its child processes and its files",
+        "_lifecycle:destroy",
+        ("kernelbox destroy --name demo",),
+    ),
+    Command(
+        "wipe",
+        "destroy all kernels",
+        "_lifecycle:wipe",
+        ("kernelbox wipe", "kernelbox wipe --stale                      # end those that nobody has used for long"),
+    ),
+    Command(
+        "console",
+        "talk to a kernel in a terminal",
+        "_console:run",
+        ("kernelbox console demo",),
+    ),
+    Command(
+        "logs",
+        "show what a kernel's process left in its log",
+        "_lifecycle:logs",
+        ("kernelbox logs --name demo --pretty", "kernelbox logs --template --lines 50"),
+    ),
+    Command(
+        "doctor",
+        "check the installation, and say how to fix it",
+        "_doctor:run",
+        ("kernelbox doctor --pretty",),
+    ),
+    Command("version", "show the versions in use", "_lifecycle:version", ("kernelbox version",)),
+    Command(
+        "completion",
+        "print a completion script for a shell",
+        "_completion:run",
+        (
+            'eval "$(kernelbox completion bash)"         # in ~/.bashrc',
+            'eval "$(kernelbox completion zsh)"          # in ~/.zshrc, after compinit',
+            "kernelbox completion fish | source          # in ~/.config/fish/config.fish",
+        ),
+    ),
+)
+
+_INTRODUCTION = """\
+usage: kernelbox COMMAND [OPTION ...]
+
+Persistent, named Python kernels. Variables, imports and files in memory stay in the kernel
+from one call to the next, whichever process makes it.
+
+commands:
+"""
+
+_EXPLANATION = """
+examples:
+  kernelbox exec --name demo "x = [1, 2, 3]"    # opens the kernel, because the name is new
+  kernelbox exec --name demo "sum(x)"           # finds x: "return_value": "6"
+  kernelbox exec --name demo --bash "ls -l"     # a real bash, which keeps its state too
+  kernelbox list --pretty
+  kernelbox destroy --name demo
+
+`kernelbox COMMAND --help` explains a command and shows more examples.
+
+Output is JSON on stdout and nothing else; --pretty is for people. A failure is
+{"error": "..."} on stdout and a line on stderr.
+
+exit status:
+  0    success
+  1    the code failed, or the command did
+  2    wrong usage
+  130  interrupted by Ctrl-C; the kernel goes on, with its variables
+
+Kernels live in .kernelbox/ of the current directory; KERNELBOX_HOME names another place.
+"""
+
+
+def top_help() -> str:
+    """Returns the text of `kernelbox --help`, made without argparse: it is asked for often, and must be quick."""
+    lines = "".join(f"  {command.name:<12}{command.summary}\n" for command in COMMANDS)
+    return _INTRODUCTION + lines + _EXPLANATION

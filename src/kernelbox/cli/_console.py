@@ -1,0 +1,154 @@
+"""`console`: a terminal on a kernel. Leaving it leaves the kernel running."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import HTML
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+from pygments.lexers import Python3Lexer
+
+from kernelbox import _api
+from kernelbox._errors import InvalidInput
+from kernelbox.cli._exec import CtrlC, follow
+from kernelbox.cli._output import say
+from kernelbox.cli._pretty import progress, show_output, show_result
+from kernelbox.host._record import KernelRecord
+from kernelbox.wire._results import ExecutionResult, OutputItem
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+# How long a key may wait for a kernel that is busy with somebody else's cell.
+_KEY_PATIENCE = 0.5
+
+# No cell in a console is cut short by itself: there is a person with a Ctrl key.
+_NO_TIMEOUT = 365 * 24 * 3600.0
+
+
+def run(options: Namespace) -> int:
+    """Runs the command."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InvalidInput("stdin", "a pipe", "the console needs a terminal; use `kernelbox exec` in scripts")
+    with progress(f"starting kernel {options.name!r}"):
+        record = _api.get_or_create(options.name)
+    Console(record).run()
+    return 0
+
+
+class Console:
+    """Reads cells, runs them in the kernel, and shows what they do."""
+
+    def __init__(self, record: KernelRecord) -> None:
+        self._name = record.name
+        self._count = record.attempt_count + 1
+        self._session: PromptSession[str] = PromptSession(
+            message=self._prompt,
+            multiline=True,
+            prompt_continuation=lambda width, line, wrapped: "...: ".rjust(width),
+            lexer=PygmentsLexer(Python3Lexer),
+            completer=KernelCompleter(record),
+            complete_in_thread=True,
+            complete_while_typing=False,
+            history=_history(),
+            auto_suggest=AutoSuggestFromHistory(),
+            key_bindings=_key_bindings(record),
+        )
+
+    def run(self) -> None:
+        """Serves the person until they leave."""
+        print(f"kernel {self._name!r}: Ctrl-D leaves it running, Ctrl-C interrupts a cell")
+        while True:
+            try:
+                code = self._session.prompt()
+            except KeyboardInterrupt:
+                continue  # at the prompt it only clears the line
+            except EOFError:
+                break
+            if code.strip() in ("exit", "quit"):
+                break
+            if code.strip():
+                self._execute(code)
+        say(f"kernel {self._name!r} goes on; `kernelbox destroy --name {self._name}` ends it")
+
+    def _prompt(self) -> HTML:
+        return HTML("<ansigreen>{} [{}]: </ansigreen>").format(self._name, self._count)
+
+    def _execute(self, code: str) -> None:
+        with CtrlC() as ctrl_c:
+            result = follow(_api.stream(self._name, code, timeout=_NO_TIMEOUT), self._name, _show, ctrl_c)
+        show_result(result)
+        self._count = (result.execution_count or self._count) + 1 if result.state == "kept" else 1
+        _end_line(result)
+
+
+class KernelCompleter(Completer):
+    """Completes from the kernel's live objects."""
+
+    def __init__(self, record: KernelRecord) -> None:
+        self._record = record
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        args: dict[str, object] = {"code": document.text, "cursor_pos": document.cursor_position}
+        reply = _ask(self._record, "complete", args)
+        matches, start = reply.get("matches"), reply.get("cursor_start")
+        if not isinstance(matches, list) or not isinstance(start, int):
+            return
+        for match in matches:
+            yield Completion(str(match), start_position=min(0, start - document.cursor_position))
+
+
+def _key_bindings(record: KernelRecord) -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        reply = _ask(record, "is_complete", {"code": buffer.text})
+        at_end = not buffer.document.text_after_cursor.strip()
+        if at_end and reply.get("status") != "incomplete":
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n" + str(reply.get("indent", "")))
+
+    @bindings.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return bindings
+
+
+def _ask(record: KernelRecord, what: str, args: dict[str, object]) -> dict[str, object]:
+    here = _api.kernels()
+    current = here.find(record.name)
+    if current is None or current.status != "idle":
+        return {}
+    return here.ask(current, what, args, patience=_KEY_PATIENCE) or {}
+
+
+def _show(item: OutputItem) -> None:
+    show_output(item)
+
+
+def _end_line(result: ExecutionResult) -> None:
+    """Begins a new line for the prompt if the cell has left one unfinished."""
+    if result.output and not result.output.endswith("\n") and result.return_value is None and result.error is None:
+        print()
+
+
+def _history() -> History:
+    path = os.path.join(_api.kernels().config.home, "console_history")
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
+        return FileHistory(path)
+    return InMemoryHistory()

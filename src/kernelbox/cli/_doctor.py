@@ -1,0 +1,203 @@
+"""`doctor`: checks that kernels can run here, and says how to fix what stands in the way."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import sys
+import time
+
+from kernelbox import _api
+from kernelbox._config import KernelBoxConfig
+from kernelbox._errors import KernelBoxError
+from kernelbox.cli._output import emit
+from kernelbox.host._lock import is_locked, locked
+from kernelbox.host._templates import is_answering, list_templates
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable, Iterator
+    from typing import Literal
+
+_OLDEST_PYTHON = (3, 11)
+_PACKAGES = (
+    "comm",
+    "ipykernel",
+    "ipython",
+    "jupyter_client",
+    "matplotlib-inline",
+    "prompt_toolkit",
+    "pygments",
+    "pyzmq",
+)
+
+# A kernel's files are a few kilobytes; below this nobody can work anyway.
+_LITTLE_SPACE = 10 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was looked at, what was found, and what to do about it: nothing, if the verdict is ok."""
+
+    name: str
+    verdict: Literal["ok", "warning", "failed"]
+    found: str
+    fix: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in self.__match_args__}
+
+
+def run(options: Namespace) -> int:
+    """Runs the command."""
+    checks = [check for look in _CHECKS for check in _carefully(look)]
+    healthy = all(check.verdict != "failed" for check in checks)
+    if options.pretty:
+        _print(checks)
+    else:
+        emit({"ok": healthy, "checks": [check.to_dict() for check in checks]})
+    return 0 if healthy else 1
+
+
+def _carefully(look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
+    name = look.__name__.removeprefix("_check_").replace("_", " ")
+    try:
+        yield from look()
+    except KernelBoxError as exc:
+        yield Check(name, "failed", str(exc), "follow the advice in that sentence")
+    except Exception as exc:  # noqa: BLE001  # a check that breaks is a finding, not a crash
+        yield Check(name, "failed", f"{type(exc).__name__}: {exc}", "this is unexpected; please report it")
+
+
+def _check_python() -> Iterator[Check]:
+    found = f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}"
+    if sys.version_info >= _OLDEST_PYTHON:
+        yield Check("python", "ok", found)
+    else:
+        yield Check("python", "failed", found, "install kernelbox with Python 3.11 or newer")
+
+
+def _check_packages() -> Iterator[Check]:
+    versions, missing = [], []
+    for name in _PACKAGES:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        fix = f"{sys.executable} -m pip install {' '.join(missing)}"
+        yield Check("packages", "failed", f"missing: {', '.join(missing)}", fix)
+    else:
+        yield Check("packages", "ok", ", ".join(versions))
+
+
+def _check_settings() -> Iterator[Check]:
+    config = KernelBoxConfig.from_env()
+    yield Check("settings", "ok", f"home {config.home}, store {config.store_backend}, engine {config.engine}")
+
+
+def _check_runtime_directory() -> Iterator[Check]:
+    here = _api.kernels()
+    with here.store.locking("kernelbox doctor"):
+        pass  # makes the directory, and shows that it can be written to
+    path = here.store.runtime_dir
+    probe = os.path.join(path, f"doctor-{os.getpid()}")
+    with locked(probe):
+        locks_work = is_locked(probe)
+    if not locks_work:
+        fix = "set KERNELBOX_HOME to a directory on a local disk"
+        yield Check("locks", "failed", f"the file system of {path} does not keep locks", fix)
+    free = shutil.disk_usage(path).free
+    if free < _LITTLE_SPACE:
+        yield Check("disk", "failed", f"{free:,} bytes are free in {path}", "free some space")
+    yield Check("runtime directory", "ok", f"{path}, {free // 1024**2:,} MB free")
+
+
+def _check_kernels() -> Iterator[Check]:
+    records = _api.list_kernels()
+    dead = [record.name for record in records if record.status == "dead"]
+    stale = [record.name for record in records if record.stale]
+    yield Check("kernels", "ok", f"{len(records)} known, {len(records) - len(dead)} alive")
+    if dead:
+        yield Check("dead kernels", "warning", ", ".join(map(repr, dead)), "kernelbox destroy --name NAME forgets one")
+    if stale:
+        yield Check("stale kernels", "warning", ", ".join(map(repr, stale)), "kernelbox wipe --stale ends them")
+
+
+def _check_start() -> Iterator[Check]:
+    name = f"doctor-{os.urandom(4).hex()}"
+    began = time.perf_counter()
+    try:
+        result = _api.execute(name, "1 + 1")
+        took = (time.perf_counter() - began) * 1000
+        if result.return_value == "2":
+            yield Check("start", "ok", f"a kernel opened and answered in {took:.0f} ms")
+        else:
+            yield Check("start", "failed", result.text, "kernelbox logs --template may say more")
+    finally:
+        _api.destroy(name)
+
+
+def _check_template() -> Iterator[Check]:
+    config = _api.kernels().config
+    if not config.template:
+        fix = "unset KERNELBOX_TEMPLATE for starts in milliseconds"
+        yield Check("template", "warning", "switched off: each kernel starts cold", fix)
+        return
+    answering = [path for path in list_templates(_api.kernels().store.runtime_dir) if is_answering(path)]
+    if answering:
+        yield Check("template", "ok", f"{len(answering)} ready to fork from")
+    elif sys.platform == "linux":
+        fix = "kernelbox logs --template --pretty shows why; KERNELBOX_TEMPLATE=0 does without"
+        yield Check("template", "warning", "none answers", fix)
+    else:
+        yield Check("template", "ok", f"not used on {sys.platform}: each kernel starts cold")
+
+
+def _check_system() -> Iterator[Check]:
+    if hasattr(os, "pidfd_open"):
+        yield Check("processes", "ok", "watched by descriptor: a death is seen at once")
+    else:
+        fix = "use Linux 5.3 or newer for that"
+        yield Check("processes", "warning", "no process descriptors: a death is seen with a delay", fix)
+    bash = shutil.which("bash")
+    if bash:
+        yield Check("bash", "ok", bash)
+    else:
+        yield Check("bash", "warning", "not found: exec --bash cannot be used", "install bash")
+
+
+def _check_sandbox_tools() -> Iterator[Check]:
+    found = [path for path in map(shutil.which, ("bwrap", "srt", "sandbox-exec")) if path]
+    if found:
+        yield Check("sandbox tools", "ok", ", ".join(found))
+    else:
+        fix = "install bubblewrap (Linux) to run untrusted code"
+        yield Check("sandbox tools", "warning", "none found: kernels have your own privileges", fix)
+
+
+_CHECKS = (
+    _check_python,
+    _check_packages,
+    _check_settings,
+    _check_runtime_directory,
+    _check_kernels,
+    _check_start,
+    _check_template,
+    _check_system,
+    _check_sandbox_tools,
+)
+
+
+def _print(checks: list[Check]) -> None:
+    from kernelbox.cli._pretty import paint
+
+    signs = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
+    for check in checks:
+        sign, color = signs[check.verdict]
+        print(f"{paint(sign, color, sys.stdout)} {check.name}: {check.found}")
+        if check.fix:
+            print(f"  → {check.fix}")

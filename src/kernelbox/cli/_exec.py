@@ -1,0 +1,132 @@
+"""`exec`: runs code in a kernel, and turns Ctrl-C into an interrupt of the cell."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from kernelbox import _api
+from kernelbox._errors import InvalidInput, KernelNotFound
+from kernelbox.cli._output import emit, emit_line, say
+from kernelbox.host._store import is_kernel_id
+from kernelbox.wire._results import ExecutionResult, OutputItem
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable, Iterator
+
+_INTERRUPTED = 130
+
+
+def run(options: Namespace) -> int:
+    """Runs the command."""
+    code, key = _read_code(options), _read_key(options)
+    show, finish = _presentation(options)
+    with CtrlC() as ctrl_c:
+        steps = _start(options, key, code)
+        result = follow(steps, key, show, ctrl_c)
+    finish(result)
+    if ctrl_c.pressed:
+        say(f"interrupted: {result.error.evalue if result.error else 'the cell had just ended'}")
+        return _INTERRUPTED
+    return 0 if result.ok else 1
+
+
+class CtrlC:
+    """While it is entered, Ctrl-C ends the wait for the cell's next output and nothing else; twice, it ends us."""
+
+    def __init__(self) -> None:
+        self.pressed = 0
+        self.waiting = True
+
+    def __enter__(self) -> CtrlC:
+        self._before = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _on_signal(self, signum: int, frame: object) -> None:
+        self.pressed += 1
+        if self.waiting or self.pressed > 1:
+            raise KeyboardInterrupt
+
+
+def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
+    def start() -> Iterator[object]:
+        language = "bash" if options.bash else "python"
+        return _api.stream(key, code, language=language, timeout=options.timeout, images_dir=options.images_dir)
+
+    if not options.pretty:
+        return start()
+    from kernelbox.cli._pretty import progress
+
+    with progress(f"starting kernel {key!r}"):
+        return start()
+
+
+def follow(steps: Iterator[object], key: str, show: Callable[[OutputItem], None], ctrl_c: CtrlC) -> ExecutionResult:
+    """Shows what a cell does as it does it, and returns its result; Ctrl-C interrupts the cell and nothing else."""
+    while True:
+        try:
+            ctrl_c.waiting = True
+            event = next(steps)
+            ctrl_c.waiting = False
+        except KeyboardInterrupt as exc:
+            result = getattr(exc, "result", None)
+            if isinstance(result, ExecutionResult):
+                return result
+            if ctrl_c.pressed > 1:
+                raise
+            _api.interrupt(key)  # it was pressed between two outputs: the cell runs, and we go on listening
+            continue
+        if isinstance(event, ExecutionResult):
+            return event
+        if isinstance(event, OutputItem):
+            show(event)
+        if ctrl_c.pressed == 1:
+            _api.interrupt(key)
+
+
+def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Callable[[ExecutionResult], None]]:
+    """Returns what to do with each output, and with the result."""
+    if options.pretty:
+        from kernelbox.cli._pretty import show_output, show_result
+
+        return show_output, show_result
+    if options.stream:
+        return (
+            lambda item: emit_line({"event": "output", **item.to_dict()}),
+            lambda result: emit_line({"event": "result", **result.to_dict()}),
+        )
+    return (lambda item: None), (lambda result: emit(result.to_dict()))
+
+
+def _read_key(options: Namespace) -> str:
+    if options.id is None:
+        return str(options.name)
+    if not is_kernel_id(options.id):
+        raise KernelNotFound(options.id)
+    return str(options.id)
+
+
+def _read_code(options: Namespace) -> str:
+    if (options.code is None) == (options.file is None):
+        raise InvalidInput(
+            "the code", options.code, "give it as an argument, with -f FILE, or as - for stdin; one of them"
+        )
+    if options.code not in (None, "-"):
+        return str(options.code)
+    try:
+        if options.code == "-":
+            raw = sys.stdin.buffer.read()
+        else:
+            with open(options.file, "rb") as file:
+                raw = file.read()
+    except OSError as exc:
+        raise InvalidInput("the file", options.file or "stdin", f"{exc.strerror}") from exc
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise InvalidInput("the code", raw[:20], "it is not UTF-8 text") from exc

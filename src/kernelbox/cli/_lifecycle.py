@@ -1,0 +1,140 @@
+"""The commands about kernels themselves: create, list, status, interrupt, restart, destroy, wipe, logs, version."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from kernelbox import __version__, _api
+from kernelbox._errors import InvalidInput, KernelNotFound
+from kernelbox.cli._output import emit, say
+from kernelbox.host._store import is_kernel_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from kernelbox.host._record import KernelRecord
+
+
+def create(options: Namespace) -> int:
+    tags = {}
+    for text in options.tag:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise InvalidInput("--tag", text, "use KEY=VALUE")
+        tags[key] = value
+    wanted = {"cwd": options.cwd, "kernel_type": options.kernel_type, "tags": tags}
+    chosen = {name: value for name, value in wanted.items() if value}
+    if not options.pretty:
+        return _print_record(options, _api.create(options.name, **chosen))
+    from kernelbox.cli._pretty import progress
+
+    with progress(f"starting kernel {options.name!r}"):
+        record = _api.create(options.name, **chosen)
+    return _print_record(options, record)
+
+
+def show_all(options: Namespace) -> int:
+    here = _api.kernels()
+    records = here.all()
+    if options.names:  # for completion scripts
+        print("\n".join(record.name for record in records))
+        return 0
+    if options.refresh:
+        for record in records:
+            if record.alive and not here.answers(record):
+                record.status = "unknown"
+    if options.pretty:
+        from kernelbox.cli._pretty import show_table
+
+        show_table(records)
+    else:
+        emit({"kernels": [record.to_dict() for record in records]})
+    return 0
+
+
+def show_one(options: Namespace) -> int:
+    record = _find(options)
+    if options.pretty:
+        from kernelbox.cli._pretty import show_record
+
+        show_record(record)
+    else:
+        emit({"alive": record.alive, "kernel": record.to_dict()})
+    return 0 if record.alive else 1
+
+
+def interrupt(options: Namespace) -> int:
+    record = _find(options)
+    stopped = _api.interrupt(record)
+    if not stopped:
+        say(f"kernel {record.name!r} was not running anything")
+    return _print(options, {"interrupted": stopped}, "interrupted" if stopped else "")
+
+
+def restart(options: Namespace) -> int:
+    record = _api.restart(_find(options))
+    say(f"restarted {record.name!r}; lost: {record.lost}")
+    return _print_record(options, record)
+
+
+def destroy(options: Namespace) -> int:
+    record = _find(options)
+    if not _api.destroy(record):
+        raise KernelNotFound(record.name)  # somebody else has, since we looked
+    return _print(options, {"destroyed": True}, f"destroyed {record.name!r}")
+
+
+def wipe(options: Namespace) -> int:
+    names = {record.kernel_id: record.name for record in _api.list_kernels()}
+    ended = _api.wipe(stale=options.stale)
+    text = "\n".join(f"destroyed {names.get(kernel_id, kernel_id)!r}" for kernel_id in ended)
+    return _print(options, {"destroyed": ended}, text or "there was nothing to destroy")
+
+
+def logs(options: Namespace) -> int:
+    here = _api.kernels()
+    if options.template:
+        runtime = here.store.runtime_dir
+        names = sorted(os.listdir(runtime)) if os.path.isdir(runtime) else []
+        paths = [
+            os.path.join(runtime, name) for name in names if name.startswith("template-") and name.endswith(".log")
+        ]
+    else:
+        paths = [os.path.join(here.store.directory(_find(options).kernel_id), "log")]
+    found = [{"path": path, "text": _tail(path, options.lines)} for path in paths]
+    return _print(options, {"logs": found}, "\n".join(str(log["text"]).rstrip("\n") for log in found))
+
+
+def version(options: Namespace) -> int:
+    python = ".".join(map(str, sys.version_info[:3]))
+    data = {"kernelbox": __version__, "python": python, "platform": sys.platform, "executable": sys.executable}
+    return _print(options, data, f"kernelbox {__version__} on Python {python}")
+
+
+def _find(options: Namespace) -> KernelRecord:
+    if options.id is not None and not is_kernel_id(options.id):
+        raise KernelNotFound(options.id)
+    return _api.status(options.id if options.name is None else options.name)
+
+
+def _print_record(options: Namespace, record: KernelRecord) -> int:
+    return _print(options, record.to_dict(), f"{record.name}  {record.status}  pid {record.pid}  id {record.kernel_id}")
+
+
+def _print(options: Namespace, data: object, text: str) -> int:
+    if options.pretty:
+        if text:
+            print(text)
+    else:
+        emit(data)
+    return 0
+
+
+def _tail(path: str, lines: int) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return "".join(file.readlines()[-lines:] if lines else [])
+    except OSError:
+        return ""

@@ -1,0 +1,161 @@
+"""The options of each command. Only the parser of the command at hand is built."""
+
+from __future__ import annotations
+
+import argparse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from kernelbox.cli._commands import Command
+
+# Help is as wide as documentation shows it, whatever the terminal; asking the terminal would import shutil.
+_WIDTH = 100
+
+
+class UsageError(Exception):
+    """A command line that makes no sense."""
+
+    def __init__(self, sentence: str, usage: str) -> None:
+        super().__init__(sentence)
+        self.usage = usage
+
+
+def parse(command: Command, words: list[str]) -> argparse.Namespace:
+    """Returns the options on a command line; raises UsageError."""
+    return parser_for(command).parse_args(words)
+
+
+def parser_for(command: Command) -> Parser:
+    """Builds the parser of a command."""
+    parser = Parser(
+        prog=f"kernelbox {command.name}",
+        description=command.summary[0].upper() + command.summary[1:] + ".",
+        epilog="examples:\n" + "".join(f"  {example}\n" for example in command.examples),
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    _OPTIONS[command.name](parser)
+    parser.add_argument("-h", "--help", action="help", help="show this text")
+    return parser
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises what is wrong, instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, self.format_usage())
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_WIDTH, max_help_position=28)
+
+
+def _exec(parser: Parser) -> None:
+    _target(parser, "its name; a new name opens a kernel")
+    parser.add_argument("code", nargs="?", help="the code, or - to read it from stdin")
+    parser.add_argument("-f", "--file", metavar="FILE", help="read the code from a file")
+    parser.add_argument("--bash", action="store_true", help="the code is for bash, not Python")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="stop the code after this long (KERNELBOX_EXECUTION_TIMEOUT)",
+    )
+    parser.add_argument("--images-dir", metavar="DIR", help="where images are written (images/ in KERNELBOX_HOME)")
+    parser.add_argument(
+        "--stream", action="store_true", help="print each output as it comes, as JSON lines; the last is the result"
+    )
+    _pretty(parser)
+
+
+def _create(parser: Parser) -> None:
+    parser.add_argument("--name", required=True, help="the name to give it")
+    parser.add_argument("--cwd", metavar="DIR", help="the directory it starts in (the current one)")
+    parser.add_argument("--tag", action="append", default=[], metavar="KEY=VALUE", help="a tag; may be repeated")
+    parser.add_argument("--kernel-type", metavar="TYPE", help="a Jupyter kernelspec (KERNELBOX_KERNEL_TYPE)")
+    _pretty(parser)
+
+
+def _list(parser: Parser) -> None:
+    parser.add_argument("--refresh", action="store_true", help="ask each kernel for a sign of life")
+    parser.add_argument("--names", action="store_true", help=argparse.SUPPRESS)
+    _pretty(parser)
+
+
+def _one(parser: Parser) -> None:
+    _target(parser, "its name")
+    _pretty(parser)
+
+
+def _wipe(parser: Parser) -> None:
+    parser.add_argument(
+        "--stale",
+        action="store_true",
+        help="end only kernels idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT; each name says so when next used",
+    )
+    _pretty(parser)
+
+
+def _console(parser: Parser) -> None:
+    parser.add_argument("name", help="the kernel's name; a new name opens one")
+
+
+def _logs(parser: Parser) -> None:
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--name", help="the kernel's name")
+    group.add_argument("--id", help="the kernel's id")
+    group.add_argument("--template", action="store_true", help="the log of the templates instead of a kernel's")
+    parser.add_argument("--lines", type=_count, default=200, metavar="N", help="how many lines, from the end (200)")
+    _pretty(parser)
+
+
+def _completion(parser: Parser) -> None:
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"])
+
+
+def _target(parser: Parser, name_help: str) -> None:
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--name", help=name_help)
+    group.add_argument("--id", help="its id")
+
+
+def _pretty(parser: Parser) -> None:
+    parser.add_argument("--pretty", action="store_true", help="print for people instead of JSON")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+    return int(text)
+
+
+_OPTIONS: dict[str, Callable[[Parser], None]] = {
+    "exec": _exec,
+    "create": _create,
+    "list": _list,
+    "status": _one,
+    "interrupt": _one,
+    "restart": _one,
+    "destroy": _one,
+    "wipe": _wipe,
+    "console": _console,
+    "logs": _logs,
+    "doctor": _pretty,
+    "version": _pretty,
+    "completion": _completion,
+}

@@ -1,0 +1,123 @@
+"""What `--pretty` prints, for people: text as it comes, colours where the terminal has them, tables."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from kernelbox._config import wants_color
+from kernelbox.host._record import parse_time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import TextIO
+
+    from kernelbox.host._record import KernelRecord
+    from kernelbox.wire._results import ExecutionResult, OutputItem
+
+_CODES = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
+_STATUS = {"idle": "green", "running": "blue", "dead": "red", "unknown": "yellow"}
+
+
+def paint(text: str, color: str, stream: TextIO) -> str:
+    """Returns text in a colour, if the stream is a terminal whose user wants that."""
+    if not (stream.isatty() and wants_color()):
+        return text
+    return f"\x1b[{_CODES[color]}m{text}\x1b[0m"
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Says what is being waited for, on a terminal, and takes it back when it is done."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    sys.stderr.write(paint(f"{what} …", "dim", sys.stderr))
+    sys.stderr.flush()
+    try:
+        yield
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+def show_output(item: OutputItem) -> None:
+    """Prints an output as it comes."""
+    if item.kind == "stream":
+        out = sys.stdout if item.name == "stdout" else sys.stderr
+        out.write(_printable(item.text or "", out))
+        out.flush()
+    elif item.kind in ("display_data", "execute_result") and item.text:
+        print(_printable(item.text, sys.stdout), flush=True)
+
+
+def show_result(result: ExecutionResult) -> None:
+    """Prints how an execution ended, if there is anything to say beyond its output."""
+    for path in result.images:
+        print(paint(f"[image: {path}]", "dim", sys.stdout))
+    if result.error is not None:
+        lines = "\n".join(result.error.traceback) or f"{result.error.ename}: {result.error.evalue}"
+        print(color_traceback(_printable(lines, sys.stderr)), file=sys.stderr)
+    if result.state == "lost":
+        print(paint("the kernel's variables are lost", "yellow", sys.stderr), file=sys.stderr)
+    sys.stdout.flush()
+
+
+def color_traceback(text: str) -> str:
+    """Returns a traceback in colours, where the terminal has them."""
+    if not (sys.stderr.isatty() and wants_color()):
+        return text
+    from pygments import highlight
+    from pygments.formatters import TerminalFormatter
+    from pygments.lexers import PythonTracebackLexer
+
+    return highlight(text, PythonTracebackLexer(), TerminalFormatter()).rstrip("\n")
+
+
+def show_table(records: Sequence[KernelRecord]) -> None:
+    """Prints one line for each kernel."""
+    if not records:
+        print("there are no kernels")
+        return
+    head = ("NAME", "STATUS", "PID", "AGE", "LAST USED", "CELLS", "DIRECTORY")
+    rows = [_row(record) for record in records]
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    print(paint(_line(head, widths), "bold", sys.stdout))
+    for row, record in zip(rows, records, strict=True):
+        text = _line(row, widths)
+        print(text.replace(row[1], paint(row[1], _STATUS[record.status], sys.stdout), 1))
+        if record.status == "dead":
+            print(paint(f"  └ {record.death}", "dim", sys.stdout))
+
+
+def show_record(record: KernelRecord) -> None:
+    """Prints all that is known of a kernel, a line each."""
+    for name, value in record.to_dict().items():
+        if value not in (None, "", {}, False):
+            print(f"{name:<16} {value}")
+
+
+def _row(record: KernelRecord) -> tuple[str, ...]:
+    status = f"{record.status} (stale)" if record.stale else record.status
+    used = _ago(parse_time(record.created_at) + record.age_seconds - parse_time(record.last_used_at))
+    name = record.name if len(record.name) <= 40 else record.name[:39] + "…"
+    cells = str(record.attempt_count)
+    return (name, status, str(record.pid or "-"), _ago(record.age_seconds), f"{used} ago", cells, record.cwd)
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+def _printable(text: str, stream: TextIO) -> str:
+    """Returns text that the stream's encoding can take."""
+    encoding = stream.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
