@@ -11,11 +11,14 @@ import os
 import select
 import signal
 import subprocess
+import sys
 
+from kernelbox.guest._descendants import kill_descendants
 from kernelbox.guest._guards import lifted
 
-# How long bash may take to come back to its prompt after SIGINT, before its children are killed.
-_PATIENCE = 1.0
+# How long bash may take to come back to its prompt after SIGINT, and again after its children were killed. Together
+# they stay below the time after which the host gives up on interrupting politely.
+_PATIENCE = 0.5
 
 
 class BashUnavailable(RuntimeError):
@@ -28,6 +31,7 @@ class Bash:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._statuses = -1
+        self._pidfd = -1
 
     def __repr__(self) -> str:
         return f"<Bash pid={self._process.pid if self._process else None}>"
@@ -59,6 +63,9 @@ class Bash:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
@@ -85,6 +92,7 @@ class Bash:
         finally:
             os.close(statuses)
             os.close(stderr)
+        self._pidfd = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else -1
         assert self._process.stdin is not None
         self._process.stdin.write(
             f"PS1= PS2=; set +H +m +o history; exec 2>&{stderr} {stderr}>&-; "
@@ -99,20 +107,36 @@ class Bash:
         while not line.endswith(b"\n"):
             poller = select.poll()
             poller.register(self._statuses, select.POLLIN)
-            if not poller.poll(None if timeout is None else timeout * 1000):
+            if self._pidfd >= 0:
+                # The end of the pipe is not the end of bash: what it left in the background holds it open.
+                poller.register(self._pidfd, select.POLLIN)
+            ready = [fd for fd, _ in poller.poll(None if timeout is None else timeout * 1000)]
+            if not ready:
                 raise TimeoutError
-            byte = os.read(self._statuses, 1)
+            byte = os.read(self._statuses, 1) if self._statuses in ready else b""
             if not byte:
                 return None
             line += byte
         return int(line)
 
     def _interrupt(self) -> None:
+        """Brings bash back to its prompt; one that does not come is ended, and with it what it knew."""
         assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGINT)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGINT)
         try:
-            ended = self._wait(_PATIENCE) is None
+            if self._settles():
+                return
+            kill_descendants(self._process.pid)  # they ignored it
+            if self._settles():
+                return
+        except KeyboardInterrupt:
+            pass  # somebody has lost patience: no more waiting
+        self.close()
+        print("[bash did not stop when interrupted; the next bash cell starts a new one]", file=sys.stderr)
+
+    def _settles(self) -> bool:
+        try:
+            return self._wait(_PATIENCE) is not None
         except TimeoutError:
-            ended = True
-        if ended:
-            self.close()
+            return False

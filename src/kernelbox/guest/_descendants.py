@@ -18,9 +18,9 @@ def children(pid: int | str = "self") -> list[int]:
     return found
 
 
-def kill_descendants() -> None:
-    """Kills everything below this process."""
-    for pid in list(_walk("self")):
+def kill_descendants(of: int | str = "self") -> None:
+    """Kills everything below a process, which is this one or a child of it."""
+    for pid in list(_walk(of)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 

@@ -1,0 +1,208 @@
+"""Bash: one shell per kernel, whose directory, variables and functions last from cell to cell."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, interrupt, restart, stream
+
+from .support import DEADLINE, Running, value, wait_for_end
+
+
+def bash(kernel: KernelRecord | str, code: str, timeout: float = DEADLINE) -> ExecutionResult:
+    return execute(kernel, code, language="bash", timeout=timeout)
+
+
+def say(kernel: KernelRecord | str, code: str) -> str:
+    """Returns what a bash cell that must succeed prints."""
+    result = bash(kernel, code)
+    assert result.ok, result.text
+    return result.output
+
+
+def test_directory_variables_functions_and_aliases_last(kernel: KernelRecord, tmp_path: Path) -> None:
+    say(kernel, f'cd {tmp_path}; export SHOWN=1; hidden=2; greet() {{ echo "hello $1"; }}; shopt -s nullglob')
+    assert say(kernel, "pwd; echo $SHOWN $hidden; greet you") == f"{tmp_path}\n1 2\nhello you\n"
+    assert say(kernel, "shopt -q nullglob && bash -c 'echo $SHOWN$hidden'") == "1\n"
+
+
+def test_bash_starts_in_the_kernels_directory_with_its_environment(kernel: KernelRecord, tmp_path: Path) -> None:
+    execute(kernel, f"import os; os.chdir({str(tmp_path)!r}); os.environ['SET_IN_PYTHON'] = 'yes'", timeout=DEADLINE)
+    assert say(kernel, "pwd; echo $SET_IN_PYTHON") == f"{tmp_path}\nyes\n"
+
+
+def test_stdout_and_stderr_are_apart_and_stream(kernel: KernelRecord, tmp_path: Path) -> None:
+    result = bash(kernel, "echo out; echo err >&2")
+    assert (result.output, result.stderr) == ("out\n", "err\n")
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    texts = []
+    for event in stream(kernel, f"echo first; read < {gate}; echo second", language="bash", timeout=DEADLINE):
+        if isinstance(event, OutputItem):
+            texts.append(event.text)
+            if len(texts) == 1:
+                gate.write_text("go\n")
+    assert texts == ["first\n", "second\n"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("false", 1), ("(exit 7)", 7), ("no_such_command", 127), ("kill -9 $$", -9)]
+)
+def test_a_status_other_than_0_is_an_error_that_names_it(code: str, status: int, kernel: KernelRecord) -> None:
+    result = bash(kernel, code)
+    assert result.status == "error"
+    assert result.error is not None
+    assert result.error.ename == "CalledProcessError"
+    assert str(abs(status)) in result.error.evalue
+    assert say(kernel, "echo on") == "on\n"
+
+
+def test_the_last_status_can_be_asked_for_in_the_next_cell(kernel: KernelRecord) -> None:
+    bash(kernel, "(exit 7)")
+    assert say(kernel, "true; echo $?") == "0\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "sleep 100",
+        "while true; do :; done",
+        "sleep 100 | cat",
+        "for i in 1 2 3; do sleep 100; done",
+        "$(sleep 100)",
+        "(trap '' INT; sleep 100)",
+        "bash -c \"trap '' INT; while true; do sleep 1; done\"",
+        "yes",
+        "trap 'echo trapped' INT; sleep 100; trap - INT",
+        "wait_for() { sleep 100; }; wait_for; echo not reached",
+    ],
+)
+def test_a_timeout_keeps_bash_and_its_state(code: str, kernel: KernelRecord) -> None:
+    shell = say(kernel, "kept=41; echo $$")
+    result = bash(kernel, code, timeout=0.4)
+    assert (result.status, result.state, result.ending) == ("timeout", "kept", "interrupted"), result.text
+    assert "not reached" not in result.output
+    assert say(kernel, "echo $((kept + 1)); echo $$") == f"42\n{shell}"
+
+
+def test_a_bash_that_ignores_interrupts_itself_is_replaced_and_says_so(kernel: KernelRecord) -> None:
+    execute(kernel, "kept = 1", timeout=DEADLINE)
+    result = bash(kernel, "trap '' INT; while true; do sleep 1; done", timeout=0.4)
+    assert (result.status, result.state) == ("timeout", "kept")
+    assert "starts a new one" in result.stderr
+    assert say(kernel, "echo on") == "on\n"
+    assert value(kernel, "kept") == "1"
+
+
+def test_an_interrupt_keeps_bash_and_its_state(kernel: KernelRecord) -> None:
+    say(kernel, "kept=1")
+    cell = Running(kernel, "echo in; sleep 100", language="bash").wait_for_output()
+    assert interrupt(kernel)
+    result = cell.result()
+    assert (result.ending, result.state) == ("interrupted", "kept")
+    assert say(kernel, "echo $kept") == "1\n"
+
+
+def test_a_command_that_reads_stdin_sees_its_end(kernel: KernelRecord) -> None:
+    assert say(kernel, 'cat; read line; echo "[$line]"; wc -c') == "[]\n0\n"
+
+
+def test_exit_ends_bash_and_the_next_cell_starts_another(kernel: KernelRecord) -> None:
+    say(kernel, "lost=1")
+    result = bash(kernel, "echo bye; exit 3")
+    assert (result.status, result.output) == ("error", "bye\n")
+    assert result.error is not None
+    assert "3" in result.error.evalue
+    assert say(kernel, "echo [$lost]") == "[]\n"
+    assert value(kernel, "1 + 1") == "2"
+
+
+def test_exit_0_is_no_error(kernel: KernelRecord) -> None:
+    assert bash(kernel, "exit 0").ok
+
+
+def test_a_job_in_the_background_holds_nothing_up(kernel: KernelRecord) -> None:
+    pid = int(say(kernel, "sleep 300 & echo $!"))
+    assert say(kernel, "jobs -r | wc -l") == "1\n"
+    say(kernel, f"kill {pid}")
+    wait_for_end(pid)
+    result = bash(kernel, "sleep 300 & exit 4")
+    assert result.error is not None
+    assert "4" in result.error.evalue
+
+
+def test_a_restart_resets_bash(kernel: KernelRecord) -> None:
+    say(kernel, "cd /; lost=1")
+    restart(kernel)
+    assert say(kernel.name, "echo [$lost]; pwd") == f"[]\n{os.getcwd()}\n"
+
+
+QUOTES = 'it\'s "quoted" $HOME `x` \\ äöü 🎉'
+
+
+def test_quotes_unicode_and_here_documents_arrive_as_written(kernel: KernelRecord) -> None:
+    assert say(kernel, f"cat <<'END'\n{QUOTES}\nEND\n") == QUOTES + "\n"
+    assert say(kernel, "x=5\ncat <<END\nx is $x\nEND") == "x is 5\n"
+    assert say(kernel, "echo 'single'\\''s' \"double\"") == "single's double\n"
+    assert say(kernel, "echo a \\\n  b # comment") == "a b\n"
+    assert say(kernel, "# only a comment") == ""
+    assert say(kernel, "") == ""
+    assert say(kernel, "\n\necho late\n\n") == "late\n"
+    assert say(kernel, "if true; then\n  echo yes\nfi") == "yes\n"
+    assert say(kernel, "printf 'a\\nb'") == "a\nb"
+
+
+@pytest.mark.parametrize("code", ["if true; then", "echo 'unclosed", "echo )", "fi", "cat <<END\nno end"])
+def test_a_syntax_error_is_reported_and_bash_goes_on(code: str, kernel: KernelRecord) -> None:
+    say(kernel, "kept=1")
+    result = bash(kernel, code)
+    if "END" not in code:  # a here-document without an end is a warning
+        assert result.status == "error"
+        assert "syntax error" in result.stderr or "unexpected" in result.stderr
+    assert say(kernel, "echo $kept") == "1\n"
+
+
+def test_set_e_ends_bash_at_the_first_failure_and_says_so(kernel: KernelRecord) -> None:
+    result = bash(kernel, "set -e; echo before; false; echo after")
+    assert (result.status, result.output) == ("error", "before\n")
+    assert say(kernel, "echo on; false; echo on") == "on\non\n"
+
+
+def test_much_output_arrives_whole(kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", "0")
+    assert bash(kernel, "seq 200000").output == "".join(f"{n}\n" for n in range(1, 200_001))
+
+
+def test_a_cell_that_replaces_bash_is_survived(kernel: KernelRecord) -> None:
+    assert bash(kernel, "exec echo replaced").output == "replaced\n"
+    assert say(kernel, "echo on") == "on\n"
+
+
+def test_a_cell_that_redirects_all_output_keeps_doing_so_and_can_be_undone(
+    kernel: KernelRecord, tmp_path: Path
+) -> None:
+    say(kernel, f"exec 7>&1 >{tmp_path}/log; echo logged")
+    assert say(kernel, "echo logged too") == ""
+    assert say(kernel, "exec >&7 7>&-; echo back") == "back\n"
+    assert (tmp_path / "log").read_text() == "logged\nlogged too\n"
+
+
+def test_bash_dies_with_its_kernel(kernel: KernelRecord) -> None:
+    assert kernel.pid is not None
+    shell, job = map(int, say(kernel, "echo $$; setsid sleep 1000 & echo $!").split())
+    os.kill(kernel.pid, signal.SIGKILL)
+    wait_for_end(shell)
+    wait_for_end(job)
+
+
+def test_python_and_bash_share_the_order_of_cells(kernel: KernelRecord) -> None:
+    cells = [
+        Running(kernel, "echo bash; sleep 0.2", language="bash").wait_for_output(),
+        Running(kernel, "print('python')"),
+        Running(kernel, "echo bash again", language="bash"),
+    ]
+    assert [cell.result().output for cell in cells] == ["bash\n", "python\n", "bash again\n"]
