@@ -77,7 +77,7 @@ class JupyterConnection:
         self._late: dict[str, BoundedText] = {}
         self._prefix = os.urandom(8).hex()
         self._probes = 0
-        self._probing = self._answered = self._heard = self._live = False
+        self._probing = self._answered = self._heard = self._live = self._free = False
         self._fence = ""
         self._due = math.inf
 
@@ -181,7 +181,7 @@ class JupyterConnection:
         except OSError:  # its directory is gone, and so will be the kernel
             self.ended = True
             return
-        self._cell = cell
+        self._cell, self._free = cell, False
         self._advance()
 
     def _advance(self) -> None:
@@ -189,15 +189,14 @@ class JupyterConnection:
         cell = self._cell
         if self._probing:
             if self._answered and self._heard:
-                self._probing, self._live, self._due = False, True, math.inf
+                self._probing, self._live, self._free, self._due = False, True, True, math.inf
             elif self._answered and time.monotonic() >= self._due:
                 self._due = math.inf
                 self._send_probe()
         if cell is None or not self._turn.held or self._probing:
             return
         if not cell.submitted:
-            if not self._live or was_left_busy(self.directory):
-                self._live = False
+            if not self._free and (not self._live or was_left_busy(self.directory)):
                 self._probe()
             else:
                 self._submit(cell)
@@ -259,8 +258,14 @@ class JupyterConnection:
             if cell is not None and lost:
                 self._deliver(cell, cell.give_up_on_idle())
         elif message.kind == "stream" and message.parent in self._earlier:
-            name = "stderr" if message.text("name") == "stderr" else "stdout"
-            self._late.setdefault(name, BoundedText(_LATE_LIMIT)).add(message.text("text"))
+            self._take_late("stderr" if message.text("name") == "stderr" else "stdout", message.text("text"))
+
+    def _take_late(self, name: str, text: str) -> None:
+        """Takes what a thread of an earlier cell printed: for the cell that runs, or else for the next."""
+        if self._cell is not None and self._cell.submitted:
+            self._inbox += self._cell.take_output(name, text)
+        else:
+            self._late.setdefault(name, BoundedText(_LATE_LIMIT)).add(text)
 
     def _take_reply(self, message: JupyterMessage) -> None:
         cell = self._cell

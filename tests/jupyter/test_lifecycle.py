@@ -1,0 +1,165 @@
+"""Jupyter kernels are started, restarted, mourned and destroyed like our own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelbox import (
+    InvalidInput,
+    KernelRecord,
+    StartFailed,
+    destroy,
+    execute,
+    get_or_create,
+    list_kernels,
+    restart,
+)
+from kernelbox._api import kernels
+
+from .support import DEADLINE, Running, run, wait_for_end
+
+
+def test_an_unknown_type_lists_the_known_ones_and_creates_nothing(jupyter: Path) -> None:
+    before = {record.kernel_id for record in list_kernels()}
+    with pytest.raises(InvalidInput, match=r"cobol.*use one of bash, .*odd, .*python3"):
+        get_or_create("nothing", kernel_type="cobol")
+    assert {record.kernel_id for record in list_kernels()} == before
+
+
+def test_the_environment_names_the_type_of_new_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_KERNEL_TYPE", "odd")
+    record = get_or_create("by environment")
+    assert (record.kernel_type, record.engine) == ("odd", "jupyter")
+    assert run(record, "say hello").output == "hello\n"
+    destroy(record)
+
+
+@pytest.mark.parametrize(("kernel_type", "said"), [("odd-missing", "/nowhere/kernel"), ("odd-failing", "no such luck")])
+def test_a_kernel_that_cannot_start_fails_with_its_log_and_leaves_nothing(
+    kernel_type: str, said: str, jupyter: Path
+) -> None:
+    before = sorted(os.listdir(jupyter / "home" / "runtime")) if (jupyter / "home").exists() else None
+    with pytest.raises(StartFailed, match=said):
+        get_or_create("stillborn", kernel_type=kernel_type)
+    assert not any(record.name == "stillborn" for record in list_kernels())
+    assert before is None or sorted(os.listdir(jupyter / "home" / "runtime")) == before
+
+
+def test_startup_code_runs_before_the_first_cell_and_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_STARTUP_CODE", "say ready")
+    record = get_or_create("with start-up code", kernel_type="odd")
+    assert run(record, "say one").execution_count == 2
+    assert run(restart(record), "say one").execution_count == 2
+    destroy(record)
+
+
+def test_startup_code_that_fails_fails_the_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_STARTUP_CODE", "fail on purpose")
+    with pytest.raises(StartFailed, match="on purpose"):
+        get_or_create("stillborn", kernel_type="odd")
+
+
+def test_a_restart_keeps_id_and_name_and_forgets_the_rest(odd: KernelRecord) -> None:
+    run(odd, "say once")
+    again = restart(odd)
+    assert (again.kernel_id, again.name, again.kernel_type) == (odd.kernel_id, odd.name, odd.kernel_type)
+    assert again.pid != odd.pid
+    assert again.lost is not None
+    assert run(again, "say first").execution_count == 1
+
+
+def test_death_is_reported_by_its_cause(odd: KernelRecord) -> None:
+    waiting = Running(odd, "say in\nwait").wait_for_output()
+    assert odd.pid is not None
+    os.kill(odd.pid, signal.SIGKILL)
+    result = waiting.result()
+    assert (result.status, result.ending, result.state) == ("error", "died", "lost")
+    assert result.output == "in\n"
+    assert result.error is not None
+    assert "killed by SIGKILL" in result.error.evalue
+    (dead,) = [record for record in list_kernels() if record.kernel_id == odd.kernel_id]
+    assert (dead.status, dead.death) == ("dead", "killed by SIGKILL")
+
+
+def test_destroying_a_kernel_ends_its_cell_its_children_and_its_files(bash: KernelRecord) -> None:
+    running = Running(bash, "sleep 1000 & echo $!; wait").wait_for_output()
+    directory = Path(kernels().store.directory(bash.kernel_id))
+    assert destroy(bash)
+    result = running.result()
+    assert result.error is not None
+    assert result.error.ename == "KernelDied"
+    assert "destroyed" in result.error.evalue
+    wait_for_end(int(result.output.split()[-1]))
+    assert not directory.exists()
+    assert not any(record.kernel_id == bash.kernel_id for record in list_kernels())
+
+
+def test_a_cell_that_cannot_be_stopped_costs_the_process_but_not_the_name() -> None:
+    record = get_or_create("stubborn")
+    run(record, "lost = 1")
+    code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+    result = execute(record, code, timeout=0.5)
+    assert (result.status, result.ending, result.state) == ("timeout", "restarted", "lost")
+    again = get_or_create("stubborn")
+    assert again.kernel_id == record.kernel_id
+    assert again.pid != record.pid
+    assert run(again, "'lost' in globals()").return_value == "False"
+    run(again, "exit()")
+    wait_for_end(again.pid or 0)
+    (dead,) = [found for found in list_kernels() if found.kernel_id == record.kernel_id]
+    assert (dead.status, dead.death) == ("dead", "the cell called exit()")
+    destroy(dead)
+
+
+def test_a_path_too_long_for_sockets_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(os.listdir("/tmp"))
+    home = tmp_path.joinpath(*["a-long-name" * 5] * 3)
+    monkeypatch.setenv("KERNELBOX_HOME", str(home))
+    record = get_or_create("far away", kernel_type="odd")
+    assert run(record, "say hello").output == "hello\n"
+    code = "import kernelbox; print(kernelbox.execute('far away', 'say hello').output, end='')"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"hello\n"
+    assert destroy(record)
+    assert not [name for name in set(os.listdir("/tmp")) - before if name.startswith("kernelbox-")]
+
+
+def test_a_kernel_of_a_process_dies_with_it() -> None:
+    code = (
+        "import kernelbox, os, signal\n"
+        "print(kernelbox.get_or_create('owned', kernel_type='odd', lifetime='process').pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    wait_for_end(int(answer.stdout))
+    destroy("owned")
+
+
+def test_a_kernel_that_nobody_used_can_be_culled(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = get_or_create("unused", kernel_type="odd")
+    run(record, "say once")
+    assert kernels().ask(record, "leave", {"unused_for": DEADLINE}) == {"left": False}
+    monkeypatch.setenv("KERNELBOX_KERNEL_IDLE_TIMEOUT", "0.001")
+    assert kernels().ask(record, "leave", {"unused_for": 0.0}, patience=DEADLINE) is None
+    (dead,) = [found for found in list_kernels() if found.kernel_id == record.kernel_id]
+    assert dead.death is not None
+    assert "without work" in dead.death
+    destroy(dead)
+
+
+def test_files_with_the_key_are_private(odd: KernelRecord) -> None:
+    directory = Path(odd.connection_file).parent
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in directory.glob("*.json")} == {0o600}
+
+
+def test_a_kernel_is_told_nothing_about_a_jupyter_server_around_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelbox.host._jupyter_spec import find_spec
+
+    env = find_spec("bash").environment({"JPY_PARENT_PID": "1", "PATH": "/bin"})
+    assert env == {"PATH": "/bin", "PS1": "$"}

@@ -1,0 +1,80 @@
+"""Jupyter's protocol, against jupyter_client's own implementation of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jupyter_client.session import Session
+
+from kernelbox.host._jupyter_message import Codec
+
+KEY = "a key that only we know"
+
+
+def test_jupyter_client_understands_our_requests() -> None:
+    content = {"code": "print('é \U0001f600')", "silent": False}
+    frames = Codec(KEY).encode("execute_request", content, "the-id")
+    session = Session(key=KEY.encode())
+    identities, parts = session.feed_identities(frames)
+    message = session.deserialize(parts)
+    assert identities == []
+    assert message["content"] == content
+    assert (message["header"]["msg_id"], message["header"]["msg_type"]) == ("the-id", "execute_request")
+
+
+@pytest.mark.parametrize("identities", [[], [b"kernel.stream"], [b"\x00\xff", b"topic"]])
+def test_we_understand_what_jupyter_client_sends(identities: list[bytes]) -> None:
+    frames = serialize({"name": "stdout", "text": "é \U0001f600"}, identities)
+    message = Codec(KEY).decode(frames)
+    assert message is not None
+    assert (message.kind, message.parent) == ("stream", "the-parent")
+    assert message.content == {"name": "stdout", "text": "é \U0001f600"}
+
+
+def test_a_message_signed_with_another_key_is_none() -> None:
+    assert Codec("another key").decode(serialize({"text": "forged"}, [])) is None
+
+
+def test_a_message_that_was_changed_is_none() -> None:
+    frames = serialize({"text": "accept"}, [])
+    assert Codec(KEY).decode([frame.replace(b"accept", b"reject") for frame in frames]) is None
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [],
+        [b"<IDS|MSG>"],
+        [b"noise", b"<IDS|MSG>", b"", b"{}", b"{}"],
+        [b"<IDS|MSG>", b"\xff" * 64, b"{}", b"{}", b"{}", b"{}"],
+    ],
+)
+def test_frames_that_are_no_message_are_none(frames: list[bytes]) -> None:
+    assert Codec(KEY).decode(frames) is None
+
+
+@pytest.mark.parametrize("part", [b"", b"not json", b"[]", b"null", b"7", b'{"x": ' * 100_000])
+@pytest.mark.parametrize("position", range(4))
+def test_signed_nonsense_is_none_or_harmless(part: bytes, position: int) -> None:
+    codec = Codec(KEY)
+    parts = [b'{"msg_type": "stream"}', b"{}", b"{}", b"{}"]
+    parts[position] = part
+    message = codec.decode([b"<IDS|MSG>", codec._sign(parts), *parts])
+    assert message is None or isinstance(message.content, dict)
+
+
+def test_halves_of_characters_become_something_that_can_be_written() -> None:
+    codec = Codec(KEY)
+    parts = [b'{"msg_type": "stream"}', b"{}", b"{}", b'{"text": "a\\ud800b", "list": ["\\udc00"]}']
+    message = codec.decode([b"<IDS|MSG>", codec._sign(parts), *parts])
+    assert message is not None
+    assert message.content == {"text": "a\\ud800b", "list": ["\\udc00"]}
+
+
+def serialize(content: dict[str, Any], identities: list[bytes]) -> list[bytes]:
+    session = Session(key=KEY.encode())
+    message = session.msg("stream", content, parent={"msg_id": "the-parent"})
+    message["parent_header"] = {"msg_id": "the-parent"}
+    frames: list[bytes] = session.serialize(message, ident=identities)
+    return frames
