@@ -9,6 +9,7 @@ For it the host writes the execution into the state file and sends a signal of i
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps: its wrapper builds enum members, ten times slower
 import asyncio
 import os
 import signal
@@ -50,7 +51,7 @@ class Interrupts:
         self._seen = self._deferred = False
         self._target = None
         self._running = execution_id
-        if signal.getsignal(signal.SIGINT) is not self._handler:
+        if _signal.getsignal(signal.SIGINT) is not self._handler:
             signal.signal(signal.SIGINT, self._handler)  # an earlier cell took it away
 
     @property

@@ -1,7 +1,11 @@
-"""The kernel's one helper thread: it reads sockets and pipes while the main thread runs cells.
+"""Who reads the sockets and the pipes: the main thread between cells, a helper thread while a cell runs.
 
-It can be stopped between cells and started again, which loses nothing: what arrives meanwhile waits in the sockets
-and pipes.
+A request is read, run and answered by the main thread alone: a short cell costs no switch between threads. An alarm
+set at its beginning wakes the helper if the cell takes longer, and the helper then serves until the cell has ended.
+While tasks are alive in the background the main thread is in their event loop, and the helper serves all the time.
+
+The helper can be stopped between cells and started again, which loses nothing: what arrives meanwhile waits in the
+sockets and pipes.
 """
 
 from __future__ import annotations
@@ -15,8 +19,10 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kernelbox.guest._alarm import Alarm
 from kernelbox.guest._peer import Peer
 from kernelbox.wire._framing import ProtocolError
 
@@ -48,7 +54,7 @@ class Waker:
             os.read(self.fd, 4096)
 
 
-class IOThread:
+class IO:
     """Watches the listener, the peers and the pipes, and hands what arrives to the kernel."""
 
     def __init__(self, kernel: Kernel, listener: socket.socket, pipes: tuple[int, int], waker: Waker) -> None:
@@ -61,6 +67,9 @@ class IOThread:
         self._thread: threading.Thread | None = None
         self._repeat_at: float | None = None
         self._rest_until = 0.0
+        self._alarm = Alarm(REST)
+        self._serving = threading.Lock()  # held by whoever reads
+        self._wanted = False  # by the main thread
         listener.setblocking(False)
 
     def start(self) -> None:
@@ -94,22 +103,61 @@ class IOThread:
                 peer.wait_writable(left)
                 self._kernel.outbox.resume(peer)
 
+    def cell_begins(self) -> None:
+        """Sets the alarm that brings the helper in."""
+        self._alarm.set()
+
+    def cell_ends(self) -> None:
+        self._alarm.clear()
+
+    def serve_here(self, until: Callable[[], bool], also: int) -> None:
+        """Serves in the calling thread until the condition holds or the descriptor `also` is readable."""
+        self._wanted = True
+        if not self._serving.acquire(blocking=False):
+            self._waker.wake()  # the helper was called in by the last cell
+            self._serving.acquire()
+        self._wanted = False
+        try:
+            while not until():
+                if self._turn(also):
+                    return
+        finally:
+            self._serving.release()
+
+    def call_helper(self) -> None:
+        """Brings the helper in at once, for as long as the main thread does not serve."""
+        self._waker.wake()
+
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._turn()
+                self._wait_for_call()
+                with self._serving:
+                    while not (self._stopping or self._wanted):
+                        self._turn()
         except OSError as exc:
             self._kernel.die(f"a cell closed the kernel's own descriptors ({exc})")
         except BaseException as exc:  # noqa: BLE001  # without this thread nobody could reach the kernel any more
             traceback.print_exc(file=sys.__stderr__)
             self._kernel.die(f"its I/O thread failed: {exc!r}")
 
-    def _turn(self) -> None:
-        outbox = self._kernel.outbox
+    def _wait_for_call(self) -> None:
+        poller = select.poll()
+        poller.register(self._waker.fd, select.POLLIN)
+        poller.register(self._alarm.fd, select.POLLIN)
+        poller.poll()
+        self._waker.clear()
+        self._alarm.clear()
+
+    def _turn(self, also: int = -1) -> bool:
+        """Waits for something to happen and sees to it. True if the descriptor `also` became readable."""
+        outbox, called = self._kernel.outbox, False
         resting = time.monotonic() < self._rest_until
         poller = select.poll()
         poller.register(self._waker.fd, select.POLLIN)
         poller.register(self._listener, select.POLLIN)
+        if also >= 0:
+            poller.register(also, select.POLLIN)
         if not resting and not outbox.congested:
             for pipe in self._pipes:
                 poller.register(pipe, select.POLLIN)
@@ -119,6 +167,8 @@ class IOThread:
         for fd, event in poller.poll(self._timeout_ms()):
             if fd == self._waker.fd:
                 self._waker.clear()
+            elif fd == also:
+                called = True
             elif fd == self._listener.fileno():
                 if event & select.POLLNVAL:
                     self._kernel.die("a cell closed the kernel's own descriptors")
@@ -131,6 +181,7 @@ class IOThread:
             outbox.pump()
         if self._repeat_at is not None and time.monotonic() >= self._repeat_at:
             self._schedule_repeat(self._kernel.interrupts.repeat())
+        return called
 
     def _rest(self, seconds: float) -> None:
         """Leaves the pipes alone for a moment: many small texts then travel together, and short cells undisturbed."""
@@ -170,7 +221,6 @@ class IOThread:
             self._drop(peer)
             return
         for message in messages:
-            self._rest(REST)
             wait = self._kernel.take(peer, message)
             if wait is not None:
                 self._schedule_repeat(wait)

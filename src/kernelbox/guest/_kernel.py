@@ -27,7 +27,7 @@ from kernelbox.guest._bash import Bash
 from kernelbox.guest._changes import Changes
 from kernelbox.guest._descendants import kill_descendants
 from kernelbox.guest._interrupts import Interrupts
-from kernelbox.guest._io import IOThread, Waker
+from kernelbox.guest._io import IO, Waker
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._shell import ZMQInteractiveShell
@@ -79,13 +79,14 @@ class Kernel:
         self.asks = Asks(self.outbox)
         self.bash = Bash()
         self.comm_manager = _comm.install(self.outbox)
-        self._io = IOThread(self, listener, pipes, waker)
+        self._io = IO(self, listener, pipes, waker)
         self._queue: deque[tuple[Peer, Execute | Query]] = deque()
         self._queue_lock = threading.Lock()
         self._idle = False
         self._idle_timeout = idle_timeout
         self._memory = memory
         self.directory = ""
+        self._loop_wakeup: int = self.loop._ssock.fileno()  # type: ignore[attr-defined]  # what other threads wake it by
         self._context = contextvars.copy_context()
         self._pid = os.getpid()
 
@@ -165,15 +166,30 @@ class Kernel:
                 if self._queue:
                     self._idle = False
                     return self._queue.popleft()
-            cull = self.loop.call_later(self._idle_timeout, self._cull) if self._idle_timeout else None
-            try:
-                self.loop.run_forever()
-            except (KeyboardInterrupt, SystemExit) as exc:
-                self._leave_if_forked(exc)
-                print(f"A task in the background raised {type(exc).__name__}; it has ended.", file=sys.stderr)
-            finally:
-                if cull is not None:
-                    cull.cancel()
+            if self._loop_is_quiet():
+                self._io.serve_here(until=lambda: bool(self._queue), also=self._loop_wakeup)
+            else:
+                self._run_loop()
+
+    def _loop_is_quiet(self) -> bool:
+        """Tells whether no cell has left anything to do in the event loop."""
+        loop: Any = self.loop
+        if loop._ready or loop._scheduled or len(loop._selector.get_map()) > 1:
+            return False
+        return not self._idle_timeout and not asyncio.all_tasks(loop)
+
+    def _run_loop(self) -> None:
+        """Runs what cells have left in the event loop until a request comes."""
+        self._io.call_helper()
+        cull = self.loop.call_later(self._idle_timeout, self._cull) if self._idle_timeout else None
+        try:
+            self.loop.run_forever()
+        except (KeyboardInterrupt, SystemExit) as exc:
+            self._leave_if_forked(exc)
+            print(f"A task in the background raised {type(exc).__name__}; it has ended.", file=sys.stderr)
+        finally:
+            if cull is not None:
+                cull.cancel()
 
     def _stop_idling(self) -> None:
         if self._idle:
@@ -199,9 +215,11 @@ class Kernel:
         count = self.shell.execution_count
         self.interrupts.begin(request.id)
         self.outbox.begin(request.id, peer, Started(request.id, count))
+        self._io.cell_begins()
         with self.asks.guarding(request):
             cell = self._run_bash(request) if bash else self._run_python(request)
             done = self._run_to_end(request, cell)
+        self._io.cell_ends()
         self.interrupts.end()
         done.execution_count = None if bash or count == self.shell.execution_count else count
         self._restore_descriptors()
@@ -313,6 +331,7 @@ class Kernel:
 
     def _answer(self, peer: Peer, query: Query) -> None:
         self.interrupts.begin(query.id)
+        self._io.cell_begins()
         try:
             self.interrupts.expose()
             content = _queries.answer(self, query)
@@ -320,6 +339,7 @@ class Kernel:
             content = {"status": "error", "ename": type(exc).__name__, "evalue": format_value(exc)}
         finally:
             self.interrupts.protect()
+            self._io.cell_ends()
             self.interrupts.end()
         try:
             self.outbox.reply(peer, Reply(query.id, content))

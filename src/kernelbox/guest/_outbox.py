@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import fcntl
 import os
+import select
 import threading
 import time
 from mmap import mmap
@@ -40,8 +41,10 @@ class Outbox:
         self.forked = False
         self._memory = memory
         self._pipes = pipes
+        self._poller = select.poll()
         for pipe in pipes:
             os.set_blocking(pipe, False)
+            self._poller.register(pipe, select.POLLIN)
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decoders = tuple(decoder("backslashreplace") for _ in pipes)
         self._interrupts = interrupts
@@ -168,6 +171,8 @@ class Outbox:
 
     def _empty_pipes(self, *, final: bool) -> bool:
         much = False
+        if not final and not self._poller.poll(0):
+            return much
         for name, pipe, decoder in zip(state.STREAMS, self._pipes, self._decoders, strict=True):
             # One read takes all that was written before it. A child that never stops writing must not keep us here,
             # and at the end of a cell its text is taken whether the reader is behind or not: it is no other cell's.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import getpass
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -36,6 +37,10 @@ from kernelbox.wire._bounded import bound
 _UNLIMITED = 4 * 1024 * 1024
 
 
+# What any of IPython's transformers looks for: escapes, continued magics, prompts that were copied, indentation.
+_SPECIAL = re.compile(r"[%!?\\]|\A\s|^\s*[,;/]|>>>|\.\.\.|In \[", re.MULTILINE)
+
+
 class LazyProfile(ProfileDir):
     """A profile directory that is not created before something is stored in it, so a kernel leaves HOME alone."""
 
@@ -45,14 +50,20 @@ class LazyProfile(ProfileDir):
     def check_dirs(self) -> None:
         """Creates nothing."""
 
+    def place(self, path: str) -> None:
+        """Says where `%store` and the like would keep things, past the check that makes the directory."""
+        self._trait_values["location"] = path
+
 
 class ZMQInteractiveShell(InteractiveShell):
     """Runs cells; what they write, show and raise goes to the kernel that owns it."""
 
     displayhook_class = Type(ResultHook)
     display_pub_class = Type(Publisher)
+    profile_dir: LazyProfile
     display_pub: Publisher
     displayhook: ResultHook
+    _transformer_counts: tuple[int, int, int] | None = None
     kernel = AnyTrait()  # libraries ask `has_trait("kernel")`
 
     def __init__(self, **kwargs: Any) -> None:
@@ -102,6 +113,20 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def _exiter_default(self) -> ZMQExitAutocall:
         return ZMQExitAutocall(self)
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """Turns IPython's syntax into Python; a cell without any is what it is, and is not tokenized to find out."""
+        if self._has_own_transformers() or _SPECIAL.search(raw_cell):
+            transformed: str = super().transform_cell(raw_cell)
+            return transformed
+        return raw_cell if raw_cell.endswith("\n") else raw_cell + "\n"
+
+    def _has_own_transformers(self) -> bool:
+        manager = self.input_transformer_manager
+        counts = (len(manager.cleanup_transforms), len(manager.line_transforms), len(manager.token_transformers))
+        if self._transformer_counts is None:
+            self._transformer_counts = counts
+        return bool(self.input_transformers_post) or counts != self._transformer_counts
 
     # -- errors ----------------------------------------------------------------------------------------------
 

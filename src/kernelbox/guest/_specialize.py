@@ -57,8 +57,10 @@ def serve(spawn: Spawn, listener: socket.socket, pipes: tuple[tuple[int, int], t
         sys.path.insert(0, "")
     memory = _map_state(os.path.join(spawn.directory, STATE))
     shell = ZMQInteractiveShell.instance()
+    shell.profile_dir.place(os.path.join(spawn.directory, "profile"))
     gc.enable()
     kernel = Kernel(shell, listener, memory, (pipes[0][0], pipes[1][0]), spawn.idle_timeout)
+    kernel.directory = spawn.directory
     kernel.keep_spares((pipes[0][1], pipes[1][1]))
     kernel.serve()
 

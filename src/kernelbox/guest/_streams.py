@@ -71,6 +71,8 @@ class OutStream(io.TextIOBase):
 
     def push(self) -> bool:
         """Writes the line that has been begun; False if the pipe is too full for it."""
+        if not self._partial:
+            return True
         with self._lock:
             try:
                 _write(self._fd, self._partial.encode("utf-8", "backslashreplace"))
