@@ -69,7 +69,7 @@ class StoreFailed(KernelBoxError, OSError):
     def because(cls, exc: OSError, path: str, doing: str = "write") -> StoreFailed:
         """Builds the sentence for what the system refused."""
         advice = _ADVICE.get(exc.errno or 0, "set KERNELBOX_HOME to a directory that you can write to")
-        return cls(f"cannot {doing} {_show(exc.filename or path)}: {exc.strerror or exc}; {advice}")
+        return cls(f"cannot {doing} {exc.filename or path!r}: {exc.strerror or exc}; {advice}")
 
 
 _ADVICE = {

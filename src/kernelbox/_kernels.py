@@ -7,7 +7,7 @@ import signal
 import time
 
 from kernelbox._config import kernel_environment
-from kernelbox._errors import InvalidInput, KernelExists, KernelNotFound, StartFailed
+from kernelbox._errors import InvalidInput, KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.host import _death
 from kernelbox.host._connection import Connection
 from kernelbox.host._process import Process, boot_id, read_start_time
@@ -272,6 +272,10 @@ class Kernels:
                 idle_timeout=self.config.template_idle_timeout,
                 lifeline=line,
             )
+        except StoreFailed:
+            raise
+        except OSError as exc:
+            raise StoreFailed.because(exc, spawn.directory) from exc
         finally:
             if line >= 0:
                 os.close(line)
@@ -390,11 +394,12 @@ class Kernels:
         return [record.kernel_id for record in stale if self._cull(record)]
 
     def _cull(self, record: KernelRecord) -> bool:
-        unused = self.config.kernel_idle_timeout
-        if self.ask(record, "leave", {"unused_for": unused}) is not None:
+        if not self.refresh(record).stale:
+            return False
+        if self.ask(record, "leave", {"unused_for": self.config.kernel_idle_timeout}) is not None:
             return False
         process = process_of(record)
-        return process is not None and process.wait(_KILL_PATIENCE)
+        return process is not None and process.wait(_TERMINATE_PATIENCE)
 
     def _end_process(self, record: KernelRecord, reason: str) -> None:
         """terminate → kill → wait for the keeper to have cleaned up after it."""

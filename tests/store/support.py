@@ -1,0 +1,121 @@
+"""What the tests of the store share: other processes, damaged disks, and a look at the files themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
+DEADLINE = 100.0
+
+_MANY = """
+import json, os, sys
+import kernelbox
+from kernelbox import *
+
+count, code = int(sys.argv[1]), compile(sys.argv[2], "<many>", "exec")
+gate, opener = os.pipe()
+readers = []
+for number in range(count):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.close(opener)
+        os.read(gate, 1)
+        names = {**globals(), "number": number, "answer": None}
+        try:
+            exec(code, names)
+            answer = names["answer"]
+        except BaseException as exc:
+            answer = f"{type(exc).__name__}: {exc}"
+        os.write(writer, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writer)
+    readers.append(reader)
+os.close(opener)
+print(json.dumps([json.loads(open(reader).read()) for reader in readers]))
+for _ in readers:
+    os.wait()
+"""
+
+
+def in_many_processes(count: int, code: str) -> list[Any]:
+    """Runs code in processes that are let go at the same moment; returns the `answer` that each one sets."""
+    done = run_python(_MANY, str(count), code)
+    answers: list[Any] = json.loads(done.stdout)
+    return answers
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs code in a new interpreter, which must succeed."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def start_python(code: str, *arguments: str) -> subprocess.Popen[str]:
+    """Starts code in a new interpreter; it reads stdin, and what it prints can be read line by line."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def read_registry(home: Path) -> dict[str, Any]:
+    """Returns the kernels in the registry file, whose shape it checks."""
+    data = json.loads((home / "registry.json").read_text())
+    assert data["version"] == 1
+    kernels: dict[str, Any] = data["kernels"]
+    return kernels
+
+
+def kernel_directories(home: Path) -> list[Path]:
+    """Returns what there is in the runtime directory, apart from the store's own folders and the templates."""
+    ours = ("names", "locks")
+    return [
+        path for path in (home / "runtime").iterdir() if path.name not in ours and not path.name.startswith("template-")
+    ]
+
+
+@contextlib.contextmanager
+def mounted(where: Path, options: str) -> Iterator[Path]:
+    """Mounts a small disk; skips the test where that is not allowed."""
+    where.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(where)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"a disk cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", "--lazy", str(where)], check=True)
+
+
+@contextlib.contextmanager
+def read_only(where: Path) -> Iterator[None]:
+    """Makes a directory read-only, even for root, by mounting it over itself."""
+    done = subprocess.run(["mount", "--bind", str(where), str(where)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"a directory cannot be mounted here: {done.stderr.strip()}")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(where)], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(where)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Writes a file until nothing more fits on its disk."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        with contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+    return filler
