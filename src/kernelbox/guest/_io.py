@@ -36,6 +36,9 @@ REST = 0.01
 # While a cell runs, lines that it has begun and not ended are looked for this often.
 TICK = 0.02
 
+# A thread that has left Python's hands is gone in microseconds, unless the machine is very busy.
+_EXIT_PATIENCE = 1.0
+
 
 class Waker:
     """A pipe that ends the I/O thread's wait."""
@@ -83,6 +86,7 @@ class IO:
         self._stopping = True
         self._waker.wake()
         self._thread.join()
+        _wait_for_exit(self._thread.native_id)
         self._thread = None
 
     def peers(self) -> list[Peer]:
@@ -133,7 +137,7 @@ class IO:
             while not self._stopping:
                 self._wait_for_call()
                 with self._serving:
-                    while not (self._stopping or self._wanted):
+                    while not self._stopping and not self._wanted:  # type: ignore[redundant-expr]  # other threads
                         self._turn()
         except OSError as exc:
             self._kernel.die(f"a cell closed the kernel's own descriptors ({exc})")
@@ -227,11 +231,19 @@ class IO:
 
     def _drop(self, peer: Peer) -> None:
         del self._peers[peer.sock.fileno()]
-        peer.abandon()
-        peer.sock.close()
+        with self._kernel.outbox.lock:  # the main thread may be sending to it
+            peer.abandon()
+            peer.sock.close()
         wait = self._kernel.lose(peer)
         if wait is not None:
             self._schedule_repeat(wait)
 
     def _schedule_repeat(self, wait: float | None) -> None:
         self._repeat_at = None if wait is None else time.monotonic() + wait
+
+
+def _wait_for_exit(thread_id: int | None) -> None:
+    """Waits until the system's thread is gone too: `join` returns when Python's part of it has ended."""
+    deadline = time.monotonic() + _EXIT_PATIENCE
+    while os.path.exists(f"/proc/self/task/{thread_id}") and time.monotonic() < deadline:
+        time.sleep(0.0001)

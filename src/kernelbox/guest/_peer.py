@@ -12,9 +12,6 @@ import struct
 from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Message
 
-# Past this much unread, whoever writes waits for the reader.
-_CONGESTED = 256 * 1024
-
 
 class Peer:
     """Sends frames without blocking; what does not fit waits in the backlog."""
@@ -26,6 +23,7 @@ class Peer:
         self.robbed = False  # a cell closed the descriptor
         self._decoder = Decoder()
         self._backlog = bytearray()
+        self.congested = False  # the reader is behind: whoever writes waits, so that little is lost if we die
 
     def __repr__(self) -> str:
         return f"<Peer fd={self.sock.fileno()} backlog={len(self._backlog)}{' closed' if self.closed else ''}>"
@@ -63,8 +61,9 @@ class Peer:
                 with memoryview(self._backlog) as view:
                     sent = self.sock.send(view[: 1024 * 1024])
                 del self._backlog[:sent]
+            self.congested = False
         except BlockingIOError:
-            pass
+            self.congested = True
         except OSError as exc:
             self.robbed = exc.errno == errno.EBADF
             self.abandon()
@@ -73,19 +72,15 @@ class Peer:
     def waiting(self) -> bool:
         return bool(self._backlog)
 
-    @property
-    def congested(self) -> bool:
-        return len(self._backlog) > _CONGESTED
-
     def wait_writable(self, timeout: float) -> None:
-        if not self.closed:
-            poller = select.poll()
+        poller = select.poll()
+        with contextlib.suppress(ValueError):  # the I/O thread has closed it this moment
             poller.register(self.sock, select.POLLOUT)
             poller.poll(timeout * 1000)
 
     def abandon(self) -> None:
         """Gives the peer up. The I/O thread, which still watches the descriptor, closes it when it wakes."""
-        self.closed = True
+        self.closed, self.congested = True, False
         self._backlog.clear()
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)

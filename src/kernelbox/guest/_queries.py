@@ -25,7 +25,7 @@ def answer(kernel: Kernel, query: Query) -> dict[str, Any]:
             return _inspect(shell, str(args["code"]), int(args["cursor_pos"]), int(args.get("detail_level", 0)))
         case "is_complete":
             status, indent = shell.check_complete(str(args["code"]))
-            return {"status": status, "indent": " " * int(indent or 0)}
+            return {"status": status, "indent": indent or ""}
         case "variables":
             return {"variables": _variables(shell)}
         case "leave":
@@ -65,14 +65,14 @@ def _inspect(shell: ZMQInteractiveShell, code: str, cursor: int, detail: int) ->
 
 def _variables(shell: ZMQInteractiveShell) -> list[dict[str, Any]]:
     hidden = shell.user_ns_hidden
-    names = [name for name in shell.user_ns if name[:1] != "_" and name not in hidden]
+    names = [name for name in shell.user_ns if isinstance(name, str) and name[:1] != "_" and name not in hidden]
     return [_describe(name, shell.user_ns[name]) for name in sorted(names)]
 
 
 def _describe(name: str, value: object) -> dict[str, Any]:
     try:
         preview = _short_repr(value)
-    except Exception as exc:  # noqa: BLE001  # a repr is user code
+    except (Exception, SystemExit) as exc:  # noqa: BLE001  # a repr is user code
         preview = f"<repr failed: {type(exc).__name__}>"
     if len(preview) > _PREVIEW:
         preview = preview[: _PREVIEW - 1] + "…"
@@ -93,12 +93,10 @@ def _short_repr(value: object) -> str:
 
 def _size(value: object) -> int:
     """Bytes held by the object itself; arrays and dataframes know what they hold."""
-    nbytes = getattr(value, "nbytes", None)
-    if isinstance(nbytes, int):
-        return nbytes
     try:
-        return sys.getsizeof(value)
-    except Exception:  # noqa: BLE001  # __sizeof__ is user code
+        nbytes = getattr(value, "nbytes", None)
+        return nbytes if isinstance(nbytes, int) else sys.getsizeof(value)
+    except (Exception, SystemExit):  # noqa: BLE001  # properties and __sizeof__ are user code
         return 0
 
 
