@@ -12,8 +12,8 @@ from hypothesis.strategies import SearchStrategy
 from kernelbox.wire import _messages
 from kernelbox.wire._messages import Message
 
-# Examples are not timed: a loaded machine is not a bug.
-untimed = settings(deadline=None)
+# Examples are not timed: a loaded machine is not a bug. Half the usual number keeps them fast.
+untimed = settings(deadline=None, max_examples=50)
 
 KINDS: list[type[Message]] = [
     cls for cls in vars(_messages).values() if isinstance(cls, type) and issubclass(cls, Message) and cls is not Message

@@ -66,17 +66,17 @@ class Decoder:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._broken = False
+        self._failure = ""
 
     def feed(self, data: bytes) -> list[m.Message]:
         """Takes the bytes that arrived and returns the messages they complete."""
-        if self._broken:
-            raise ProtocolError("nothing is read behind bytes that were not a message")
+        if self._failure:
+            raise ProtocolError(self._failure)  # nothing is read behind bytes that were not a message
         self._buffer += data
         try:
             return self._take()
-        except ProtocolError:
-            self._broken = True
+        except ProtocolError as exc:
+            self._failure = str(exc)
             self._buffer.clear()
             raise
 
