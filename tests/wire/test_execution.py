@@ -529,7 +529,7 @@ def test_what_is_being_stopped_gets_no_more_time(stage: str) -> None:
 # -- death -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "killing"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_kernel_that_dies_ends_the_execution_at_any_stage(stage: str) -> None:
     execution = bring_to(stage)
     execution.receive(Output("me", 1, "stdout", "before\n"), now=NOW)
@@ -543,13 +543,13 @@ def test_a_kernel_that_dies_ends_the_execution_at_any_stage(stage: str) -> None:
     assert execution.tick(now=NOW + 1e9) is None
 
 
-def test_a_death_that_we_ordered_is_the_last_rung_whoever_notices_it_first() -> None:
+def test_a_kernel_that_was_killed_and_not_replaced_has_died_and_says_why() -> None:
     execution = bring_to("killing")
-    execution.died("killed by SIGKILL", now=NOW + 20)
+    execution.died("killed; no other could be started", now=NOW + 20)
     execution.killed(now=NOW + 21)
-    assert outcome(execution) == ("timeout", "restarted", "lost")
+    assert outcome(execution) == ("error", "died", "lost")
+    assert result_of(execution).text == "KernelDied: killed; no other could be started"
     assert result_of(execution).duration_ms == 20_000
-    assert [item.kind for item in result_of(execution).outputs] == ["error"]
 
 
 @pytest.mark.parametrize("stage", STAGES)

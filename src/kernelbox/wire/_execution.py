@@ -152,9 +152,7 @@ class Execution:
     def died(self, cause: str, *, now: float) -> None:
         """Ends the execution: the kernel is gone."""
         self._now = now
-        if self._rung == "killing":
-            self.killed(now=now)
-        elif self.result is None:
+        if self.result is None:
             self._end("died", cause, ename="KernelDied")
 
     @property
