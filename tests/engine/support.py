@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, stream
+from kernelbox.host._connection import Connection
+from kernelbox.host._process import Process
 
 # Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
 DEADLINE = 60.0
@@ -72,6 +75,17 @@ def value(kernel: KernelRecord | str, expression: str) -> str:
     shown = run(kernel, expression).return_value
     assert shown is not None
     return shown
+
+
+@contextlib.contextmanager
+def connected(kernel: KernelRecord) -> Iterator[Connection]:
+    """Gives a connection of one's own to a kernel, for what the API has no function for."""
+    assert kernel.pid is not None
+    connection = Connection(str(Path(kernel.connection_file).parent), Process(kernel.pid, kernel.start_time))
+    try:
+        yield connection
+    finally:
+        connection.close()
 
 
 def eventually(condition: Callable[[], object]) -> None:

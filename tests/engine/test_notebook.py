@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernelbox import KernelRecord, execute
-from kernelbox.host._connection import Connection
-from kernelbox.host._process import Process
 from kernelbox.wire._messages import Query, Reply
 
-from .support import DEADLINE, Running, eventually, run, value
+from .support import DEADLINE, Running, connected, eventually, run, value
 
 # -- input -----------------------------------------------------------------------------------------------------
 
@@ -326,16 +322,6 @@ def test_underscore_out_history_and_counter_are_those_of_ipython(kernel: KernelR
 
 
 # -- queries ---------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def connected(kernel: KernelRecord) -> Iterator[Connection]:
-    assert kernel.pid is not None
-    connection = Connection(str(Path(kernel.connection_file).parent), Process(kernel.pid, kernel.start_time))
-    try:
-        yield connection
-    finally:
-        connection.close()
 
 
 def ask(kernel: KernelRecord, what: str, **args: Any) -> dict[str, Any]:

@@ -71,7 +71,10 @@ def preload(modules: list[str]) -> None:
 
     gc.disable()  # freed pages would be filled, and so copied, by every child
     for module in modules:
-        importlib.import_module(module)
+        try:
+            importlib.import_module(module)
+        except BaseException as exc:  # a module may even call sys.exit()
+            raise RuntimeError(f"importing {module!r} failed: {type(exc).__name__}: {exc}") from exc
         started = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
         if started:
             raise RuntimeError(

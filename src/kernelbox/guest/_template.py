@@ -164,6 +164,7 @@ class Template:
                 for fd in (*kept.pipes, kept.lifeline):
                     _close(fd)
             _close(self._wake)
+            _close(signal.set_wakeup_fd(-1))
             become_subreaper()
             specialize(spawn, pipes)
             resource.setrlimit(resource.RLIMIT_NOFILE, self._files_limit)

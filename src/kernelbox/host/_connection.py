@@ -57,7 +57,16 @@ class Connection:
     @property
     def idle(self) -> bool:
         """Whether the connection can carry another execution: open, and with nothing to read."""
-        return not self.ended and self.pid == os.getpid() and not self._poller.poll(0)
+        if self.ended or self.pid != os.getpid():
+            return False
+        poller = select.poll()  # not ours: another thread may be waiting at it, which a poller refuses
+        try:
+            poller.register(self._sock, select.POLLIN)
+            if self.process.fileno() >= 0:
+                poller.register(self.process.fileno(), select.POLLIN)
+            return not poller.poll(0)
+        except ValueError:
+            return False  # another thread has closed it this moment
 
     def send(self, message: Message) -> None:
         """Sends a message; a kernel that cannot take it any more is found out by `receive`."""

@@ -104,8 +104,10 @@ def _start(argv: list[str], fd: int, log_path: str, env: dict[str, str]) -> None
             check=True,
             timeout=_ANSWER_PATIENCE,
         )
-    except (OSError, subprocess.SubprocessError) as exc:
-        raise StartFailed(f"cannot start {sys.executable!r}: {exc}; its log is {log_path}") from exc
+    except subprocess.SubprocessError as exc:
+        raise StartFailed(f"{sys.executable!r} did not start; its last words:\n{_tail(log_path)}") from exc
+    except OSError as exc:
+        raise StartFailed(f"cannot start {sys.executable!r}: {exc}") from exc
     finally:
         os.close(log)
 

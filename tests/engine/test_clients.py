@@ -1,0 +1,88 @@
+"""Several clients of one kernel: executions queue in order, and each gets exactly its own output."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from kernelbox import KernelRecord, execute, get_or_create, interrupt
+from kernelbox.wire._messages import Done, Execute
+
+from .support import DEADLINE, Running, connected, run, value
+
+
+def test_threads_share_a_kernel_and_each_gets_its_own_output(kernel: KernelRecord) -> None:
+    run(kernel, "total = 0")
+
+    def work(number: int) -> None:
+        for turn in range(20):
+            result = execute(kernel, f"total += 1\nprint('{number}-{turn}')\n({number}, {turn})", timeout=DEADLINE)
+            assert (result.output, result.return_value) == (f"{number}-{turn}\n", f"({number}, {turn})")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert value(kernel, "total") == "160"
+
+
+CLIENT = """
+import json, sys
+from kernelbox import execute
+name, number = sys.argv[1:]
+seen = []
+for turn in range(30):
+    result = execute(name, f"total += 1\\nprint('{number}-{turn}')\\n'{number}'", timeout=60)
+    seen.append([result.output, result.return_value])
+print(json.dumps(seen))
+"""
+
+
+def test_processes_share_a_kernel_and_each_gets_its_own_output(kernel: KernelRecord) -> None:
+    run(kernel, "total = 0")
+    clients = [
+        subprocess.Popen([sys.executable, "-c", CLIENT, kernel.name, str(n)], stdout=subprocess.PIPE, text=True)
+        for n in range(4)
+    ]
+    for number, client in enumerate(clients):
+        seen = json.loads(client.communicate(timeout=DEADLINE)[0])
+        assert seen == [[f"{number}-{turn}\n", f"'{number}'"] for turn in range(30)]
+    assert value(kernel, "total") == "120"
+
+
+def test_executions_run_in_the_order_in_which_they_came(kernel: KernelRecord) -> None:
+    first = Running(kernel, "order = []; print('in'); import time; time.sleep(0.3)").wait_for_output()
+    ended: list[str] = []
+    with connected(kernel) as connection:
+        for n in range(10):
+            connection.send(Execute(f"cell{n}", f"order.append({n})"))
+        while len(ended) < 10:
+            messages = connection.receive(DEADLINE)
+            assert messages, "no answer"
+            ended += [message.id for message in messages if isinstance(message, Done)]
+    assert first.result().ok
+    assert ended == [f"cell{n}" for n in range(10)]
+    assert value(kernel, "order") == str(list(range(10)))
+
+
+def test_50_clients_open_one_name_and_get_one_kernel(home: object) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        pids = set(pool.map(lambda _: get_or_create("shared").pid, range(50)))
+    assert len(pids) == 1
+
+
+def test_one_clients_interrupt_stops_only_the_running_cell(kernel: KernelRecord) -> None:
+    first = Running(kernel, "print('in')\nwhile True: pass").wait_for_output()
+    behind = [Running(kernel, f"print({n})") for n in range(3)]
+    assert interrupt(kernel)
+    assert first.result().ending == "interrupted"
+    assert [cell.result().output for cell in behind] == ["0\n", "1\n", "2\n"]
+
+
+def test_what_one_clients_thread_prints_goes_to_whoever_runs_a_cell(kernel: KernelRecord) -> None:
+    run(
+        kernel,
+        "import threading\nprinted = threading.Event()\n"
+        "def speak(): print('from the thread'); printed.set()\nt = threading.Timer(0.05, speak); t.start()",
+    )
+    assert "from the thread\n" in run(kernel, "_ = printed.wait(60)").output
