@@ -214,11 +214,10 @@ class Run:
 
     def _see_to_it(self) -> None:
         """Has the execution looked at: by whoever awaits it, or else by a task that brings it to its end."""
-        if self._link is None or self._ending is not None:
+        if self._link is None:
             return
-        if self._attended:
-            self._link.wake()
-        else:
+        self._link.wake()
+        if not self._attended and self._ending is None:
             self._ending = self._loop.create_task(self._run_down())
 
     async def _run_down(self, last: Coroutine[Any, Any, None] | None = None) -> None:
@@ -329,6 +328,7 @@ class _Link:
         self._waiter: asyncio.Future[None] | None = None
         self._attached = True
         self._dead = False
+        self._woken = False
         if self.watched:
             self._loop.add_reader(self._pidfd, self._on_death)
 
@@ -339,7 +339,8 @@ class _Link:
 
     async def wait(self) -> None:
         """Waits until there is something to read, the kernel has ended, or `wake` is called."""
-        if not self._attached or self._dead:
+        if not self._attached or self._dead or self._woken:
+            self._woken = False
             return
         self._waiter = self._loop.create_future()
         self._loop.add_reader(self._fd, self.wake)
@@ -351,7 +352,10 @@ class _Link:
                 self._loop.remove_reader(self._fd)
 
     def wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
+        """Ends the wait, or the next one if nobody waits now."""
+        if self._waiter is None:
+            self._woken = True
+        elif not self._waiter.done():
             self._waiter.set_result(None)
 
     def send(self, frame: bytes) -> None:

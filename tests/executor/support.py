@@ -1,0 +1,59 @@
+"""What the executor's tests share: running a coroutine with a deadline, and reading streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from kernelbox import ApprovalRequest, CodeExecutionChunk, CodeExecutionResult, CodeExecutor
+
+T = TypeVar("T")
+
+# Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
+DEADLINE = 60.0
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Runs a scenario on a new event loop."""
+
+    async def bounded() -> T:
+        async with asyncio.timeout(DEADLINE):
+            return await scenario()
+
+    return asyncio.run(bounded())
+
+
+async def answer_all(
+    executor: CodeExecutor, code: str, answer: Callable[[ApprovalRequest], Awaitable[None]], **options: Any
+) -> tuple[list[ApprovalRequest], CodeExecutionResult | None]:
+    """Streams a cell and answers what it asks; returns the requests and the result."""
+    requests, result = [], None
+    async for item in executor.stream(code, **options):
+        match item:
+            case ApprovalRequest():
+                requests.append(item)
+                await answer(item)
+            case CodeExecutionResult():
+                result = item
+    return requests, result
+
+
+async def accept(request: ApprovalRequest) -> None:
+    await request.accept()
+
+
+async def reject(request: ApprovalRequest) -> None:
+    await request.reject()
+
+
+async def first_chunk(stream: Any) -> str:
+    """Waits for the first text of a stream: from then on the cell is known to run."""
+    async for item in stream:
+        if isinstance(item, CodeExecutionChunk):
+            return item.text
+    raise AssertionError("the cell has written nothing")
+
+
+async def text(executor: CodeExecutor, code: str) -> str | None:
+    return (await executor.execute(code, timeout=DEADLINE)).text
