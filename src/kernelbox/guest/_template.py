@@ -165,7 +165,8 @@ class Template:
                     _close(fd)
             _close(self._wake)
             _close(signal.set_wakeup_fd(-1))
-            become_subreaper()
+            if not spawn.argv:  # other programs do not reap orphans: those go to the template that keeps just them
+                become_subreaper()
             specialize(spawn, pipes)
             resource.setrlimit(resource.RLIMIT_NOFILE, self._files_limit)
             if spawn.argv:
