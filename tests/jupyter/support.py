@@ -87,6 +87,10 @@ def wait_for_end(pid: int) -> None:
         assert poller.poll(DEADLINE * 1000), f"process {pid} lives on"
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 @contextlib.contextmanager
 def descriptor_of(pid: int) -> Iterator[int]:
     pidfd = os.pidfd_open(pid)

@@ -101,7 +101,15 @@ def test_a_page_is_shown_and_an_exit_is_noticed() -> None:
 def test_a_lost_idle_ends_the_cell_with_a_mark() -> None:
     cell = Cell(Execute("x", "1"))
     feed(cell, OK)
-    assert cell.give_up_on_idle() == [Done("x", "ok", 3, cut=True)]
+    assert cell.give_up() == [Done("x", "ok", 3, cut=True)]
+
+
+def test_a_reply_that_was_lost_to_an_interrupt_is_an_interrupt() -> None:
+    cell = Cell(Execute("x", "1"))
+    feed(cell, ("execute_input", {"execution_count": 3}), IDLE)
+    cell.interrupted = True
+    done = end(cell.give_up())
+    assert (done.status, done.ename, done.interrupted, done.cut) == ("error", "KeyboardInterrupt", True, True)
 
 
 @pytest.mark.parametrize("kind", ["status", "execute_input", "stream", "display_data", "clear_output", "error"])

@@ -22,7 +22,13 @@ from kernelbox import (
 )
 from kernelbox._api import kernels
 
-from .support import DEADLINE, Running, run, wait_for_end
+from .support import DEADLINE, Running, parent_of, run, wait_for_end
+
+
+@pytest.fixture
+def stubborn() -> KernelRecord:
+    """Opens an ipykernel that only the tests that end it share."""
+    return get_or_create("stubborn")
 
 
 def test_an_unknown_type_lists_the_known_ones_and_creates_nothing(jupyter: Path) -> None:
@@ -87,34 +93,33 @@ def test_death_is_reported_by_its_cause(odd: KernelRecord) -> None:
     assert (dead.status, dead.death) == ("dead", "killed by SIGKILL")
 
 
-def test_destroying_a_kernel_ends_its_cell_its_children_and_its_files(bash: KernelRecord) -> None:
-    running = Running(bash, "sleep 1000 & echo $!; wait").wait_for_output()
-    directory = Path(kernels().store.directory(bash.kernel_id))
-    assert destroy(bash)
+def test_a_cell_that_cannot_be_stopped_costs_the_process_but_not_the_name(stubborn: KernelRecord) -> None:
+    run(stubborn, "lost = 1")
+    code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
+    result = execute(stubborn, code, timeout=0.5)
+    assert (result.status, result.ending, result.state) == ("timeout", "restarted", "lost")
+    again = get_or_create(stubborn.name)
+    assert again.kernel_id == stubborn.kernel_id
+    assert again.pid != stubborn.pid
+    assert run(again, "'lost' in globals()").return_value == "False"
+
+
+def test_destroying_a_kernel_ends_its_cell_its_children_and_its_files(stubborn: KernelRecord) -> None:
+    orphan = int(run(stubborn, "sleep 1000 >/dev/null 2>&1 & echo $!", language="bash").output)
+    assert stubborn.pid is not None
+    assert parent_of(orphan) == parent_of(stubborn.pid), "an orphan's parent is not one that reaps it"
+    code = "import subprocess\nchild = subprocess.Popen(['sleep', '1000'])\nprint(child.pid, flush=True)\nchild.wait()"
+    running = Running(stubborn, code).wait_for_output()
+    directory = Path(kernels().store.directory(stubborn.kernel_id))
+    assert destroy(stubborn)
     result = running.result()
     assert result.error is not None
     assert result.error.ename == "KernelDied"
     assert "destroyed" in result.error.evalue
-    wait_for_end(int(result.output.split()[-1]))
+    wait_for_end(int(result.output))
+    wait_for_end(orphan)
     assert not directory.exists()
-    assert not any(record.kernel_id == bash.kernel_id for record in list_kernels())
-
-
-def test_a_cell_that_cannot_be_stopped_costs_the_process_but_not_the_name() -> None:
-    record = get_or_create("stubborn")
-    run(record, "lost = 1")
-    code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
-    result = execute(record, code, timeout=0.5)
-    assert (result.status, result.ending, result.state) == ("timeout", "restarted", "lost")
-    again = get_or_create("stubborn")
-    assert again.kernel_id == record.kernel_id
-    assert again.pid != record.pid
-    assert run(again, "'lost' in globals()").return_value == "False"
-    run(again, "exit()")
-    wait_for_end(again.pid or 0)
-    (dead,) = [found for found in list_kernels() if found.kernel_id == record.kernel_id]
-    assert (dead.status, dead.death) == ("dead", "the cell called exit()")
-    destroy(dead)
+    assert not any(record.kernel_id == stubborn.kernel_id for record in list_kernels())
 
 
 def test_a_path_too_long_for_sockets_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

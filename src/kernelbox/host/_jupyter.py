@@ -17,7 +17,7 @@ from kernelbox.host import _death
 from kernelbox.host._jupyter_cell import Cell
 from kernelbox.host._jupyter_channels import Channels
 from kernelbox.host._jupyter_link import Link
-from kernelbox.host._jupyter_turn import Turn, was_left_busy, write_activity
+from kernelbox.host._jupyter_turn import Turn, is_busy, write_activity
 from kernelbox.host._process import since_boot
 from kernelbox.wire._bounded import BoundedText
 from kernelbox.wire._framing import Decoder
@@ -120,11 +120,7 @@ class JupyterConnection:
         messages = self.read()
         if messages or self.ended:
             return messages
-        patience = math.inf if timeout is None else timeout
-        patience = min(patience, self._due - time.monotonic())
-        if self.process.fileno() < 0:
-            patience = min(patience, _LOOK_AGAIN)
-        self._open().wait(None if patience == math.inf else patience)
+        self._wait(math.inf if timeout is None else timeout)
         return self.read()
 
     def read(self) -> list[Message]:
@@ -159,12 +155,19 @@ class JupyterConnection:
         deadline = time.monotonic() + timeout
         self._probe()
         while self._probing and not self.ended and time.monotonic() < deadline:
-            self.receive(deadline - time.monotonic())
+            self._wait(deadline - time.monotonic())
+            self.read()
         return not self._probing and not self.ended
 
     def ask_to_shut_down(self) -> None:
         """Asks the kernel to end in good order."""
         self._open().send("control", "shutdown_request", {"restart": False}, os.urandom(8).hex())
+
+    def _wait(self, patience: float) -> None:
+        patience = min(patience, self._due - time.monotonic())
+        if self.process.fileno() < 0:
+            patience = min(patience, _LOOK_AGAIN)
+        self._open().wait(None if patience == math.inf else patience)
 
     # -- a cell ----------------------------------------------------------------------------------------------
 
@@ -196,12 +199,12 @@ class JupyterConnection:
         if cell is None or not self._turn.held or self._probing:
             return
         if not cell.submitted:
-            if not self._free and (not self._live or was_left_busy(self.directory)):
+            if not self._free and (not self._live or is_busy(self.directory)):
                 self._probe()
             else:
                 self._submit(cell)
         elif self._due <= time.monotonic() and not self._fence:
-            self._fence, self._due = self._send_probe(), math.inf
+            self._raise_fence()
 
     def _probe(self) -> None:
         """Asks for a sign of life on both channels: the reply says that no cell runs, the status that we hear."""
@@ -214,6 +217,12 @@ class JupyterConnection:
         probe = f"{self._prefix}-{self._probes}"
         self._open().send("shell", "kernel_info_request", {}, probe)
         return probe
+
+    def _raise_fence(self) -> None:
+        """Sends a request behind the cell's: when it has been served the cell is over, whatever was lost of it."""
+        self._due = math.inf
+        self._heard = False
+        self._fence = self._send_probe()
 
     def _submit(self, cell: Cell) -> None:
         cell.submitted = True
@@ -253,10 +262,8 @@ class JupyterConnection:
             if cell.running and not was_running and cell.interrupted:
                 self._strike()  # it was asked for before the kernel had begun
         elif message.parent.startswith(self._prefix):
-            self._heard = True
-            lost = cell is not None and message.parent == self._fence and message.text("execution_state") == "idle"
-            if cell is not None and lost:
-                self._deliver(cell, cell.give_up_on_idle())
+            self._heard |= not self._fence or message.text("execution_state") == "idle"
+            self._pass_fence()
         elif message.kind == "stream" and message.parent in self._earlier:
             self._take_late("stderr" if message.text("name") == "stderr" else "stdout", message.text("text"))
 
@@ -276,8 +283,13 @@ class JupyterConnection:
             self._answered = True
             if self._probing:
                 self._look_again_in(_PROBE_AGAIN)
+            self._pass_fence()
         elif message.kind.removesuffix("_reply") in _QUERIES:
             self._inbox.append(Reply(message.parent, message.content))
+
+    def _pass_fence(self) -> None:
+        if self._cell is not None and self._fence and self._answered and self._heard:
+            self._deliver(self._cell, self._cell.give_up())
 
     def _deliver(self, cell: Cell, messages: list[Message]) -> None:
         self._inbox += messages
@@ -297,8 +309,12 @@ class JupyterConnection:
         else:
             cell.interrupted = True
             if message.harder:
-                self.process.kill_descendants(since=self._began)
-            if cell.running or message.harder:
+                # A cell that waited for what is killed goes on by itself; another interrupt now would hit what the
+                # kernel does at the end of it, which is how replies get lost.
+                if not self.process.kill_descendants(since=self._began):
+                    self._strike()
+                self._raise_fence()
+            elif cell.running:
                 self._strike()
 
     def _withdraw(self, cell: Cell) -> None:

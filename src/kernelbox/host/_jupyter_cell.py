@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from kernelbox.host._jupyter_message import JupyterMessage
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._messages import Clear, Comm, Done, Execute, Message, Output, Started
@@ -15,8 +16,6 @@ from kernelbox.wire._messages import Clear, Comm, Done, Execute, Message, Output
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from kernelbox.host._jupyter_message import JupyterMessage
 
 # ECMA-48: colours and cursor movements.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -110,8 +109,11 @@ class Cell:
         self._reply = message
         return self._finish()
 
-    def give_up_on_idle(self) -> list[Message]:
-        """Ends the cell although `idle` was lost on the way, and output perhaps with it."""
+    def give_up(self) -> list[Message]:
+        """Ends the cell without its reply or its `idle`, which were lost, and output perhaps with them."""
+        if self._reply is None:
+            # An interrupt that strikes outside the user's code takes the reply with it.
+            self._reply = JupyterMessage("execute_reply", self.id, {"status": "abort"})
         self._idle = True
         return self._finish(cut=True)
 

@@ -14,7 +14,7 @@ from kernelbox.host import _death
 from kernelbox.host._jupyter import JupyterConnection
 from kernelbox.host._jupyter_link import create_link
 from kernelbox.host._jupyter_spec import find_spec
-from kernelbox.host._jupyter_turn import end_queue, write_activity
+from kernelbox.host._jupyter_turn import end_queue, is_busy, write_activity
 from kernelbox.host._launch import launch
 from kernelbox.host._process import Process
 
@@ -50,7 +50,12 @@ def launch_jupyter(spawn: Spawn, kernel_type: str, *, lifeline: int) -> Spawned:
 
 
 def ask_to_shut_down(directory: str, process: Process, patience: float) -> None:
-    """Asks a kernel to end as Jupyter's servers do, and gives it time to."""
+    """Asks a kernel to end as Jupyter's servers do, and gives it time to; one that runs a cell could not say goodbye.
+
+    ipykernel would end the cell's children first, and the cell might be taken to have succeeded.
+    """
+    if is_busy(directory):
+        return
     with contextlib.suppress(OSError):
         connection = JupyterConnection(directory, Process(process.pid, process.start_time))
         try:

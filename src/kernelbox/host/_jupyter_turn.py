@@ -132,10 +132,10 @@ def write_activity(directory: str, activity: Literal["idle", "busy"], execution_
             os.close(fd)
 
 
-def was_left_busy(directory: str) -> bool:
-    """Tells whether whoever had the turn before died while its cell ran."""
-    before = _death.read_state(directory)
-    return before is not None and before.activity == "busy"
+def is_busy(directory: str) -> bool:
+    """Tells what the state file says; to whoever has just got the turn, that the last one died while its cell ran."""
+    state = _death.read_state(directory)
+    return state is not None and state.activity == "busy"
 
 
 def end_queue(directory: str) -> None:

@@ -62,14 +62,16 @@ class Process:
             return False
         return True
 
-    def kill_descendants(self, *, since: float) -> None:
-        """Kills the processes below this one that started at a time, in seconds since boot, or later."""
-        if not self.alive:
-            return
+    def kill_descendants(self, *, since: float) -> bool:
+        """Kills the processes below this one that started at a time, in seconds since boot, or later.
+
+        Returns whether there were any.
+        """
         ticks = int(since * os.sysconf("SC_CLK_TCK"))
-        for relative in self.descendants():
-            if relative.start_time >= ticks:
-                relative.signal(signal.SIGKILL)
+        young = [relative for relative in self.descendants() if relative.start_time >= ticks] if self.alive else []
+        for relative in young:
+            relative.signal(signal.SIGKILL)
+        return bool(young)
 
     def wait(self, timeout: float) -> bool:
         """Waits for the process to end; returns whether it has."""
