@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._results import ExecutionResult
 
+# poll(2) takes milliseconds as an int; an execution may be given more time than fits.
+_LONGEST_WAIT = 24 * 3600.0
+
 
 def run(kernels: Kernels, record: KernelRecord, code: str, *, timeout: float | None, **options: Any) -> ExecutionResult:
     """Runs a cell to its end."""
@@ -71,7 +74,7 @@ def _step(
     kernels: Kernels, record: KernelRecord, connection: AnyConnection, execution: Execution
 ) -> Generator[Event, Answer | None, None]:
     """Waits for what comes next: messages, the end of the kernel, or the deadline."""
-    wait = None if execution.due == math.inf else execution.due - time.monotonic()
+    wait = None if execution.due == math.inf else min(execution.due - time.monotonic(), _LONGEST_WAIT)
     for message in connection.receive(wait):
         for event in execution.receive(message, now=time.monotonic()):
             answer = yield event

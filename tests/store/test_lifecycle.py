@@ -36,6 +36,11 @@ from kernelbox._api import kernels
 
 WRITE_AND_WAIT = "import time\nprint('running', flush=True)\nwhile True: time.sleep(0.01)"
 
+START_CHILDREN = """
+import subprocess
+[subprocess.Popen(["sleep", "1000"], start_new_session=flag).pid for flag in (True, False)]
+"""
+
 
 def pid_of(record: KernelRecord) -> int:
     assert record.pid is not None
@@ -86,20 +91,14 @@ def test_a_kernel_that_another_process_destroys_is_reported_as_destroyed(kernel:
 
 
 def test_destroy_ends_children_too_even_those_in_their_own_session(kernel: KernelRecord) -> None:
-    code = (
-        "import subprocess; [subprocess.Popen(['sleep', '1000'], start_new_session=flag).pid for flag in (True, False)]"
-    )
-    children = json.loads(value(kernel, code))
+    children = json.loads(value(kernel, START_CHILDREN))
     assert destroy(kernel)
     assert not any(map(is_running, children))
 
 
 def test_destroy_ends_children_when_the_template_is_gone(own_home: Path) -> None:
     kernel = get_or_create("orphan")
-    code = (
-        "import subprocess; [subprocess.Popen(['sleep', '1000'], start_new_session=flag).pid for flag in (True, False)]"
-    )
-    children = json.loads(value(kernel, code))
+    children = json.loads(value(kernel, START_CHILDREN))
     template = parent_of(pid_of(kernel))
     os.kill(template, signal.SIGKILL)
     wait_for_end(template)

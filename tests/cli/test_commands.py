@@ -1,0 +1,386 @@
+"""Every command, as users type it: JSON alone on stdout, sentences on stderr, exit statuses with a meaning."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.cli.support import KERNELBOX, fail, kernelbox, succeed
+from tests.engine.support import Running, eventually, is_running, wait_for_end
+
+from kernelbox import __version__, get_or_create, status
+
+WRITE_AND_WAIT = "import time\nprint('running', flush=True)\nwhile True: time.sleep(0.01)"
+
+RECORD_FIELDS = {
+    "kernel_id",
+    "connection_file",
+    "name",
+    "created_at",
+    "last_used_at",
+    "status",
+    "session_name",
+    "attempt_count",
+    "tags",
+}
+RESULT_FIELDS = {
+    "status",
+    "output",
+    "stderr",
+    "error",
+    "return_value",
+    "execution_count",
+    "duration_ms",
+    "outputs",
+    "attempts",
+    "truncated",
+}
+
+
+def test_the_documented_commands_work_as_documented(home: Path) -> None:
+    assert succeed("create", "--name", "my-kernel").keys() >= RECORD_FIELDS
+    assert [record["name"] for record in succeed("list")["kernels"]] == ["my-kernel"]
+    assert [record["status"] for record in succeed("list", "--refresh")["kernels"]] == ["idle"]
+    shown = succeed("status", "--name", "my-kernel")
+    assert shown["alive"] is True
+    assert shown["kernel"].keys() >= RECORD_FIELDS
+    result = succeed("exec", "--name", "my-kernel", "print(1 + 1)")
+    assert result.keys() >= RESULT_FIELDS
+    assert result["output"] == "2\n"
+    assert succeed("exec", "--name", "my-kernel", "--bash", "echo hello")["output"] == "hello\n"
+    assert succeed("exec", "--name", "my-kernel", "--timeout", "30", "1 + 1")["return_value"] == "2"
+    assert succeed("restart", "--name", "my-kernel")["kernel_id"] == shown["kernel"]["kernel_id"]
+    assert succeed("destroy", "--name", "my-kernel") == {"destroyed": True}
+    assert succeed("list") == {"kernels": []}
+
+
+def test_the_check_after_an_install_works_on_a_new_name(home: Path) -> None:
+    result = succeed("exec", "--name", "test", "print('KernelBox is working!')")
+    assert (result["status"], result["output"], result["return_value"]) == ("success", "KernelBox is working!\n", None)
+
+
+def test_output_is_indented_and_sorted_and_nothing_else_is_on_stdout(home: Path) -> None:
+    done = kernelbox("exec", "--name", "demo", "2 ** 10")
+    assert done.stdout == json.dumps(json.loads(done.stdout), indent=2, sort_keys=True) + "\n"
+    assert done.stderr == ""
+    assert done.json["return_value"] == "1024"
+
+
+def test_state_stays_from_one_command_to_the_next(home: Path) -> None:
+    succeed("exec", "--name", "demo", "x = [1, 2, 3]")
+    assert succeed("exec", "--name", "demo", "sum(x)")["return_value"] == "6"
+
+
+def test_code_comes_from_an_argument_a_file_or_stdin(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "code.py"
+    file.write_bytes("\ufeffx = 'é'\nx".encode())
+    assert succeed("exec", "--name", "demo", "-f", str(file))["return_value"] == "'é'"
+    assert succeed("exec", "--name", "demo", "-", stdin="x * 2")["return_value"] == "'éé'"
+    assert succeed("exec", "--name", "demo", "--", "-7")["return_value"] == "-7"
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "sentence"),
+    [
+        ([], b"", "give it as an argument"),
+        (["1", "-f", "x.py"], b"", "one of them"),
+        (["-f", "/no/such/file"], b"", "No such file"),
+        (["-f", "/"], b"", "Is a directory"),
+        (["-"], b"\xff\xfe", "not UTF-8"),
+        (["--timeout", "0", "1"], b"", "not a number of seconds above 0"),
+        (["--timeout", "soon", "1"], b"", "not a number of seconds above 0"),
+        (["--timeout", "nan", "1"], b"", "not a number of seconds above 0"),
+        (["--colour", "1"], b"", "unrecognized arguments"),
+    ],
+)
+def test_wrong_usage_of_exec_exits_2(home: Path, words: list[str], stdin: bytes, sentence: str) -> None:
+    assert sentence in fail("exec", "--name", "demo", *words, status=2, stdin=stdin)
+    assert succeed("list") == {"kernels": []}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "a command is missing"),
+        (["frob"], "there is no command 'frob'; use one of exec, create, list"),
+        (["exec", "1"], "one of the arguments --name --id is required"),
+        (["exec", "--name", "a", "--id", "b", "1"], "not allowed with argument"),
+        (["create"], "the following arguments are required: --name"),
+        (["create", "--name", "a", "--tag", "b"], "use KEY=VALUE"),
+        (["create", "--name", "a", "--cwd", "/no/such/directory"], "there is no such directory"),
+        (["destroy", "--name", ""], "a kernel's name cannot be ''"),
+        (["exec", "--name", "", "1"], "a kernel's name cannot be ''"),
+        (["status", "--name", "a\nb"], "a kernel's name cannot be"),
+        (["completion", "tcsh"], "invalid choice: 'tcsh'"),
+    ],
+)
+def test_wrong_usage_exits_2_with_a_sentence(home: Path, words: list[str], sentence: str) -> None:
+    assert sentence in fail(*words, status=2)
+
+
+@pytest.mark.parametrize("command", ["status", "restart", "destroy", "interrupt", "logs"])
+@pytest.mark.parametrize("target", [("--name", "nobody"), ("--id", "nobody"), ("--id", "0" * 32)])
+def test_an_unknown_kernel_exits_1(home: Path, command: str, target: tuple[str, str]) -> None:
+    assert "there is no kernel" in fail(command, *target)
+
+
+def test_exec_by_an_unknown_id_opens_nothing(home: Path) -> None:
+    assert "there is no kernel" in fail("exec", "--id", "0" * 32, "1")
+    assert "there is no kernel" in fail("exec", "--id", "a name", "1")
+    assert succeed("list") == {"kernels": []}
+
+
+def test_a_name_that_is_taken_exits_1(home: Path) -> None:
+    succeed("create", "--name", "demo")
+    assert "is running already" in fail("create", "--name", "demo")
+
+
+def test_create_takes_a_directory_and_tags(home: Path, tmp_path: Path) -> None:
+    words = ["--name", "demo", "--cwd", str(tmp_path), "--tag", "owner=ann", "--tag", "why=a=b"]
+    record = succeed("create", *words)
+    assert (record["cwd"], record["tags"]) == (str(tmp_path), {"owner": "ann", "why": "a=b"})
+
+
+def test_a_failing_cell_exits_1_and_its_result_is_the_document(home: Path) -> None:
+    done = kernelbox("exec", "--name", "demo", "print('before'); 1 / 0")
+    assert done.status == 1
+    assert done.json["error"]["ename"] == "ZeroDivisionError"
+    assert done.json["output"] == "before\n"
+    assert kernelbox("exec", "--name", "demo", "--bash", "exit 3").status == 1
+
+
+def test_a_timeout_exits_1_and_keeps_the_state(home: Path) -> None:
+    succeed("exec", "--name", "demo", "x = 7")
+    done = kernelbox("exec", "--name", "demo", "--timeout", "0.3", "while True: pass")
+    assert (done.status, done.json["status"], done.json["state"]) == (1, "timeout", "kept")
+    assert succeed("exec", "--name", "demo", "x")["return_value"] == "7"
+
+
+def test_everything_works_by_id_too(home: Path) -> None:
+    kernel_id = succeed("create", "--name", "demo")["kernel_id"]
+    assert succeed("exec", "--id", kernel_id, "1 + 1")["return_value"] == "2"
+    assert succeed("status", "--id", kernel_id)["alive"] is True
+    assert succeed("restart", "--id", kernel_id)["name"] == "demo"
+    assert succeed("destroy", "--id", kernel_id) == {"destroyed": True}
+
+
+def test_the_status_of_a_dead_kernel_exits_1_and_tells_why(home: Path) -> None:
+    pid = succeed("create", "--name", "demo")["pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_for_end(pid)
+    done = kernelbox("status", "--name", "demo")
+    assert (done.status, done.json["alive"]) == (1, False)
+    assert done.json["kernel"]["death"] == "killed by SIGKILL"
+    told = kernelbox("exec", "--name", "demo", "1")
+    assert (told.status, told.json["error"]["ename"]) == (1, "KernelDied")
+    assert succeed("exec", "--name", "demo", "1")["return_value"] == "1"
+
+
+def test_refresh_finds_a_kernel_that_does_not_answer(home: Path) -> None:
+    pid = succeed("create", "--name", "demo")["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    [record] = succeed("list", "--refresh")["kernels"]
+    assert record["status"] == "unknown"
+    os.kill(pid, signal.SIGCONT)
+    [record] = succeed("list", "--refresh")["kernels"]
+    assert record["status"] == "idle"
+
+
+def test_restart_says_what_was_lost(home: Path) -> None:
+    succeed("exec", "--name", "demo", "x = 1")
+    done = kernelbox("restart", "--name", "demo")
+    assert done.json["lost"] == "the variables of 1 execution"
+    assert done.stderr == "kernelbox: restarted 'demo'; lost: the variables of 1 execution\n"
+
+
+def test_interrupt_stops_a_cell_that_somebody_else_runs(home: Path) -> None:
+    cell = Running(get_or_create("demo"), WRITE_AND_WAIT).wait_for_output()
+    assert succeed("interrupt", "--name", "demo") == {"interrupted": True}
+    assert cell.result().ending == "interrupted"
+    done = kernelbox("interrupt", "--name", "demo")
+    assert (done.status, done.json) == (0, {"interrupted": False})
+    assert done.stderr == "kernelbox: kernel 'demo' was not running anything\n"
+
+
+def test_wipe_reports_each_kernel_it_destroyed(home: Path) -> None:
+    ids = [succeed("create", "--name", name)["kernel_id"] for name in ("a", "b")]
+    assert succeed("wipe") == {"destroyed": ids}
+    assert succeed("wipe") == {"destroyed": []}
+
+
+def test_wipe_stale_ends_only_what_nobody_uses(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = succeed("create", "--name", "old")
+    assert succeed("wipe", "--stale") == {"destroyed": []}
+    monkeypatch.setenv("KERNELBOX_KERNEL_IDLE_TIMEOUT", "0.01")
+    eventually(lambda: status("old").stale)
+    assert succeed("wipe", "--stale") == {"destroyed": [old["kernel_id"]]}
+    assert "without work" in kernelbox("exec", "--name", "old", "1").json["error"]["evalue"]
+
+
+def test_stream_prints_each_output_as_a_line_and_the_result_last(home: Path) -> None:
+    done = kernelbox("exec", "--name", "demo", "--stream", "print('a'); display(1); 2")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["event"], line.get("kind")) for line in lines] == [
+        ("output", "stream"),
+        ("output", "display_data"),
+        ("output", "execute_result"),
+        ("result", None),
+    ]
+    assert lines[-1]["return_value"] == "2"
+
+
+def test_stream_does_not_wait_for_the_end_of_the_cell(home: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    code = f"import os, time\nprint('first')\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\nprint('last')"
+    with subprocess.Popen([KERNELBOX, "exec", "--name", "demo", "--stream", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["text"] == "first\n"
+        gate.touch()
+        assert "last\n" in json.loads(process.stdout.read().splitlines()[-1])["output"]
+    assert process.returncode == 0
+
+
+def test_pretty_prints_what_a_person_wants_to_read(home: Path) -> None:
+    done = kernelbox("exec", "--name", "demo", "--pretty", "print('hello')\n6 * 7")
+    assert done.stdout == "hello\n42\n"
+    failed = kernelbox("exec", "--name", "demo", "--pretty", "1 / 0")
+    assert (failed.status, failed.stdout) == (1, "")
+    assert "ZeroDivisionError: division by zero" in failed.stderr
+    assert "\x1b" not in failed.stderr
+    table = kernelbox("list", "--pretty").stdout.splitlines()
+    assert table[0].split() == ["NAME", "STATUS", "PID", "AGE", "LAST", "USED", "CELLS", "DIRECTORY"]
+    assert table[1].split()[:2] == ["demo", "idle"]
+    assert "demo" in kernelbox("status", "--name", "demo", "--pretty").stdout
+    assert kernelbox("destroy", "--name", "demo", "--pretty").stdout == "destroyed 'demo'\n"
+    assert kernelbox("list", "--pretty").stdout == "there are no kernels\n"
+
+
+def test_pretty_survives_a_terminal_that_knows_only_ascii(home: Path) -> None:
+    done = kernelbox("exec", "--name", "demo", "--pretty", "print('é')", PYTHONIOENCODING="ascii")
+    assert done.stdout == "\\xe9\n"
+
+
+def test_ctrl_c_interrupts_the_cell_says_so_and_keeps_the_kernel(home: Path) -> None:
+    succeed("exec", "--name", "demo", "x = 7")
+    words = [KERNELBOX, "exec", "--name", "demo", "--stream", WRITE_AND_WAIT]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["text"] == "running\n"
+        process.send_signal(signal.SIGINT)
+        result = json.loads(process.stdout.read())
+        stderr = process.stderr.read().decode()
+    assert process.returncode == 130
+    assert (result["event"], result["ending"], result["state"]) == ("result", "interrupted", "kept")
+    assert result["output"] == "running\n"
+    assert stderr.startswith("kernelbox: interrupted: ")
+    assert succeed("exec", "--name", "demo", "x")["return_value"] == "7"
+
+
+def test_ctrl_c_does_not_interrupt_the_cell_of_somebody_else(home: Path) -> None:
+    kernel = get_or_create("demo")
+    other = Running(kernel, WRITE_AND_WAIT).wait_for_output()
+    with subprocess.Popen([KERNELBOX, "exec", "--name", "demo", "1"], stdout=subprocess.PIPE) as process:
+        eventually(lambda: has_connected(process.pid))
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        result = json.loads(process.stdout.read())
+    assert process.returncode == 130
+    assert result.get("ending") == "never ran"
+    assert status("demo").status == "running"
+    assert succeed("interrupt", "--name", "demo") == {"interrupted": True}
+    assert other.result().ending == "interrupted"
+
+
+def has_connected(pid: int) -> bool:
+    """Tells whether a process waits for the kernel: it has a socket, and sleeps in poll."""
+    try:
+        sockets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        return any(link.startswith("socket:") for link in sockets) and "poll" in Path(f"/proc/{pid}/wchan").read_text()
+    except OSError:
+        return False
+
+
+def test_a_reader_that_goes_away_causes_no_traceback(home: Path) -> None:
+    line = f"{shlex.quote(KERNELBOX)} exec --name demo --stream 'for i in range(100000): print(i)' | head -n 1"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout)["event"] == "output"
+    assert "Traceback" not in done.stderr
+
+
+def test_startup_code_that_fails_is_one_line_on_stderr_and_all_of_it_in_json(home: Path) -> None:
+    error = fail("create", "--name", "demo", KERNELBOX_STARTUP_CODE="1 / 0")
+    assert "ZeroDivisionError: division by zero" in error
+    assert succeed("list") == {"kernels": []}
+
+
+@pytest.mark.parametrize("command", [["list"], ["exec", "--name", "a", "1"], ["wipe"]])
+def test_a_setting_that_makes_no_sense_exits_2(home: Path, command: list[str]) -> None:
+    assert "KERNELBOX_EXECUTION_TIMEOUT" in fail(*command, status=2, KERNELBOX_EXECUTION_TIMEOUT="soon")
+
+
+def test_a_damaged_registry_is_a_warning_on_stderr(home: Path) -> None:
+    succeed("create", "--name", "demo")
+    (home / "registry.json").write_text("{")
+    done = kernelbox("list")
+    assert done.status == 0
+    assert [record["name"] for record in done.json["kernels"]] == ["demo"]
+    assert done.stderr.startswith("kernelbox: warning: ")
+    assert len(done.stderr.splitlines()) == 1
+    next(home.glob("registry.json.damaged-*")).unlink()
+
+
+def test_a_home_that_cannot_be_used_exits_1(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "set KERNELBOX_HOME" in fail("create", "--name", "a", KERNELBOX_HOME=str(tmp_path / "file" / "home"))
+
+
+def test_logs_show_what_a_crash_left(home: Path) -> None:
+    kernelbox("exec", "--name", "demo", "import faulthandler, os; faulthandler._sigsegv()")
+    [log] = succeed("logs", "--name", "demo")["logs"]
+    assert "Segmentation fault" in log["text"]
+    assert "Segmentation fault" in kernelbox("logs", "--name", "demo", "--pretty").stdout
+    assert len(succeed("logs", "--name", "demo", "--lines", "1")["logs"][0]["text"].splitlines()) == 1
+    assert {Path(log["path"]).suffix for log in succeed("logs", "--template")["logs"]} == {".log"}
+
+
+def test_version_names_the_versions(home: Path) -> None:
+    assert succeed("version")["kernelbox"] == __version__
+    assert succeed("--version")["kernelbox"] == __version__
+    assert kernelbox("version", "--pretty").stdout.startswith(f"kernelbox {__version__} on Python 3.")
+
+
+def test_doctor_finds_a_sound_installation_sound(home: Path) -> None:
+    report = succeed("doctor")
+    assert report["ok"] is True
+    names = [check["name"] for check in report["checks"]]
+    assert {"python", "packages", "settings", "runtime directory", "start", "template", "sandbox tools"} <= set(names)
+    assert all(check["fix"] for check in report["checks"] if check["verdict"] != "ok")
+    assert succeed("list") == {"kernels": []}, "it leaves no kernel behind"
+    assert "✓ python" in kernelbox("doctor", "--pretty").stdout
+
+
+def test_doctor_says_what_is_wrong_and_how_to_fix_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = kernelbox("doctor", KERNELBOX_HOME=str(tmp_path / "file" / "home"))
+    assert (done.status, done.json["ok"]) == (1, False)
+    broken = {check["name"]: check for check in done.json["checks"] if check["verdict"] == "failed"}
+    assert "set KERNELBOX_HOME" in broken["runtime directory"]["found"]
+    wrong = kernelbox("doctor", KERNELBOX_STORE_BACKEND="paper")
+    assert "KERNELBOX_STORE_BACKEND" in str(wrong.json)
+
+
+def test_a_kernel_opened_by_a_command_outlives_it(home: Path) -> None:
+    record = succeed("create", "--name", "demo")
+    assert is_running(record["pid"])
+
+
+def test_the_memory_store_works_for_one_command(home: Path) -> None:
+    result = succeed("exec", "--name", "demo", "1 + 1", KERNELBOX_STORE_BACKEND="memory")
+    assert result["return_value"] == "2"
+    assert succeed("list") == {"kernels": []}
