@@ -355,6 +355,7 @@ class Kernels:
             self.refresh(current)
             if current.start_time != record.start_time and current.alive:
                 return current  # somebody restarted it while we waited
+            _engine_of(current.kernel_type, current.engine)  # or it would be ended, and could not be started again
             current.lost = _describe_loss(current)
             self._end_process(current, reason)
             self._drop_connections(current)

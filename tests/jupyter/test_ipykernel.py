@@ -154,7 +154,9 @@ def test_each_of_several_clients_gets_its_own_output(ipython: KernelRecord) -> N
 def test_another_process_uses_the_same_kernel(ipython: KernelRecord) -> None:
     run(ipython, "shared = 41")
     code = "import kernelbox; print(kernelbox.execute('ipython', 'shared + 1').return_value)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "42\n"
+    argv = [sys.executable, "-X", "dev", "-c", code]
+    answer = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=DEADLINE)
+    assert (answer.stdout, answer.stderr) == ("42\n", "")
 
 
 def test_running_a_cell_imports_zmq_but_not_jupyter_client(ipython: KernelRecord) -> None:

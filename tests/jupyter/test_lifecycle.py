@@ -80,6 +80,29 @@ def test_a_restart_keeps_id_and_name_and_forgets_the_rest(odd: KernelRecord) -> 
     assert run(again, "say first").execution_count == 1
 
 
+def test_a_kernel_whose_kernelspec_is_gone_is_not_ended_by_a_restart(
+    odd: KernelRecord, jupyter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_PATH", str(jupyter / "nowhere"))
+    with pytest.raises(InvalidInput, match="odd"):
+        restart(odd)
+    assert run(odd, "say still here").output == "still here\n"
+
+
+def test_a_fork_has_connections_of_its_own(odd: KernelRecord) -> None:
+    code = (
+        "import kernelbox, os\n"
+        "run = lambda text: print(kernelbox.execute('odd', 'say ' + text).text, flush=True)\n"
+        "run('parent')\n"
+        "child = os.fork()\n"
+        "run('child' if child == 0 else 'parent again')\n"
+        "if child: os.waitpid(child, 0)"
+    )
+    argv = [sys.executable, "-c", code]
+    answer = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=DEADLINE)
+    assert sorted(answer.stdout.splitlines()) == ["child", "parent", "parent again"]
+
+
 def test_death_is_reported_by_its_cause(odd: KernelRecord) -> None:
     waiting = Running(odd, "say in\nwait").wait_for_output()
     assert odd.pid is not None
@@ -161,6 +184,24 @@ def test_files_with_the_key_are_private(odd: KernelRecord) -> None:
     directory = Path(odd.connection_file).parent
     assert directory.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in directory.glob("*.json")} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["exec", "--name", "odd", "say hello"], 0, '"output": "hello'),
+        (["exec", "--name", "odd", "fail"], 1, '"ename": "Odd"'),
+        (["exec", "--name", "odd", "--timeout", "0.2", "wait"], 1, '"ending": "interrupted"'),
+        (["status", "--name", "odd"], 0, '"kernel_type": "odd"'),
+        (["list"], 0, '"engine": "jupyter"'),
+    ],
+)
+def test_the_command_line_works_the_same(odd: KernelRecord, arguments: list[str], status: int, said: str) -> None:
+    code = "import sys; from kernelbox.cli import main; sys.exit(main())"
+    argv = [sys.executable, "-c", code, *arguments]
+    answer = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=DEADLINE)
+    assert answer.returncode == status, answer.stderr
+    assert said in answer.stdout
 
 
 def test_a_kernel_is_told_nothing_about_a_jupyter_server_around_us(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,8 @@ _QUERIES = ("complete", "inspect", "is_complete")
 class JupyterConnection:
     """Runs one cell at a time on a Jupyter kernel; ends when the kernel dies."""
 
+    _closed = True  # until there is something to close
+
     def __init__(self, directory: str, process: Process) -> None:
         self.directory = directory
         self.process = process
@@ -80,6 +82,7 @@ class JupyterConnection:
         self._probing = self._answered = self._heard = self._live = self._free = False
         self._fence = ""
         self._due = math.inf
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<JupyterConnection to {self.process!r}{' ended' if self.ended else ''}>"
@@ -139,16 +142,20 @@ class JupyterConnection:
 
     def close(self) -> None:
         self.ended = True
-        if self.pid != os.getpid():
-            return  # a fork's copy: sockets and turn are our parent's
         if self._combined is not None:
             self._combined.close()
             self._combined = None
         if self._channels is not None:
             self._channels.close()
             self._channels = None
-        self._turn.close()
-        self.process.close()
+        if not self._closed:
+            self._closed = True
+            self._turn.close()
+            self.process.close()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            self.close()
 
     def handshake(self, timeout: float) -> bool:
         """Waits until the kernel answers and is heard; returns whether it does, in time."""

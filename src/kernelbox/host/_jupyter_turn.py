@@ -83,6 +83,7 @@ class _Claim:
         self._ring = ring
         self._dropped = False
         self._mutex = threading.Lock()
+        self._pid = os.getpid()
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,7 +108,8 @@ class _Claim:
 
     def _free(self) -> None:
         self.held = False
-        fcntl.flock(self._fd, fcntl.LOCK_UN)  # a forked child may have the descriptor too: closing is not enough
+        if self._pid == os.getpid():  # in a fork it is our parent's turn still
+            fcntl.flock(self._fd, fcntl.LOCK_UN)  # a fork may have the descriptor too: closing is not enough
         os.close(self._fd)
 
 
