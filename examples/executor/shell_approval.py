@@ -16,14 +16,15 @@ async def main() -> None:
                 case CodeExecutionResult():
                     assert item.text == "a\nb"
 
+        problem = ""
         try:
             async for item in executor.stream("!rm -rf build"):
                 match item:
                     case ApprovalRequest():
                         await item.reject("not on a Friday")
         except CodeExecutionError as error:
-            assert error.ename == "ApprovalRejectedError"
-            assert "not on a Friday" in error.evalue
+            problem = f"{error.ename}: {error.evalue}"
+        assert problem == "ApprovalRejectedError: shell 'rm -rf build': not on a Friday"
 
 
 if __name__ == "__main__":

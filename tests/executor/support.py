@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from kernelbox import ApprovalRequest, CodeExecutionChunk, CodeExecutionResult, CodeExecutor
@@ -57,3 +57,9 @@ async def first_chunk(stream: Any) -> str:
 
 async def text(executor: CodeExecutor, code: str) -> str | None:
     return (await executor.execute(code, timeout=DEADLINE)).text
+
+
+async def collect(stream: AsyncIterator[Any], into: list[Any]) -> None:
+    """Reads a stream to its end, also one that ends with an exception."""
+    async for item in stream:
+        into.append(item)  # noqa: PERF401  # what came before an exception is kept

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.executor.support import DEADLINE, run, text
 
 from kernelbox import CodeExecutionError, CodeExecutor, ExecutionTimeout, InvalidInput
-from tests.executor.support import DEADLINE, run, text
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -158,7 +158,7 @@ def test_calls_at_once_run_one_after_the_other_in_their_order() -> None:
 
 
 def test_a_failing_cell_does_not_disturb_the_one_behind_it() -> None:
-    async def scenario() -> list[object]:
+    async def scenario() -> tuple[object, object]:
         async with CodeExecutor() as executor:
             return await asyncio.gather(
                 executor.execute("1/0"), executor.execute("print('fine')"), return_exceptions=True
@@ -230,7 +230,9 @@ def test_variables_describes_what_lives_in_the_kernel() -> None:
 def test_variables_gives_up_on_a_repr_that_never_ends_and_the_kernel_goes_on() -> None:
     async def scenario() -> str | None:
         async with CodeExecutor() as executor:
-            await executor.execute("class Endless:\n    def __repr__(self):\n        while True: pass\nendless = Endless()")
+            await executor.execute(
+                "class Endless:\n    def __repr__(self):\n        while True: pass\nendless = Endless()"
+            )
             with pytest.raises(TimeoutError):
                 await executor.variables(timeout=0.5)
             return await text(executor, "1 + 1")
@@ -257,17 +259,22 @@ def test_a_timeout_that_makes_no_sense_is_refused(timeout: float) -> None:
     run(scenario)
 
 
+JPEG = """
+import io
+from PIL import Image
+from IPython.display import Image as Shown
+file = io.BytesIO()
+Image.new('RGB', (4, 4)).save(file, 'jpeg')
+Shown(data=file.getvalue())
+"""
+
+
 @pytest.mark.parametrize(
     ("show", "suffix", "magic"),
     [
         ("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()", ".png", b"\x89PNG"),
         ("from PIL import Image\nImage.new('RGB', (4, 4), 'red')", ".png", b"\x89PNG"),
-        (
-            "import io\nfrom PIL import Image\nfrom IPython.display import Image as Shown\nb = io.BytesIO()\n"
-            "Image.new('RGB', (4, 4)).save(b, 'jpeg')\nShown(data=b.getvalue())",
-            ".jpg",
-            b"\xff\xd8",
-        ),
+        (JPEG, ".jpg", b"\xff\xd8"),
         ("from IPython.display import SVG\nSVG('<svg xmlns=\"http://www.w3.org/2000/svg\"/>')", ".svg", b"<svg"),
     ],
     ids=["figure", "pil", "jpeg", "svg"],

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.support import wait_for_end
+from tests.executor.support import DEADLINE, first_chunk, run, text
 
 import kernelbox
 from kernelbox import CodeExecutionError, CodeExecutor, ExecutorStopped, InvalidInput, StartFailed
-from tests.engine.support import wait_for_end
-from tests.executor.support import DEADLINE, first_chunk, run, text
 
 pytestmark = pytest.mark.usefixtures("home")
 

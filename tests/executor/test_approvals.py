@@ -1,0 +1,618 @@
+"""Approvals in real cells: every way to run a command asks, what was shown is what runs, and every ending is clean."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.engine.support import eventually
+from tests.executor.support import DEADLINE, accept, answer_all, collect, reject, run, text
+
+import kernelbox
+from kernelbox import (
+    ApprovalClosed,
+    ApprovalPolicy,
+    ApprovalRequest,
+    CodeExecutionChunk,
+    CodeExecutionError,
+    CodeExecutionResult,
+    CodeExecutor,
+    InvalidInput,
+    SyncApprovalRequest,
+)
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+# How a command is written in a cell, and what is asked for it: tool, command, program.
+WAYS = {
+    "!": ("!{c}", "shell", "{c}", None),
+    "!!": ("!!{c}", "shell", "{c}", None),
+    "x = !": ("x = !{c}", "shell", "{c}", None),
+    "%sx": ("%sx {c}", "shell", "{c}", None),
+    "%system": ("x = %system {c}", "shell", "{c}", None),
+    "%%sx": ("%%sx\n{c}", "shell", "{c}\n", None),
+    "%%!": ("%%!\n{c}", "shell", "{c}\n", None),
+    "%alias": ("%alias make_it {c}\n%make_it", "shell", "{c} ", None),
+    "built-in alias": ("%mkdir {f}", "shell", "mkdir {f}", None),
+    "get_ipython().system": ("get_ipython().system('{c}')", "shell", "{c}", None),
+    "get_ipython().system_raw": ("get_ipython().system_raw('{c}')", "shell", "{c}", None),
+    "get_ipython().getoutput": ("get_ipython().getoutput('{c}')", "shell", "{c}", None),
+    "%%bash": ("%%bash\n{c}\n", "shell_magic", "{c}\n", None),
+    "%%sh": ("%%sh\n{c}\n", "shell_magic", "{c}\n", None),
+    "%%bash -e": ("%%bash -e\n{c}\n", "shell_magic", "{c}\n", "bash -e"),
+    "%%bash --out": ("%%bash --out x\n{c}\n", "shell_magic", "{c}\n", "bash --out x"),
+    "%%script": ("%%script sh\n{c}\n", "shell_magic", "{c}\n", None),
+    "%%script --bg": ("%%script --bg --proc p sh\n{c}\n", "shell_magic", "{c}\n", "--bg --proc p sh"),
+    "%%bash --bg": ("%%bash --bg\n{c}\n", "shell_magic", "{c}\n", "bash --bg"),
+    "%%python": ("%%python\nopen('{f}', 'w')\n", "shell_magic", "open('{f}', 'w')\n", "python"),
+    "%%perl": ("%%perl\nprint 1;\n", "shell_magic", "print 1;\n", "perl"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_run_a_command_asks_and_a_rejected_one_does_not_run(way: str, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    code, tool, command, program = (
+        part and part.replace("{c}", f"touch {made}").replace("{f}", str(made)) for part in WAYS[way]
+    )
+    assert code is not None
+
+    async def scenario() -> ApprovalRequest:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            seen: list[ApprovalRequest] = []
+
+            async def refuse(request: ApprovalRequest) -> None:
+                seen.append(request)
+                await request.reject("no")
+
+            with pytest.raises(CodeExecutionError) as caught:
+                await answer_all(executor, code, refuse)
+            assert caught.value.ename == "ApprovalRejectedError"
+            assert caught.value.evalue.endswith(": no")
+            (request,) = seen
+            return request
+
+    request = run(scenario)
+    assert (request.server_name, request.tool_name) == ("kernelbox", tool)
+    assert request.tool_args == {"cmd": command, **({"program": program} if program else {})}
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("magic", ["pip", "conda", "mamba", "micromamba", "uv"])
+def test_every_package_manager_asks(magic: str) -> None:
+    async def scenario() -> list[ApprovalRequest]:
+        seen: list[ApprovalRequest] = []
+
+        async def refuse(request: ApprovalRequest) -> None:
+            seen.append(request)
+            await request.reject()
+
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            with pytest.raises(CodeExecutionError):
+                await answer_all(executor, f"%{magic} install something", refuse)
+        return seen
+
+    requests = run(scenario)
+    if magic in ("pip", "uv"):  # the others are not installed here, which the magic finds out before it asks
+        assert len(requests) == 1
+    assert all("install something" in request.tool_args["cmd"] for request in requests)
+
+
+def test_an_accepted_command_runs_and_its_output_is_the_cells() -> None:
+    async def scenario() -> tuple[list[str], str | None]:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            code = "name = 'world'\n!echo hello {name}\nx = !echo captured $name\nx[0]"
+            requests, result = await answer_all(executor, code, accept)
+            assert result is not None
+            return [request.tool_args["cmd"] for request in requests], result.text
+
+    commands, shown = run(scenario)
+    assert commands == ["echo hello world", "echo captured world"]
+    assert shown == "hello world\n'captured world'"
+
+
+def test_what_is_shown_is_what_runs_even_if_a_value_changes_each_time_it_is_formatted() -> None:
+    code = (
+        "class Sly:\n"
+        "    count = 0\n"
+        "    def __format__(self, spec):\n        Sly.count += 1\n        return f'seen-{Sly.count}'\n"
+        "    __str__ = lambda self: format(self)\n"
+        "sly = Sly()\n!echo {sly}"
+    )
+
+    async def scenario() -> tuple[str, str | None]:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            (request,), result = await answer_all(executor, code, accept)
+            assert result is not None
+            return request.tool_args["cmd"], result.text
+
+    command, shown = run(scenario)
+    assert command == f"echo {shown}"
+
+
+@pytest.mark.parametrize("command", ["find . -maxdepth 0 -exec echo {} \\;", """echo '{"a": 1}'""", "echo ${HOME:+x}"])
+def test_braces_that_are_the_shells_own_are_left_alone(command: str) -> None:
+    async def scenario() -> str:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            (request,), _ = await answer_all(executor, f"!{command}", accept)
+            return str(request.tool_args["cmd"])
+
+    assert run(scenario) == command
+
+
+def test_a_rejection_can_be_caught_in_the_cell_which_then_goes_on() -> None:
+    code = (
+        "from kernelbox import ApprovalRejectedError\n"
+        "try:\n    get_ipython().system('ls')\nexcept ApprovalRejectedError as error:\n    print('caught', error)"
+    )
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            _, result = await answer_all(executor, code, lambda request: request.reject("too early"))
+            assert result is not None
+            return result.text
+
+    assert run(scenario) == "caught shell 'ls': too early"
+
+
+def test_bash_cells_ask_as_a_whole() -> None:
+    async def scenario() -> tuple[list[dict[str, Any]], str | None]:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            requests, result = await answer_all(executor, "x=1\necho $x", accept, language="bash")
+            with pytest.raises(CodeExecutionError, match="ApprovalRejectedError"):
+                await answer_all(executor, "echo no", reject, language="bash")
+            assert result is not None
+            return [request.tool_args for request in requests], result.text
+
+    requests, shown = run(scenario)
+    assert requests == [{"cmd": "x=1\necho $x"}]
+    assert shown == "1"
+
+
+def test_execute_accepts_by_itself() -> None:
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            return await text(executor, "!echo hello")
+
+    assert run(scenario) == "hello"
+
+
+def test_without_approve_shell_cmds_nobody_is_asked() -> None:
+    async def scenario() -> list[type]:
+        async with CodeExecutor() as executor:
+            return [type(item) async for item in executor.stream("!echo hello")]
+
+    assert run(scenario) == [CodeExecutionResult]
+
+
+def test_approve_tool_calls_false_leaves_shell_approvals_on() -> None:
+    async def scenario() -> int:
+        async with CodeExecutor(approve_tool_calls=False, approve_shell_cmds=True) as executor:
+            requests, _ = await answer_all(executor, "!echo hello", accept)
+            return len(requests)
+
+    assert run(scenario) == 1
+
+
+def test_a_deny_rule_stops_execute_too_and_says_why() -> None:
+    async def scenario() -> CodeExecutionError:
+        async with CodeExecutor() as executor:
+            executor.approval_policy.deny("shell", args={"cmd": "rm *"}, reason="we keep things")
+            assert await text(executor, "!echo fine") == "fine"
+            with pytest.raises(CodeExecutionError) as caught:
+                await executor.execute("!rm -rf build")
+            return caught.value
+
+    assert "we keep things" in run(scenario).evalue
+
+
+def test_rules_decide_before_anybody_is_asked() -> None:
+    policy = ApprovalPolicy().allow("shell", args={"cmd": "echo *"}).deny(args={"cmd": "*secret*"})
+
+    async def scenario() -> tuple[list[str], str | None]:
+        async with CodeExecutor(approve_shell_cmds=True, approval_policy=policy) as executor:
+            code = (
+                "!echo allowed\n!true\ntry:\n    get_ipython().system('echo secret')\nexcept Exception: print('denied')"
+            )
+            requests, result = await answer_all(executor, code, accept)
+            assert result is not None
+            return [request.tool_args["cmd"] for request in requests], result.text
+
+    assert run(scenario) == (["true"], "allowed\ndenied")
+
+
+def test_a_default_of_deny_rejects_what_no_rule_allows() -> None:
+    policy = ApprovalPolicy(default="deny").allow("shell", args={"cmd": "echo *"})
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(approval_policy=policy) as executor:
+            with pytest.raises(CodeExecutionError, match="not allowed by the approval policy"):
+                await executor.execute("!touch x")
+            return await text(executor, "!echo fine")
+
+    assert run(scenario) == "fine"
+
+
+def test_remember_execution_covers_a_loop_and_ends_with_the_cell() -> None:
+    async def scenario() -> list[str]:
+        asked: list[str] = []
+
+        async def remember(request: ApprovalRequest) -> None:
+            asked.append(request.tool_args["cmd"])
+            await request.accept(remember="execution")
+
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            await answer_all(
+                executor, "for i in range(1000):\n    if i < 3: get_ipython().system(f'echo {i}')", remember
+            )
+            await answer_all(executor, "!echo again", remember)
+        return asked
+
+    assert run(scenario) == ["echo 0", "echo again"]
+
+
+def test_remember_session_lasts_until_the_executor_is_reset() -> None:
+    async def scenario() -> list[str]:
+        asked: list[str] = []
+
+        async def remember(request: ApprovalRequest) -> None:
+            asked.append(request.tool_args["cmd"])
+            await request.accept(remember="session")
+
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            for command in ("echo 1", "echo 2"):
+                await answer_all(executor, f"!{command}", remember)
+            await executor.reset()
+            await answer_all(executor, "!echo 3", remember)
+        return asked
+
+    assert run(scenario) == ["echo 1", "echo 3"]
+
+
+def test_answering_twice_or_after_the_end_is_an_error_and_disturbs_nothing() -> None:
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            (request,), _ = await answer_all(executor, "!echo 1", accept)
+            with pytest.raises(ApprovalClosed, match="already accepted"):
+                await request.accept()
+            held: list[ApprovalRequest] = []
+            async for item in executor.stream("!echo 2"):
+                assert isinstance(item, ApprovalRequest)
+                held.append(item)
+                break
+            assert await text(executor, "1 + 1") == "2"
+            with pytest.raises(ApprovalClosed, match="rejected: the execution"):
+                await held[0].accept()
+            return await text(executor, "!echo 3")
+
+    assert run(scenario) == "3"
+
+
+def test_no_answer_in_time_rejects_with_that_reason() -> None:
+    async def scenario() -> CodeExecutionError:
+        async with CodeExecutor(approve_shell_cmds=True, approval_timeout=0.2) as executor:
+
+            async def ignore(request: ApprovalRequest) -> None:
+                """Says nothing."""
+
+            with pytest.raises(CodeExecutionError) as caught:
+                await answer_all(executor, "!echo hello", ignore)
+            assert await text(executor, "1 + 1") == "2"
+            return caught.value
+
+    error = run(scenario)
+    assert error.ename == "ApprovalRejectedError"
+    assert "no answer within 0.2 s" in error.evalue
+
+
+def test_the_timeout_counts_the_wait_for_an_approval_and_frees_the_kernel() -> None:
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            kept: list[ApprovalRequest] = []
+            with pytest.raises(TimeoutError):
+                await collect(executor.stream("!echo hello", timeout=0.5), kept)
+            with pytest.raises(ApprovalClosed):
+                await kept[0].accept()
+            return await text(executor, "1 + 1")
+
+    assert run(scenario) == "2"
+
+
+def test_the_timeout_strikes_while_the_consumer_thinks_about_an_approval() -> None:
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+
+            async def think(request: ApprovalRequest) -> None:
+                assert await text(executor, "1 + 1") == "2"  # once the time is up the kernel is free
+                with pytest.raises(ApprovalClosed):
+                    await request.accept()
+
+            with pytest.raises(TimeoutError):
+                await answer_all(executor, "!echo hello", think, timeout=0.3)
+            return await text(executor, "2 + 2")
+
+    assert run(scenario) == "4"
+
+
+def test_the_wait_for_approvals_can_be_excluded_from_the_timeout() -> None:
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+
+            async def think(request: ApprovalRequest) -> None:
+                await asyncio.sleep(1.5)  # longer than the timeout
+                await request.accept()
+
+            code = "!echo one\n!echo two"
+            _, result = await answer_all(executor, code, think, timeout=1.2, exclude_approval_wait=True)
+            assert result is not None
+            with pytest.raises(TimeoutError):  # the cell's own time still counts
+                await answer_all(executor, "!echo\nwhile True: pass", accept, timeout=0.5, exclude_approval_wait=True)
+            return result.text
+
+    assert run(scenario) == "one\ntwo"
+
+
+def test_a_wait_for_approval_can_be_cancelled() -> None:
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            results: list[CodeExecutionResult] = []
+            async for item in executor.stream("!echo hello"):
+                match item:
+                    case ApprovalRequest():
+                        await executor.cancel()
+                    case CodeExecutionResult():
+                        results.append(item)
+            assert [result.cancelled for result in results] == [True]
+            return await text(executor, "1 + 1")
+
+    assert run(scenario) == "2"
+
+
+def test_several_threads_of_a_cell_may_ask_at_once_and_each_gets_its_own_answer() -> None:
+    code = (
+        "import threading\n"
+        "from kernelbox import ApprovalRejectedError\n"
+        "answers = {}\n"
+        "def ask(number):\n"
+        "    try:\n"
+        "        get_ipython().getoutput(f'echo {number}')\n"
+        "        answers[number] = 'ran'\n"
+        "    except ApprovalRejectedError as error:\n"
+        "        answers[number] = 'rejected'\n"
+        "threads = [threading.Thread(target=ask, args=(n,)) for n in range(8)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads]\n"
+        "print([answers[n] for n in range(8)])"
+    )
+
+    async def scenario() -> str | None:
+        waiting: list[ApprovalRequest] = []
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            async for item in executor.stream(code):
+                match item:
+                    case ApprovalRequest():
+                        waiting.append(item)
+                        if len(waiting) == 8:  # all are open at the same time
+                            for request in reversed(waiting):
+                                number = int(request.tool_args["cmd"].split()[1])
+                                await (request.accept() if number % 2 else request.reject())
+                    case CodeExecutionResult():
+                        return item.text
+        raise AssertionError
+
+    assert run(scenario) == str(["rejected", "ran"] * 4)
+
+
+def test_a_thousand_calls_in_a_loop_are_each_answered_and_a_rejection_in_the_middle_ends_it() -> None:
+    code = "for number in range(1000):\n    get_ipython().kernel.asks.ask('kernelbox', 'shell', {'cmd': str(number)})"
+
+    async def scenario() -> tuple[int, str]:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            requests, _ = await answer_all(executor, code, accept)
+
+            async def stop_at_500(request: ApprovalRequest) -> None:
+                await (request.reject() if request.tool_args["cmd"] == "500" else request.accept())
+
+            with pytest.raises(CodeExecutionError) as caught:
+                await answer_all(executor, code, stop_at_500)
+            return len(requests), caught.value.evalue
+
+    assert run(scenario) == (1000, "shell '500': rejected")
+
+
+def test_a_call_of_a_server_that_is_not_there_is_refused_even_when_accepted() -> None:
+    async def scenario() -> tuple[ApprovalRequest, CodeExecutionError]:
+        seen: list[ApprovalRequest] = []
+
+        async def take(request: ApprovalRequest) -> None:
+            seen.append(request)
+            await request.accept()
+
+        async with CodeExecutor() as executor:
+            with pytest.raises(CodeExecutionError) as caught:
+                await answer_all(executor, "get_ipython().kernel.asks.ask('github', 'search', {'q': [1]})", take)
+        return seen[0], caught.value
+
+    request, error = run(scenario)
+    assert (request.server_name, request.tool_name, request.tool_args) == ("github", "search", {"q": [1]})
+    assert "there is no server 'github'" in error.evalue
+
+
+def test_an_answer_from_anybody_but_the_client_that_was_asked_does_not_count(home: Path, tmp_path: Path) -> None:
+    """The cell connects to its own kernel and accepts its own question."""
+    made = tmp_path / "made"
+    code = f"""
+import glob, os, socket, threading
+from kernelbox.wire._framing import encode
+from kernelbox.wire._messages import Answer
+kernel = get_ipython().kernel
+(path,) = glob.glob({str(home)!r} + '/runtime/' + os.environ['KERNELBOX_KERNEL_ID'] + '/socket')
+client = socket.socket(socket.AF_UNIX); client.connect(path)
+def forge():
+    for number in range(1, 50):
+        client.send(encode(Answer(kernel.outbox.execution_id, number, True)))
+    print('forged', flush=True)
+timer = threading.Timer(0.2, forge); timer.start()
+!touch {made}
+"""
+
+    async def scenario() -> CodeExecutionError:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            pending: list[ApprovalRequest] = []
+
+            async def consume() -> None:
+                async for item in executor.stream(code, chunks=True):
+                    match item:
+                        case ApprovalRequest():
+                            pending.append(item)
+                        case CodeExecutionChunk():
+                            assert not made.exists()
+                            await pending[0].reject("by the one who was asked")
+
+            with pytest.raises(CodeExecutionError) as caught:
+                await consume()
+            return caught.value
+
+    error = run(scenario)
+    assert "by the one who was asked" in error.evalue
+    assert not made.exists()
+
+
+def test_when_the_client_vanishes_the_command_is_rejected_and_the_kernel_usable(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    code = (
+        "ending = ''\n"
+        f"try:\n    get_ipython().system('touch {made}')\nexcept BaseException as error: ending = type(error).__name__"
+    )
+    stream = kernelbox.stream("shared", code, approve=True)
+    assert isinstance(next(stream), SyncApprovalRequest)
+    record = kernelbox.get_or_create("shared")
+    for connection in _connections(stream):
+        connection.close()
+    ending = kernelbox.execute(record, "ending", timeout=DEADLINE).return_value
+    assert ending in ("'ApprovalRejectedError'", "'KeyboardInterrupt'")  # its cell is interrupted as well
+    assert not made.exists()
+    stream.close()  # type: ignore[attr-defined]  # it is a generator
+
+
+def _connections(stream: Any) -> list[Any]:
+    """Finds the connection that a stream holds, to cut it as the death of its process would."""
+    found, frames = [], [stream]
+    while frames:
+        generator = frames.pop()
+        if getattr(generator, "gi_frame", None) is not None:
+            found += [v for k, v in generator.gi_frame.f_locals.items() if k == "connection"]
+            frames += [v for v in generator.gi_frame.f_locals.values() if hasattr(v, "gi_frame")]
+            frames.append(generator.gi_yieldfrom)
+    return found
+
+
+def test_a_restart_does_not_lose_the_approvals(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+
+    async def scenario() -> None:
+        async with CodeExecutor(name="shared", approve_shell_cmds=True) as executor:
+            with pytest.raises(CodeExecutionError, match="KernelDied"):
+                await executor.execute("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+            await executor.reset()
+            with pytest.raises(CodeExecutionError, match="ApprovalRejectedError"):
+                await answer_all(executor, f"!touch {made}", reject)
+
+    run(scenario)
+    assert not made.exists()
+
+
+def test_what_a_cell_leaves_behind_may_not_run_commands_that_the_cell_could_not(tmp_path: Path) -> None:
+    made, tried = tmp_path / "made", tmp_path / "tried"
+    code = f"""
+import threading, time
+from kernelbox import ApprovalRejectedError
+outcome = []
+def later():
+    while get_ipython().kernel.outbox.peer is not None: time.sleep(0.01)
+    try: get_ipython().system('touch {made}')
+    except ApprovalRejectedError as error: outcome.append(str(error))
+    open({str(tried)!r}, 'w').close()
+threading.Thread(target=later, daemon=True).start()
+"""
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            await executor.execute(code)
+            await asyncio.to_thread(eventually, tried.exists)
+            return await text(executor, "print(*outcome)")
+
+    assert run(scenario) == "shell: no cell is running for which it could be approved"
+    assert not made.exists()
+
+
+# -- the synchronous API -----------------------------------------------------------------------------------------
+
+
+def test_approve_is_called_with_each_command_and_decides() -> None:
+    seen: list[str] = []
+
+    def approve(request: SyncApprovalRequest) -> bool | str:
+        seen.append(request.tool_args["cmd"])
+        return True if "yes" in seen[-1] else "says no"
+
+    result = kernelbox.execute("sync", "!echo yes\n!echo other", approve=approve)
+    assert seen == ["echo yes", "echo other"]
+    assert result.output == "yes\n"
+    assert result.error is not None
+    assert result.error.ename == "ApprovalRejectedError"
+    assert "says no" in result.error.evalue
+
+
+def test_bash_cells_of_the_synchronous_api_ask_too() -> None:
+    result = kernelbox.execute("sync", "echo hello", language="bash", approve=lambda request: False)
+    assert result.output == ""
+    assert result.error is not None
+    assert result.error.ename == "ApprovalRejectedError"
+
+
+def test_an_exception_in_approve_reaches_the_caller_and_the_kernel_is_free() -> None:
+    def approve(request: SyncApprovalRequest) -> bool:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        kernelbox.execute("sync", "!echo", approve=approve)
+    assert kernelbox.execute("sync", "1 + 1").return_value == "2"
+
+
+def test_a_sync_stream_yields_requests_and_rejects_what_is_not_answered_in_the_loop() -> None:
+    items = list(kernelbox.stream("sync", "!echo hello", approve=True))
+    assert isinstance(items[0], SyncApprovalRequest)
+    assert isinstance(items[-1], kernelbox.ExecutionResult)
+    assert items[-1].error is not None
+    assert "not answered" in items[-1].error.evalue
+
+
+def test_execute_with_retry_passes_approve_on() -> None:
+    result = kernelbox.execute_with_retry(
+        "sync",
+        "!echo no",
+        lambda result, attempt: "!echo yes",
+        approve=lambda request: "yes" in request.tool_args["cmd"],
+    )
+    assert result.output == "yes\n"
+    assert len(result.attempts) == 2
+
+
+def test_a_sync_answer_can_be_remembered() -> None:
+    seen: list[str] = []
+
+    def approve(request: SyncApprovalRequest) -> None:
+        seen.append(request.tool_args["cmd"])
+        request.accept(remember="session")
+
+    for number in range(3):
+        assert kernelbox.execute("sync", f"!echo {number}", approve=approve).output == f"{number}\n"
+    assert seen == ["echo 0"]
+
+
+def test_execute_takes_a_function_only() -> None:
+    with pytest.raises(InvalidInput, match="approve"):
+        kernelbox.execute("sync", "1", approve=True)  # type: ignore[arg-type]
