@@ -110,6 +110,18 @@ def test_a_cell_that_prints_our_own_frames_prints_bytes_like_any_other(kernel: K
     assert result.output.count('["Done", "x"') == 4
 
 
+def test_a_cell_that_writes_to_the_kernels_own_socket_breaks_only_its_own_result(kernel: KernelRecord) -> None:
+    code = (
+        "import os, stat\nfor fd in map(int, os.listdir('/proc/self/fd')):\n    try:\n"
+        "        if stat.S_ISSOCK(os.fstat(fd).st_mode): os.write(fd, b'\\xff' * 100)\n    except OSError: pass"
+    )
+    result = execute(kernel, code, timeout=DEADLINE)
+    assert result.error is not None
+    assert result.error.ename == "KernelDied"
+    assert "no message" in result.error.evalue
+    assert execute(kernel.name, "1 + 1", timeout=DEADLINE).return_value == "2"
+
+
 def test_a_slow_consumer_gets_everything_and_nobody_stores_it(kernel: KernelRecord) -> None:
     total, paused = 0, False
     for event in stream(kernel, "for _ in range(500): print('x' * 99_999)", timeout=DEADLINE):

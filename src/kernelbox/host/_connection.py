@@ -9,7 +9,8 @@ import socket
 import time
 
 from kernelbox.host._process import Process
-from kernelbox.wire._framing import Decoder, encode
+from kernelbox.wire._framing import Decoder, ProtocolError, encode
+from kernelbox.wire._messages import Farewell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,12 +108,19 @@ class Connection:
             return []
         except OSError:
             data = b""
-        return self._decoder.feed(data) if data else self._end()
+        try:
+            return self._decoder.feed(data) if data else self._end()
+        except ProtocolError as exc:  # a cell found our socket and wrote to it
+            self._end()
+            return [Farewell(f"the kernel sent what is no message ({exc})")]
 
     def close(self) -> None:
         self.ended = True
         self._sock.close()
         self.process.close()
+
+    def __del__(self) -> None:
+        self._sock.close()  # one that waited in the pool until the interpreter ended
 
     def _end(self) -> list[Message]:
         self.ended = True
