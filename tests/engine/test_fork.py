@@ -240,3 +240,28 @@ def test_a_kernel_with_the_life_of_its_process_ends_with_it(home: Path) -> None:
     client.stdin.close()
     client.stdout.close()
     wait_for_end(pid)
+
+
+def test_opening_and_destroying_leaks_no_descriptors_processes_or_files(own_home: Path) -> None:
+    keeper = parent_of(get_or_create("first").pid or 0)
+
+    def count() -> tuple[int, int, int, int]:
+        return (
+            len(os.listdir("/proc/self/fd")),
+            len(os.listdir(f"/proc/{keeper}/fd")),
+            len(Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()),
+            sum(1 for _ in (own_home / "runtime").rglob("*")),
+        )
+
+    def cycle(number: int) -> None:
+        kernel = get_or_create(f"cycle-{number}")
+        run(kernel, "print('on')\n!true")
+        restart(kernel)
+        run(kernel.name, "1")
+        destroy(kernel)
+
+    cycle(0)
+    before = count()
+    for number in range(1, 25):
+        cycle(number)
+    assert count() == before

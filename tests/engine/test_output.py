@@ -260,3 +260,29 @@ def test_streams_yield_text_while_the_cell_still_runs(kernel: KernelRecord, tmp_
         if len(texts) == 1:
             gate.open("w").close()  # the cell waits for this
     assert texts == ["first", " second\n"]
+
+
+SHOWN = {
+    "an object that is no JSON": "display({'application/json': object()}, raw=True)",
+    "numbers that are no JSON": "display({'application/json': {'x': float('nan')}}, raw=True)",
+    "bytes": "display({'image/png': b'not a picture', 'text/plain': 'text'}, raw=True)",
+    "keys that are no strings": "display({'application/json': {1: 2}}, raw=True)",
+    "a circle": "x = []; x.append(x); display({'application/json': x}, raw=True)",
+    "a bundle of None": "display({'text/plain': None}, raw=True)",
+    "metadata that is no JSON": "display({'text/plain': 'x'}, raw=True, metadata={'m': object()})",
+    "much HTML": "from IPython.display import HTML; display(HTML('<b>x</b>' * 5_000_000))",
+    "a picture of 100 MB": "from IPython.display import Image; display(Image(bytes(100_000_000), format='png'))",
+    "a method that raises": "class R:\n    def _repr_html_(self): raise KeyError\ndisplay(R())",
+    "a bundle that is no dictionary": "class R:\n    def _repr_mimebundle_(self, **k): return 5\ndisplay(R())",
+    "a mime type that is no string": "display({5: 'x'}, raw=True)",
+}
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_whatever_a_cell_displays_harms_only_itself(what: str, kernel: KernelRecord) -> None:
+    run(kernel, "kept = 1")
+    result = execute(kernel, SHOWN[what] + "\nprint('on')", timeout=DEADLINE)
+    assert (result.ending, result.state) == ("finished", "kept"), result.text
+    assert result.ok == (result.output == "on\n")
+    json.dumps(result.to_dict())
+    assert value(kernel, "kept") == "1"
