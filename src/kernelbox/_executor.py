@@ -261,7 +261,7 @@ class CodeExecutor:
                         if request is not None:
                             yield request
                     elif isinstance(event, OutputItem):
-                        if event.data:
+                        if cell.images.has_image(event):
                             await asyncio.to_thread(cell.images.save, event)
                         if chunks and (text := cell.lines.add(event)):
                             yield CodeExecutionChunk(text)

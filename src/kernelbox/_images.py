@@ -31,6 +31,11 @@ class ImageFiles:
         self._directory = os.path.abspath(directory)
         self._stem = ""
 
+    @staticmethod
+    def has_image(item: OutputItem) -> bool:
+        """Tells whether an output shows an image."""
+        return bool(item.data) and not _SUFFIXES.keys().isdisjoint(item.data)
+
     def save(self, item: OutputItem) -> str | None:
         """Writes the image in an output, if there is one; one file for an output with several types."""
         for mime, suffix in _SUFFIXES.items():
@@ -48,7 +53,7 @@ class ImageFiles:
                 return stop.value
             if isinstance(event, Message):
                 continue  # of interest to front ends only
-            if isinstance(event, OutputItem) and event.data:
+            if isinstance(event, OutputItem) and self.has_image(event):
                 self.save(event)
             yield event
 
