@@ -240,3 +240,16 @@ def test_the_keyboard_interrupt_that_a_cell_catches_lets_it_go_on(kernel: Kernel
     result = cell.result()
     assert result.ok
     assert (result.output, result.return_value) == ("in\ncaught\n", "7")
+
+
+def test_an_interrupt_in_the_middle_of_printing_loses_and_repeats_nothing(
+    kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", "0")
+    for attempt in range(25):
+        code = "n = 0\nwhile True:\n    print(n); n += 1"
+        result = execute(kernel, code, timeout=0.03 + attempt / 1000)
+        assert result.state == "kept"
+        lines = result.output.removesuffix("\n").split("\n") if result.output else []
+        assert lines == [str(n) for n in range(len(lines))]
+        assert run(kernel, "pass").output == ""

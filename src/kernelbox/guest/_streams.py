@@ -48,11 +48,11 @@ class OutStream(io.TextIOBase):
                 self._partial = line
                 return len(text)
             data = line.encode("utf-8", "backslashreplace")
+            self._partial = ""  # before writing: an interrupt strikes right after, and would have it written twice
             try:
                 written = _write(self._fd, data)
             except BlockingIOError:
                 written = 0
-            self._partial = ""
         if written != len(data):
             self._write_rest(data[written:])
         return len(text)
@@ -74,11 +74,12 @@ class OutStream(io.TextIOBase):
         if not self._partial:
             return True
         with self._lock:
+            partial, self._partial = self._partial, ""
             try:
-                _write(self._fd, self._partial.encode("utf-8", "backslashreplace"))
+                _write(self._fd, partial.encode("utf-8", "backslashreplace"))
             except BlockingIOError:
+                self._partial = partial
                 return False
-            self._partial = ""
         return True
 
     def after_fork(self) -> None:
