@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, get_or_create, interrupt, list_kernels, stream
 from kernelbox._api import kernels
@@ -220,6 +223,21 @@ def test_the_cell_of_a_client_that_was_killed_is_waited_for(ipython: KernelRecor
     assert find(ipython).status == "idle"
 
 
+def test_a_jupyter_client_can_share_the_kernel_and_is_not_disturbed(ipython: KernelRecord, tmp_path: Path) -> None:
+    run(ipython, "from_us = 20")
+    with jupyter_client_of(ipython) as client, Gate(tmp_path) as gate:
+        request = client.execute(f"print('in', flush=True)\n{gate.wait}\nfrom_them = from_us + 1")
+        while client.get_iopub_msg(timeout=DEADLINE)["msg_type"] != "stream":
+            pass
+        code = "import kernelbox; print(kernelbox.execute('ipython', 'intruder = True', timeout=0.2).ending)"
+        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert answer.stdout == "never ran\n"
+        gate.let_pass()
+        reply = client.get_shell_msg(timeout=DEADLINE)
+        assert (reply["parent_header"]["msg_id"], reply["content"]["status"]) == (request, "ok")
+    assert run(ipython, "from_us + from_them, 'intruder' in globals()").return_value == "(41, False)"
+
+
 def test_what_a_thread_prints_between_cells_comes_with_the_next(ipython: KernelRecord, tmp_path: Path) -> None:
     done = tmp_path / "done"
     os.mkfifo(done)
@@ -273,6 +291,19 @@ def test_a_cell_that_calls_exit_ends_the_kernel_and_its_record_says_so(ipython: 
     wait_for_end(ipython.pid)
     dead = find(ipython)
     assert (dead.status, dead.death) == ("dead", "the cell called exit()")
+
+
+@contextmanager
+def jupyter_client_of(kernel: KernelRecord) -> Iterator[BlockingKernelClient]:
+    client = BlockingKernelClient()
+    client.load_connection_file(kernel.connection_file)
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=DEADLINE)
+        yield client
+    finally:
+        client.stop_channels()
+        client.context.term()
 
 
 def find(kernel: KernelRecord) -> KernelRecord:

@@ -191,7 +191,7 @@ def test_files_with_the_key_are_private(odd: KernelRecord) -> None:
     [
         (["exec", "--name", "odd", "say hello"], 0, '"output": "hello'),
         (["exec", "--name", "odd", "fail"], 1, '"ename": "Odd"'),
-        (["exec", "--name", "odd", "--timeout", "0.2", "wait"], 1, '"ending": "interrupted"'),
+        (["exec", "--name", "odd", "--timeout", "2", "wait"], 1, '"ending": "interrupted"'),
         (["status", "--name", "odd"], 0, '"kernel_type": "odd"'),
         (["list"], 0, '"engine": "jupyter"'),
     ],

@@ -77,6 +77,7 @@ class JupyterConnection:
         self._began = 0.0
         self._earlier: deque[str] = deque(maxlen=_EARLIER_CELLS)
         self._late: dict[str, BoundedText] = {}
+        self._others: set[str] = set()  # requests of clients that may not be ours, and so take no turns
         self._prefix = os.urandom(8).hex()
         self._probes = 0
         self._probing = self._answered = self._heard = self._live = self._free = False
@@ -200,13 +201,14 @@ class JupyterConnection:
         if self._probing:
             if self._answered and self._heard:
                 self._probing, self._live, self._free, self._due = False, True, True, math.inf
+                self._others.clear()
             elif self._answered and time.monotonic() >= self._due:
                 self._due = math.inf
                 self._send_probe()
         if cell is None or not self._turn.held or self._probing:
             return
         if not cell.submitted:
-            if not self._free and (not self._live or is_busy(self.directory)):
+            if not self._free and (not self._live or self._others or is_busy(self.directory)):
                 self._probe()
             else:
                 self._submit(cell)
@@ -271,6 +273,10 @@ class JupyterConnection:
         elif message.parent.startswith(self._prefix):
             self._heard |= not self._fence or message.text("execution_state") == "idle"
             self._pass_fence()
+        elif message.kind == "status" and message.text("execution_state") == "idle":
+            self._others.discard(message.parent)
+        elif message.kind == "status":
+            self._others.add(message.parent)
         elif message.kind == "stream" and message.parent in self._earlier:
             self._take_late("stderr" if message.text("name") == "stderr" else "stdout", message.text("text"))
 
@@ -318,7 +324,7 @@ class JupyterConnection:
             if message.harder:
                 # A cell that waited for what is killed goes on by itself; another interrupt now would hit what the
                 # kernel does at the end of it, which is how replies get lost.
-                if not self.process.kill_descendants(since=self._began):
+                if cell.begun and not self.process.kill_descendants(since=self._began):
                     self._strike()
                 self._raise_fence()
             elif cell.running:

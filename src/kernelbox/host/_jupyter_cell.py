@@ -30,6 +30,7 @@ class Cell:
     def __init__(self, request: Execute) -> None:
         self.request = request
         self.submitted = False
+        self.begun = False
         self.running = False
         self.interrupted = False
         self.done = False
@@ -83,6 +84,7 @@ class Cell:
 
     def take_published(self, message: JupyterMessage) -> list[Message]:
         """Takes what the kernel published about the cell (iopub)."""
+        self.begun = True
         match message.kind:
             case "status" if message.content.get("execution_state") == "idle":
                 self._idle = True
