@@ -48,7 +48,7 @@ _NARROWER: dict[str, SearchStrategy[Any]] = {
     "Execute.id": st.text(st.characters(min_codepoint=1, max_codepoint=127), min_size=1, max_size=32),
     "Output.name": st.sampled_from(["stdout", "stderr"]),
     "Output.text": st.text(max_size=100),
-    "Display.kind": st.sampled_from(["display_data", "execute_result", "update_display_data"]),
+    "Display.kind": st.sampled_from(["display_data", "execute_result", "update_display_data", "error"]),
     "Done.status": st.sampled_from(["ok", "error", "aborted"]),
 }
 

@@ -18,6 +18,7 @@ import time
 import traceback
 from collections import deque
 from mmap import mmap
+from pathlib import Path
 from socket import socket
 from typing import Any
 
@@ -30,7 +31,7 @@ from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._io import IO, Waker
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
-from kernelbox.guest._shell import ZMQInteractiveShell
+from kernelbox.guest._shell import ZMQInteractiveShell, pass_for_ipykernel
 from kernelbox.guest._streams import OutStream
 from kernelbox.guest._traceback import format_value
 from kernelbox.wire import _state
@@ -221,7 +222,7 @@ class Kernel:
             done = self._run_to_end(request, cell)
         self._io.cell_ends()
         self.interrupts.end()
-        done.execution_count = None if bash or count == self.shell.execution_count else count
+        done.execution_count = None if bash else self.shell.execution_count - 1
         self._restore_descriptors()
         if self.shell.exit_requested:
             self.outbox.relieve()
@@ -246,7 +247,8 @@ class Kernel:
                 continue  # the cell stopped the loop, or cancelled every task
         self._leave_if_forked(None if task.cancelled() else task.exception())
         if task.cancelled():
-            return Done(request.id, "error", None, "CancelledError", "the cell cancelled its own task")
+            value = "the cell cancelled its own task"
+            return Done(request.id, "error", None, "CancelledError", value, [f"CancelledError: {value}"])
         if (exc := task.exception()) is not None:
             self.interrupts.protect()
             return self._report(request, exc)
@@ -284,6 +286,7 @@ class Kernel:
             cell = shell.transform_cell(request.code)
         except Exception:  # noqa: BLE001  # IPython shows what its transformers raise
             cell, failure = request.code, sys.exc_info()
+        shell.in_cell = True
         try:
             result = await shell.run_cell_async(
                 request.code,
@@ -293,6 +296,7 @@ class Kernel:
                 preprocessing_exc_tuple=failure,
             )
         finally:
+            shell.in_cell = False
             shell.events.trigger("post_execute")
             if not request.silent:
                 shell.events.trigger("post_run_cell", result)
@@ -317,7 +321,7 @@ class Kernel:
 
     def _failure(self, result: Any) -> BaseException | None:
         """Returns what a cell failed with: what the shell showed, or only noted."""
-        return self.shell.error or result.error_before_exec or result.error_in_exec
+        return result.error_before_exec or result.error_in_exec or self.shell.error
 
     def _as_interrupt(self, error: BaseException) -> BaseException:
         """A cell that was interrupted in an `await` sees a cancellation; its caller asked for an interrupt."""
@@ -359,6 +363,8 @@ class Kernel:
     # -- around the user's code ------------------------------------------------------------------------------
 
     def _wire_shell(self) -> None:
+        pass_for_ipykernel()
+        self.shell.user_ns["_dh"][:] = [Path.cwd()]
         self.shell.kernel = self
         self.shell.display_pub.outbox = self.shell.displayhook.outbox = self.outbox
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # as long as the process

@@ -12,9 +12,11 @@ import os
 import re
 import subprocess
 import sys
+from types import ModuleType
 from typing import Any
 
 from IPython.core.autocall import ZMQExitAutocall
+from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
 from IPython.core.magic import cell_magic, magics_class
@@ -26,12 +28,14 @@ from traitlets import Any as AnyTrait
 from traitlets import Type
 from traitlets.config import Config
 
+from kernelbox.guest import _traceback
 from kernelbox.guest._changes import Changes
 from kernelbox.guest._commands import capture_command, run_command, start_command
 from kernelbox.guest._display import Formatter, Publisher, ResultHook
 from kernelbox.guest._streams import refuse_input
 from kernelbox.guest._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound
+from kernelbox.wire._messages import Display
 
 # What "no limit" means for an error: its text must still fit into one message.
 _UNLIMITED = 4 * 1024 * 1024
@@ -55,9 +59,22 @@ class LazyProfile(ProfileDir):
         self._trait_values["location"] = path
 
 
+class Compiler(CachingCompiler):
+    """Keeps what the user wrote for tracebacks, where IPython would show what it made of it."""
+
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
+        name = super().cache(transformed_code, number, raw_code)
+        if raw_code is not None and raw_code != transformed_code:
+            lines, made = raw_code.splitlines(), transformed_code.splitlines()
+            if len(lines) == len(made) or raw_code.startswith("%%"):
+                _traceback.written[name] = lines
+        return name
+
+
 class ZMQInteractiveShell(InteractiveShell):
     """Runs cells; what they write, show and raise goes to the kernel that owns it."""
 
+    compiler_class = Type(Compiler)
     displayhook_class = Type(ResultHook)
     display_pub_class = Type(Publisher)
     profile_dir: LazyProfile
@@ -72,6 +89,8 @@ class ZMQInteractiveShell(InteractiveShell):
         config.IPKernelApp.connection_file = ""  # tqdm looks for this key
         super().__init__(config=config, ipython_dir="", profile_dir=LazyProfile(), colors="nocolor", **kwargs)
         self.error: BaseException | None = None
+        self.in_cell = False
+        self._running: list[Any] = []
         self.exit_requested = False
         self.changes: Changes | None = None
         builtins.input = refuse_input
@@ -99,7 +118,15 @@ class ZMQInteractiveShell(InteractiveShell):
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> Any:
         if self.changes is not None:
             self.changes.see(code_obj)
-        return await super().run_code(code_obj, result, async_=async_)
+        self._running.append(result)
+        try:
+            return await super().run_code(code_obj, result, async_=async_)
+        finally:
+            self._running.pop()
+
+    def init_hooks(self) -> None:
+        super().init_hooks()
+        self.set_hook("editor", _refuse_editor)
 
     def enable_gui(self, gui: str | None = None) -> None:
         if gui not in (None, "inline", "agg", "asyncio", ""):
@@ -138,7 +165,7 @@ class ZMQInteractiveShell(InteractiveShell):
         exception_only: bool = False,
         running_compiled_code: bool = False,
     ) -> None:
-        """Keeps the exception; the kernel reports it when the cell has ended."""
+        """Keeps the exception that ends the cell, for the kernel to report; shows any other in its place."""
         try:
             _, value, _ = self._get_exc_info(exc_tuple)
         except ValueError:
@@ -146,7 +173,19 @@ class ZMQInteractiveShell(InteractiveShell):
             return
         if isinstance(value, UsageError):
             self.show_usage_error(value)
-        self.error = value
+        elif not self._ends_the_cell(value):
+            _, _, lines, _ = self.describe(value, self.displayhook.text_limit)
+            outbox = self.displayhook.outbox
+            outbox.send(Display(outbox.execution_id, "error", {"text/plain": "\n".join(lines)}, {}))
+            return
+        if self._ends_the_cell(value):
+            self.error = value
+
+    def _ends_the_cell(self, exc: BaseException) -> bool:
+        """Tells whether an exception is the cell's own failure: what its code raised, or what kept it from running."""
+        if not self._running:
+            return self.in_cell
+        return len(self._running) == 1 and self._running[0] is not None and self._running[0].error_in_exec is exc
 
     def _format_exception_for_storage(self, exception: BaseException, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Keeps no second copy of a traceback for the history; making one would cost IPython 100 ms."""
@@ -174,7 +213,7 @@ class ZMQInteractiveShell(InteractiveShell):
     def _format_traceback(self, exc: BaseException, value: str) -> list[str]:
         cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}
         if isinstance(exc, UsageError):
-            return [f"UsageError: {value}"]
+            return []  # it has been written to stderr, as IPython does
         if isinstance(exc, SystemExit):
             return [f"SystemExit: {value}", "The kernel goes on; exit() ends it."]
         if callable(render := getattr(exc, "_render_traceback_", None)):
@@ -199,7 +238,7 @@ class ZMQInteractiveShell(InteractiveShell):
         command = self.approved("shell", self.var_expand(cmd, depth=depth + 1))
         text, status = capture_command(command)
         self._finish_command(command, status)
-        return SList(text.splitlines()) if split else LSString(text.rstrip("\n"))
+        return SList(text.splitlines()) if split else LSString(text)
 
     def approved(self, kind: str, command: str, *, program: str = "") -> str:
         """Returns the command once it may run, exactly as it was shown to whoever decided."""
@@ -212,7 +251,20 @@ class ZMQInteractiveShell(InteractiveShell):
             raise subprocess.CalledProcessError(status, command)
 
 
+def _refuse_editor(*_: Any) -> None:
+    """Stands in for the editor that `%edit` would start."""
+    raise UsageError("%edit: a kernel has no screen; write the file with %%writefile")
+
+
 InteractiveShellABC.register(ZMQInteractiveShell)
+
+
+def pass_for_ipykernel() -> None:
+    """Answers the questions by which tqdm and plotly find out that they are in a notebook."""
+    module = ModuleType("ipykernel.zmqshell", ZMQInteractiveShell.__doc__)
+    module.ZMQInteractiveShell = ZMQInteractiveShell  # type: ignore[attr-defined]  # what a module is for
+    sys.modules[module.__name__] = module
+    ZMQInteractiveShell.__module__ = module.__name__
 
 
 @magics_class
@@ -237,7 +289,7 @@ class Scripts(ScriptMagics):
             else:
                 self._run(command, cell, args)
         except FileNotFoundError:
-            print(f"Couldn't find program: {command[0]!r}", file=sys.stderr)
+            print(f"Couldn't find program: {command[0]!r}")
 
     def _run(self, command: list[str], cell: str, args: Any) -> None:
         captured: dict[str, list[str]] = {name: [] for name in (args.out, args.err) if name}

@@ -6,12 +6,15 @@ little and finding it costs IPython hundreds of milliseconds; a deep recursion s
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from types import CodeType, TracebackType
+
+import IPython
 
 _RULE = "-" * 75
 _EDGE = 8
@@ -69,14 +72,15 @@ def _chain(exc: BaseException) -> Iterator[tuple[BaseException, str]]:
 def _format_one(exc: BaseException, value: str, cells: dict[str, str]) -> list[str]:
     name = type(exc).__name__
     lines = [_RULE, name + "Traceback (most recent call last)".rjust(75 - len(name))]
-    if isinstance(exc, SyntaxError) and exc.filename in cells:
+    frames = _user_frames(exc.__traceback__)
+    if isinstance(exc, SyntaxError) and (exc.filename in cells or not frames):
         lines = []  # there is no stack worth showing: the cell did not begin
     else:
-        lines += _format_frames(_user_frames(exc.__traceback__), cells)
+        lines += _format_frames(frames, cells)
     if isinstance(exc, SyntaxError):
         lines += _format_syntax_error(exc, cells)
     elif isinstance(exc, BaseExceptionGroup):
-        group = traceback.TracebackException.from_exception(exc, limit=-_EDGE, max_group_depth=5)
+        group = traceback.TracebackException(type(exc), exc, None, max_group_depth=5)
         lines += ["", *"".join(group.format(chain=False)).splitlines()]
     else:
         lines += ["", *f"{name}: {value}".split("\n")]
@@ -98,11 +102,11 @@ def _user_frames(tb: TracebackType | None) -> list[tuple[CodeType, int]]:
 
 
 _HIDERS = ("run_code", "run_cell_magic", "run_line_magic")
-_OWN = os.path.join(os.path.dirname(os.path.realpath(__file__)), "")
+_MACHINERY = tuple(os.path.join(os.path.dirname(os.path.abspath(file)), "") for file in (__file__, IPython.__file__))
 
 
 def _is_machinery(filename: str) -> bool:
-    return filename.startswith(_OWN)
+    return filename.startswith(_MACHINERY)
 
 
 def _format_frames(frames: list[tuple[CodeType, int]], cells: dict[str, str]) -> list[str]:
@@ -124,9 +128,12 @@ def _format_frames(frames: list[tuple[CodeType, int]], cells: dict[str, str]) ->
 
 
 def _qualified(code: CodeType) -> str:
-    arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    name = getattr(code, "co_qualname", code.co_name)
-    return name if name.endswith(">") else f"{name}({', '.join(arguments)})"
+    by_place, by_name = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    names = iter(code.co_varnames[by_name:])
+    rest = [f"*{next(names)}"] if code.co_flags & inspect.CO_VARARGS else []
+    keywords = [f"**{next(names)}"] if code.co_flags & inspect.CO_VARKEYWORDS else []
+    arguments = [*code.co_varnames[:by_place], *rest, *code.co_varnames[by_place:by_name], *keywords]
+    return f"{code.co_qualname}({', '.join(arguments)})"
 
 
 def _is_library(filename: str) -> bool:
@@ -140,8 +147,12 @@ def _short(filename: str) -> str:
     return "~" + filename[len(home) :] if home != "/" and filename.startswith(home + os.sep) else filename
 
 
+# Cells whose `!`, `%` and `%%` lines were rewritten before they ran, by file name: their lines as the user wrote them.
+written: dict[str, list[str]] = {}
+
+
 def _source(filename: str, lineno: int) -> list[str]:
-    source = linecache.getlines(filename)
+    source = written.get(filename) or linecache.getlines(filename)
     first, last = max(1, lineno - _CONTEXT), min(len(source), lineno + _CONTEXT)
     width = len(str(last)) if source else 0
     lines = []
@@ -159,8 +170,11 @@ def _format_syntax_error(exc: SyntaxError, cells: dict[str, str]) -> list[str]:
     if exc.filename:
         title = cells.get(exc.filename, f"File {_short(exc.filename)}")
         lines.append(f"  {title}, line {exc.lineno}" if exc.filename in cells else f"  {title}:{exc.lineno}")
-    if exc.text:
-        text = exc.text.rstrip("\n")
+    text = exc.text or ""
+    if exc.filename in cells and exc.lineno:
+        text = linecache.getline(exc.filename, exc.lineno) or text  # the whole line, also of an f-string's part
+    if text.strip():
+        text = text.rstrip("\n")
         stripped = text.lstrip()
         lines.append("    " + _clip(stripped))
         if exc.offset is not None:

@@ -30,6 +30,9 @@ def warm_up() -> None:
     """Builds the shell and uses it, then makes it as good as new."""
     shell = ZMQInteractiveShell.instance()
     shell.display_pub.outbox = shell.displayhook.outbox = _Nowhere()  # type: ignore[assignment]  # for a moment
+    assert shell.extension_manager is not None
+    shell.extension_manager.load_extension("storemagic")  # as ipykernel does
+    pristine = dict(shell.user_ns)
     shell.user_ns["asyncio"] = asyncio
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         asyncio.run(_run_cells(shell))
@@ -38,6 +41,8 @@ def warm_up() -> None:
     thread.start()
     thread.join()
     shell.reset(new_session=True)
+    for name in pristine.keys() - shell.user_ns.keys():
+        shell.user_ns[name] = pristine[name]
     shell.compile._filename_map.clear()
     linecache.clearcache()
     shell.error = None

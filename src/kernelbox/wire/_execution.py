@@ -210,7 +210,8 @@ class Execution:
         if error is not None:
             lines = [writable(line) for line in error.traceback]
             error = ErrorInfo(writable(error.ename), writable(error.evalue), lines)
-            transcript.add_error("\n".join(error.traceback) or f"{error.ename}: {error.evalue}")
+            if error.traceback:  # or it has been written to stderr, as IPython does with a magic that is misused
+                transcript.add_error("\n".join(error.traceback))
         timed_out = self._cause == "timeout" and ending != "finished" and ending != "died"
         text = transcript.text
         self.result = ExecutionResult(

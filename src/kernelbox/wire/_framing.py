@@ -186,7 +186,7 @@ _CHECKS: dict[str, Any] = {
 _NARROWER = {
     "Execute.id": _is_id,
     "Output.name": _is_one_of("stdout", "stderr"),
-    "Display.kind": _is_one_of("display_data", "execute_result", "update_display_data"),
+    "Display.kind": _is_one_of("display_data", "execute_result", "update_display_data", "error"),
     "Done.status": _is_one_of("ok", "error", "aborted"),
 }
 

@@ -82,7 +82,8 @@ class Output(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Display(Message):
-    """Carries a rich output: `kind` is display_data, execute_result or update_display_data.
+    """Carries a rich output: `kind` is display_data, execute_result, update_display_data, or error for a traceback
+    that a cell showed and went on.
 
     `data` and `metadata` are by MIME type; binary types travel in `blobs`.
     """

@@ -81,6 +81,7 @@ class Transcript:
 
     def add_error(self, text: str) -> None:
         """Takes the traceback that ends the execution."""
+        self._before_output()
         self._end_stream()
         item = OutputItem("error", text=text)
         self._append(item)
