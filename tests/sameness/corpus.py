@@ -284,10 +284,11 @@ len(In), len(_ih)
 # %%
 %history -o 1-2
 # %%
+# | differs in outputs: -l reads the history database; ours keeps none, for it costs a thread and a file in HOME
 %history -l 2
 # %%
 %rerun 2
-# %%
+# %% differs in outputs: the text is meant for the next input field, and our caller has none
 %recall 1
 # %%
 %macro greet 1-2
@@ -359,12 +360,14 @@ from __future__ import braces
 # %% raises SyntaxError
 import math as
 # %% raises SyntaxError
+# | differs in outputs: ours shows the line that raised a SyntaxError at run time with its arrow, as for any exception
 eval('1 +')
 # %% raises SyntaxError
+# | differs in outputs: ours shows the line that raised a SyntaxError at run time with its arrow, as for any exception
 exec('a = 1\nb = = 2')
 # %% raises SyntaxError
 a = 'héllo wörld' ?? 3
-# %%
+# %% differs in outputs: ipykernel compiles the cell three times and warns each time
 1 is 1
 # %%
 '\d'
@@ -395,11 +398,13 @@ assert 1 == 2, 'they are not equal'
 # %% raises ModuleNotFoundError
 import no_such_module_here
 # %% raises RuntimeError
+# | differs in outputs: ipykernel points at the line that the frame has reached by now, ours at the line that raised
 try:
     1/0
 except ZeroDivisionError as error:
     raise RuntimeError('translated') from error
 # %% raises RuntimeError
+# | differs in outputs: ipykernel points at the line that the frame has reached by now, ours at the line that raised
 try:
     1/0
 except ZeroDivisionError:
@@ -410,6 +415,7 @@ try:
 except ZeroDivisionError:
     raise RuntimeError('alone') from None
 # %% raises ExceptionGroup
+# | differs in outputs: ipykernel prints a group to stderr, ours shows it like any exception
 raise ExceptionGroup('several', [ValueError('a'), ExceptionGroup('inner', [TypeError('b')])])
 # %%
 try:
@@ -433,6 +439,7 @@ class Custom(Exception):
         return 'made by __str__'
 raise Custom
 # %% raises ValueError
+# | differs in error, outputs: ipykernel reports the failure of __str__ in place of the exception
 class BrokenStr(Exception):
     def __str__(self):
         raise ValueError('no text')
@@ -446,11 +453,14 @@ raise KeyboardInterrupt
 # %% raises KeyboardInterrupt
 raise KeyboardInterrupt('with a message')
 # %% raises SystemExit
+# | differs in outputs: ours adds that the kernel goes on
 import sys
 sys.exit(3)
 # %% raises SystemExit
+# | differs in outputs: ours adds that the kernel goes on
 raise SystemExit
 # %% raises SystemExit
+# | differs in outputs: ours adds that the kernel goes on
 sys.exit('a reason')
 # %% raises GeneratorExit
 raise GeneratorExit('odd')
@@ -501,6 +511,7 @@ outer(1)
 # %% raises ValueError
 outer(2)
 # %% raises ValueError
+# | differs in outputs: ipykernel points at the line that the frame has reached by now, ours at the line that raised
 try:
     outer(3)
 except ValueError as error:
@@ -564,6 +575,7 @@ try:
 except ValueError:
     print(len(traceback.format_exc().splitlines()), traceback.format_exc().splitlines()[-1])
 # %%
+# | differs in outputs: ipykernel points at the line that the frame has reached by now, ours at the line that raised
 try:
     outer(6)
 except ValueError:
@@ -582,6 +594,7 @@ async def fail():
     raise ValueError('in a coroutine')
 await fail()
 # %% raises ZeroDivisionError
+# | differs in outputs: ipykernel points at the line that the frame has reached by now, ours at the line that raised
 import threading
 class Carrier(threading.Thread):
     def run(self):
@@ -634,7 +647,7 @@ print('progress 1\rprogress 2\rdone')
 print('windows\r\nline')
 # %%
 print('   leading and trailing   \n\n')
-# %%
+# %% differs in outputs: ours escapes what is not text, so that nothing is lost
 print('lone \udc80 surrogate')
 # %%
 for i in range(2000):
@@ -648,10 +661,11 @@ print('x' * 100_000)
 # %%
 '\ud800'
 # %%
-sys.stdout.isatty(), sys.stderr.isatty(), sys.stdout.encoding, sys.stdout.writable(), sys.stdout.readable()
-# %%
+sys.stdout.isatty(), sys.stderr.isatty(), sys.stdout.encoding.lower(), sys.stdout.writable(), sys.stdout.readable()
+# %% differs in outputs: ours are called as CPython calls them
 sys.stdout.name, sys.stderr.name
 # %% raises TypeError
+# | differs in error, outputs: ours says it as CPython does
 sys.stdout.write(b'bytes')
 # %%
 import contextlib, io
@@ -740,7 +754,7 @@ try:
 except ZeroDivisionError:
     log.error('with details: %s', 'given')
 # %%
-logging.getLogger().handlers
+len(logging.getLogger().handlers)
 # %%
 logging.basicConfig(level='DEBUG', format='%(levelname)s %(message)s', force=True)
 log.debug('debug is shown')
@@ -817,6 +831,7 @@ Image('dot.png')
 # %%
 Image(url='dot.png', embed=False)
 # %% raises NoneType
+# | differs in error, outputs: ipykernel calls the error NoneType and shows it once for each format
 Image('missing.png')
 # %%
 FileLink('dot.png')
@@ -956,6 +971,7 @@ class Pretty:
             p.pretty([1, 2])
 Pretty()
 # %% raises NoneType
+# | differs in error: ipykernel calls the error NoneType
 class BrokenRepr:
     def __repr__(self):
         raise ValueError('no repr')
@@ -963,12 +979,15 @@ BrokenRepr()
 # %%
 display(BrokenRepr())
 # %% raises NoneType
+# | differs in error: ipykernel calls the error NoneType
 [BrokenRepr()]
 # %% raises NoneType
+# | differs in error: ipykernel calls the error NoneType
 print('printed'); BrokenRepr()
 # %% raises ValueError
 print(BrokenRepr())
 # %% raises NoneType
+# | differs in error, outputs: ipykernel calls the error NoneType; in ours the error ends the result
 class BrokenHtml:
     def __repr__(self):
         return 'has a repr'
@@ -976,16 +995,19 @@ class BrokenHtml:
         raise TypeError('no html')
 BrokenHtml()
 # %% raises NoneType
+# | differs in error, outputs: ipykernel calls the error NoneType; in ours the error ends the result
 class BrokenBundle:
     def _repr_mimebundle_(self, **kwargs):
         raise KeyError('no bundle')
 BrokenBundle()
 # %% raises NoneType
+# | differs in error, outputs: ipykernel calls the error NoneType; in ours the error ends the result
 class BrokenDisplay:
     def _ipython_display_(self):
         raise RuntimeError('no display')
 BrokenDisplay()
 # %% raises NoneType
+# | differs in error: ipykernel calls the error NoneType
 class WrongType:
     def __repr__(self):
         return 5
@@ -1200,13 +1222,13 @@ annotated.__annotations__
 # %%
 def later(a: int): ...
 later.__annotations__
-# %%
+# %% differs in outputs: ipykernel shows its own command line there
 sys.argv[1:] == [], type(sys.argv)
 # %%
 '' in sys.path
 # %%
 type(sys.stdin), sys.flags.interactive, hasattr(sys, 'ps1')
-# %%
+# %% differs in outputs: ours must tell an interrupt of the cell from one that comes late
 import signal
 signal.getsignal(signal.SIGINT)
 # %%
@@ -1327,10 +1349,13 @@ os.environ['SAMENESS']
 %save saved.py 1-2
 # %%
 print(open('saved.py').read())
-# %%
+# %% differs in outputs: the text is meant for the next input field, and our caller has none
 %load saved.py
 # %%
+# | differs in outputs: ipykernel runs commands in a pseudo-terminal, which columns and colours are for; ours in none
 %ls
+# %%
+sorted(os.listdir()), os.listdir("sub")
 # %%
 %cat saved.py
 # %%
@@ -1404,7 +1429,7 @@ print('before')
 text
 # %%
 %autocall
-# %%
+# %% differs in outputs: ipykernel transforms the cell twice and shows the line each time
 len [1, 2]
 # %%
 %autocall
@@ -1454,7 +1479,10 @@ $\alpha$
 %%svg
 <svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>
 # %%
-sorted(get_ipython().magics_manager.magics['line'])
+of_a_front_end = {'autosave', 'connect_info', 'qtconsole', 'subshell'}
+sorted(set(get_ipython().magics_manager.magics['line']) - of_a_front_end)
+# %% differs in outputs: these speak to a notebook page or to ZeroMQ
+sorted(set(get_ipython().magics_manager.magics['line']) & of_a_front_end)
 # %%
 sorted(get_ipython().magics_manager.magics['cell'])
 # %%
@@ -1525,9 +1553,10 @@ def handle(shell, etype, value, tb, tb_offset=None):
     print('handled', etype.__name__)
 ip.set_custom_exc((KeyError,), handle)
 # %% raises KeyError
+# | differs in outputs: ours says what was raised even if a handler of the user's was called
 {}['a']
 # %%
-sys.displayhook.__class__.__name__, sys.excepthook is not None
+sys.displayhook is ip.displayhook, sys.excepthook is not None
 # %%
 from IPython.utils.capture import capture_output
 with capture_output() as c:
@@ -1560,7 +1589,7 @@ documented??
 ?documented
 # %%
 %pinfo documented
-# %%
+# %% differs in outputs: without colours IPython ends the line elsewhere
 %pdef documented
 # %%
 %pdoc documented
@@ -1585,7 +1614,7 @@ len?
 SHOWN = 1
 # %%
 %pycat shown.py
-# %%
+# %% differs in outputs: ours prints the file as it is; a page of ipykernel's ends with an empty line
 %less shown.py
 # %%
 %page documented
@@ -1625,12 +1654,14 @@ name = 'world'
 # %%
 !echo '$name' "{name}"
 # %%
+# | differs in outputs: ipykernel's pseudo-terminal mixes a command's stderr into its stdout; ours keeps them apart
 !echo to stderr >&2
 # %%
 !exit 3
 # %%
 _exit_code
 # %%
+# | differs in outputs: ipykernel's pseudo-terminal mixes a command's stderr into its stdout; ours keeps them apart
 !no_such_command_at_all
 # %%
 _exit_code
@@ -1641,7 +1672,7 @@ if True:
 def run():
     !echo in a function
 run()
-# %%
+# %% differs in outputs: ours sets _exit_code for a captured command too
 result = !false
 result, _exit_code
 # %%
@@ -1717,6 +1748,7 @@ get_ipython().getoutput('echo got', split=False)
 os.environ['SAMENESS_VALUE'] = 'seen by the shell'
 !echo $SAMENESS_VALUE
 # %%
+# | differs in outputs: ipykernel runs commands in a pseudo-terminal, which columns and colours are for; ours in none
 !python -c "import sys; print(sys.stdout.isatty())"
 """,
 )
@@ -1782,20 +1814,23 @@ await future
 # %%
 asyncio.get_running_loop() is asyncio.get_event_loop(), asyncio.get_running_loop().is_running()
 # %% raises RuntimeError
-asyncio.run(double(1))
+unwanted = double(1)
+asyncio.run(unwanted)
 # %%
-double(1).close()
+unwanted.close()
 # %%
 coroutine = double(5)
 type(coroutine).__name__
 # %%
 await coroutine
 # %% raises TimeoutError
+# | differs in outputs: ipykernel points at the line that the frame has reached by now, ours at the line that raised
 async with asyncio.timeout(0.01):
     await asyncio.sleep(5)
 # %% raises TimeoutError
 await asyncio.wait_for(asyncio.sleep(5), 0.01)
 # %% raises ExceptionGroup
+# | differs in outputs: ipykernel prints a group to stderr, ours shows it like any exception
 async def bad():
     raise ValueError('in a task')
 async with asyncio.TaskGroup() as group:
@@ -1823,9 +1858,9 @@ variable = contextvars.ContextVar('variable', default='unset')
 variable.set('set with await')
 await asyncio.sleep(0)
 variable.get()
-# %%
+# %% differs in outputs: ipykernel forgets what a cell with await has set; in ours all cells share a context
 variable.get()
-# %%
+# %% differs in outputs: as above
 await asyncio.sleep(0)
 variable.get()
 # %%
@@ -1852,7 +1887,7 @@ async def announce():
     print('printed by a task of an earlier cell')
 gate = asyncio.Event()
 announcing = asyncio.create_task(announce())
-# %%
+# %% differs in outputs: ipykernel gives it to the earlier cell, whose result our caller already has
 gate.set()
 await announcing
 # %%
@@ -2091,12 +2126,13 @@ subprocess.run(['echo', 'from a child']);
 # %% late
 os.write(1, 'ünïcode ☃\n'.encode());
 # %% late
+# | differs in outputs: ours escapes what is not text, so that nothing is lost
 os.write(1, b'not utf-8: \xff\n');
 # %% late
 import sys
 sys.__stdout__.write('the original stdout\n')
 sys.__stdout__.flush()
-# %%
+# %% differs in outputs: ours wants the stack of a crash
 import faulthandler
 faulthandler.is_enabled()
 # %%
@@ -2109,8 +2145,10 @@ os.get_terminal_size.__name__, os.environ.get('COLUMNS')
 # %% raises OSError
 os.get_terminal_size()
 # %% raises StdinNotImplementedError
+# | differs in error, outputs: ours says what to do instead
 input('name? ')
 # %% raises StdinNotImplementedError
+# | differs in error, outputs: ours says what to do instead
 import getpass
 getpass.getpass()
 # %%
@@ -2282,6 +2320,7 @@ plt.isinteractive()
 # %%
 plt.savefig('empty.png')
 # %% raises ValueError
+# | differs in outputs: in ours the error ends the result, after figures that were still open
 plt.plot([1, 2], [1])
 # %%
 plt.gcf().number
@@ -2320,17 +2359,17 @@ type(ip).__name__, type(ip).__module__
 __IPYTHON__
 # %%
 import sys
-'ipykernel' in sys.modules, 'comm' in sys.modules, 'IPython' in sys.modules
+'ipykernel.zmqshell' in sys.modules, 'comm' in sys.modules, 'IPython' in sys.modules
 # %%
 from IPython import get_ipython as found
 found() is ip, ip is get_ipython()
 # %%
-type(ip.display_pub).__name__, type(ip.displayhook).__name__, type(ip.history_manager).__name__
-# %%
 ip.xmode, ip.autoawait
 # %%
 import os
-[os.environ.get(key) for key in ('MPLBACKEND', 'CLICOLOR', 'PAGER', 'GIT_PAGER', 'TERM')]
+[os.environ.get(key) for key in ('MPLBACKEND', 'PAGER', 'GIT_PAGER')]
+# %% differs in outputs: ours asks for text without colours, because a program reads it
+[os.environ.get(key) for key in ('CLICOLOR', 'TERM')]
 # %%
 from tqdm.auto import tqdm
 tqdm.__module__
@@ -2376,6 +2415,7 @@ out
 with out:
     print('inside an Output widget')
 # %%
+# | differs in outputs: ipykernel points at the line that the frame has reached by now, ours at the line that raised
 with out:
     1/0
 # %%

@@ -181,8 +181,7 @@ def _from_message(message: Mapping[str, Any]) -> Iterator[Output]:
 def _from_payload(payload: Mapping[str, Any]) -> Output:
     match payload["source"]:
         case "page":
-            text = str(payload["data"]["text/plain"])
-            return Output("stream", name="stdout", text=text if text.endswith("\n") else text + "\n")
+            return Output("stream", name="stdout", text=str(payload["data"]["text/plain"]) + "\n")
         case source:
             return Output(str(source), text=str(payload.get("text", "")))
 
@@ -269,7 +268,8 @@ def _user_lines(traceback: str) -> str:
         if kept[-2:] == kept[-4:-2]:
             del kept[-2:]
     last_blank = max((number for number, line in enumerate(lines) if not line.strip()), default=-1)
-    return "\n".join([*kept, *lines[last_blank + 1 :]])
+    message = [line for line in lines[last_blank + 1 :] if not _ABOVE_MESSAGE.match(line)]
+    return "\n".join([*kept, *(_CARETS.sub(r"\1^", line) for line in message)])
 
 
 def _shown(value: object) -> str:
@@ -278,6 +278,8 @@ def _shown(value: object) -> str:
 
 _RANDOM_ID = re.compile(r"[0-9a-f]{16,}")
 _ARROW = re.compile(r"-*> \d+ ")
+_ABOVE_MESSAGE = re.compile(r"-{75}$|.*Traceback \(most recent call last\)$|\s*Cell In\[|File |-*> \d+ ")
+_CARETS = re.compile(r"^( *)\^+$")  # IPython points with one caret, ours underlines
 _JOINTS = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
@@ -289,7 +291,7 @@ _MASKS = tuple(
         (r"\r\n", "\n"),
         # A cell's code is in a file that never existed, which each kernel names in its own way.
         (r"(?<![\w./-])/[\w./-]*/(?:ipykernel_\d+|kernelbox[\w.-]*)/\d+\.py", "<cell>"),
-        (r"<ipython-input-[\w-]+>", "<cell>"),
+        (r"(?:<cwd>/)?<ipython-input-[\w-]+>", "<cell>"),
         (r"\(\d+\.py, line", "(<cell>, line"),
         (r"0x[0-9a-f]{6,}", "0x<address>"),
         (r"\b[0-9a-f]{32}\b", "<id>"),

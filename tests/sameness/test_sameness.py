@@ -43,7 +43,8 @@ def test_the_cells_of_a_session_give_the_same_outputs_as_in_ipykernel(
         for number, (cell, theirs, ours) in enumerate(zip(session.cells, expected, actual, strict=True))
         if (complaint := _complaint(cell, theirs, ours))
     ]
-    assert not complaints, f"\n\n{'=' * 80}\n".join([f"{len(complaints)} cells", *complaints])
+    if complaints:
+        pytest.fail(f"\n\n{'=' * 80}\n".join([f"{len(complaints)} cells", *complaints]), pytrace=False)
 
 
 def test_the_corpus_is_as_large_as_promised_and_gives_a_reason_for_every_difference() -> None:
