@@ -39,6 +39,7 @@ class Outbox:
     def __init__(self, memory: mmap, pipes: tuple[int, int], interrupts: Interrupts) -> None:
         self.current_stream = 0
         self.forked = False
+        self._relieved = False
         self._memory = memory
         self._pipes = pipes
         self._poller = select.poll()
@@ -85,9 +86,9 @@ class Outbox:
         with self._lock:
             self._drain(final=True)
             assert self._peer is not None
-            self._peer.send(frame)
-            self._peer, self._id = None, ""
-            self._write_state(state.IDLE)
+            peer, self._peer, self._id = self._peer, None, ""
+            self._write_state(state.IDLE)  # first: whoever has the result must not find the kernel busy
+            peer.send(frame)
 
     def send(self, message: Message, *, hold: bool = False) -> None:
         """Sends a message of the running execution, after all text written before it.
@@ -125,6 +126,7 @@ class Outbox:
         """Empties the pipes, for a writer that found its pipe full or wants its text seen."""
         if self.forked:
             return
+        self._relieved = True
         self._interrupts.enter()
         try:
             with self._lock:
@@ -134,12 +136,16 @@ class Outbox:
         self._wait_for_reader()
 
     def pump(self) -> bool:
-        """Takes what has been written and sends all that waits; called by the I/O thread. True if it was much."""
+        """Takes what has been written and sends all that waits. True if more should be taken at once.
+
+        That is so when somebody else writes much. A cell that does empties the pipe itself, and would only be held up.
+        """
         with self._lock:
             much = self._drain()
             if self._peer is not None:
                 self._peer.send(b"")
-        return much
+            relieved, self._relieved = self._relieved, False
+        return much and not relieved
 
     def resume(self, peer: Peer) -> None:
         """Sends a peer more of what waits for it, now that it reads."""

@@ -43,12 +43,12 @@ class OutStream(io.TextIOBase):
         with self._lock:
             if self._outbox.current_stream != self._stream:
                 self._outbox.switch(self._stream)
-            line = self._partial + text
+            line = self._partial + text if self._partial else text
             if text[-1:] != "\n" and len(line) < _LONGEST_PARTIAL:
                 self._partial = line
                 return len(text)
-            data = line.encode("utf-8", "backslashreplace")
             self._partial = ""  # before writing: an interrupt strikes right after, and would have it written twice
+            data = line.encode("utf-8", "backslashreplace")
             try:
                 written = _write(self._fd, data)
             except BlockingIOError:
