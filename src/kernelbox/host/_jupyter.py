@@ -37,6 +37,9 @@ _PROBE_AGAIN = 0.02
 # `idle` follows the reply at once. When it has not after this long, the kernel is asked whether it is still to come.
 _IDLE_PATIENCE = 1.0
 
+# A cell that was interrupted ends soon, or goes on; one that ended without a reply is found out after this.
+_REPLY_PATIENCE = 0.3
+
 # A reader this far behind may have been left out by the kernel, and must be probed for again.
 _FAR_BEHIND = 1000
 
@@ -269,7 +272,7 @@ class JupyterConnection:
             was_running = cell.running
             self._deliver(cell, cell.take_published(message))
             if cell.running and not was_running and cell.interrupted:
-                self._strike()  # it was asked for before the kernel had begun
+                self._stop()  # it was asked for before the kernel had begun
         elif message.parent.startswith(self._prefix):
             self._heard |= not self._fence or message.text("execution_state") == "idle"
             self._pass_fence()
@@ -328,12 +331,16 @@ class JupyterConnection:
                     self._strike()
                 self._raise_fence()
             elif cell.running:
-                self._strike()
+                self._stop()
 
     def _withdraw(self, cell: Cell) -> None:
         self._cell, self._probing, self._due = None, False, math.inf
         self._turn.give_back()
         self._inbox.append(Done(cell.id, "aborted"))
+
+    def _stop(self) -> None:
+        self._strike()
+        self._look_again_in(_REPLY_PATIENCE)
 
     def _strike(self) -> None:
         if self._link.interrupt_mode == "signal":
