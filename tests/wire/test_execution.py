@@ -116,9 +116,31 @@ def test_a_cell_that_fails_gives_its_error() -> None:
     assert (result.output, result.execution_count) == ("before", 7)
 
 
-def test_an_error_without_a_traceback_is_shown_by_name_and_value() -> None:
-    result = finish(begin(), status="error", ename="CancelledError", evalue="by itself")
-    assert result.text == "CancelledError: by itself"
+def test_an_error_that_the_cell_has_written_out_itself_is_not_shown_again() -> None:
+    execution = begin()
+    execution.receive(Output("me", 1, "stderr", "UsageError: no such magic\n"), now=NOW)
+    result = finish(execution, status="error", ename="UsageError", evalue="no such magic")
+    assert result.error == ErrorInfo("UsageError", "no such magic")
+    assert (result.text, len(result.outputs)) == ("UsageError: no such magic", 1)
+
+
+def test_an_error_of_the_cell_is_an_output_that_a_waiting_clear_waits_for() -> None:
+    execution = begin()
+    execution.receive(Output("me", 1, "stdout", "progress\n"), now=NOW)
+    execution.receive(Clear("me", True), now=NOW)
+    assert finish(execution, status="error", traceback=["ValueError: no"]).text == "ValueError: no"
+
+
+@pytest.mark.parametrize("ending", ["died", "killed"])
+def test_the_end_of_the_kernel_leaves_what_a_waiting_clear_had_left(ending: str) -> None:
+    execution = bring_to("killing")
+    execution.receive(Output("me", 1, "stdout", "progress\n"), now=NOW)
+    execution.receive(Clear("me", True), now=NOW)
+    if ending == "died":
+        execution.died("gone", now=NOW)
+    else:
+        execution.killed(now=NOW)
+    assert result_of(execution).text.startswith("progress\n")
 
 
 def test_the_number_of_a_finished_cell_is_the_one_that_its_end_gives() -> None:

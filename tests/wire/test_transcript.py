@@ -208,6 +208,15 @@ def test_an_error_stands_on_lines_of_its_own() -> None:
     assert transcript.text == "working...\nTraceback\nValueError: no"
 
 
+def test_a_traceback_that_a_cell_shows_and_goes_on_is_an_error_in_its_place() -> None:
+    transcript = Transcript(0)
+    write(transcript, "before")
+    show(transcript, "Traceback\nValueError: no", kind="error")
+    write(transcript, "after")
+    assert [item.kind for item in transcript.items] == ["stream", "error", "stream"]
+    assert transcript.text == "before\nTraceback\nValueError: no\nafter"
+
+
 def test_a_display_without_text_leaves_none() -> None:
     transcript = Transcript(0)
     write(transcript, "a")
@@ -573,12 +582,13 @@ def test_a_progress_display_that_clears_and_prints_keeps_only_the_last_line() ->
     assert transcript.stdout.text == "99 %\n"
 
 
-def test_an_error_does_not_wipe_out_what_a_waiting_clear_left() -> None:
+@pytest.mark.parametrize(("by_cell", "text"), [(True, "ValueError"), (False, "progress\nValueError")])
+def test_an_error_is_such_an_output_if_the_cell_showed_it(by_cell: bool, text: str) -> None:
     transcript = Transcript(1000)
     write(transcript, "progress\n")
     transcript.clear(Clear("a", True))
-    transcript.add_error("ValueError: no")
-    assert transcript.text == "progress\nValueError: no"
+    transcript.add_error("ValueError", by_cell=by_cell)
+    assert transcript.text == text
 
 
 def test_a_display_from_before_a_clear_is_not_there_to_be_updated() -> None:

@@ -211,7 +211,7 @@ class Execution:
             lines = [writable(line) for line in error.traceback]
             error = ErrorInfo(writable(error.ename), writable(error.evalue), lines)
             if error.traceback:  # or it has been written to stderr, as IPython does with a magic that is misused
-                transcript.add_error("\n".join(error.traceback))
+                transcript.add_error("\n".join(error.traceback), by_cell=done is not None)
         timed_out = self._cause == "timeout" and ending != "finished" and ending != "died"
         text = transcript.text
         self.result = ExecutionResult(

@@ -79,9 +79,10 @@ class Transcript:
             self._reading.add(event)
         return event
 
-    def add_error(self, text: str) -> None:
-        """Takes the traceback that ends the execution."""
-        self._before_output()
+    def add_error(self, text: str, *, by_cell: bool = True) -> None:
+        """Takes what ends the execution: the traceback of the cell, or why there is none."""
+        if by_cell:
+            self._before_output()
         self._end_stream()
         item = OutputItem("error", text=text)
         self._append(item)
