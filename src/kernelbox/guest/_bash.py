@@ -7,14 +7,18 @@ The prompt is how it says that a cell has ended: PROMPT_COMMAND writes the exit 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
 import subprocess
 import sys
+import termios
+import time
 
 from kernelbox.guest._descendants import kill_descendants
 from kernelbox.guest._guards import lifted
+from kernelbox.guest._interrupts import held
 
 # How long bash may take to come back to its prompt after SIGINT, and again after its children were killed. Together
 # they stay below the time after which the host gives up on interrupting politely.
@@ -31,7 +35,9 @@ class Bash:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._statuses = -1
+        self._pipe_in_bash = -1
         self._pidfd = -1
+        self._line = b""
 
     def __repr__(self) -> str:
         return f"<Bash pid={self._process.pid if self._process else None}>"
@@ -41,11 +47,9 @@ class Bash:
         if self._process is None or self._process.poll() is not None:
             self._start()
         assert self._process is not None
-        assert self._process.stdin is not None
         quoted = code.replace("\0", "").replace("'", "'\\''")
         try:
-            self._process.stdin.write(f"eval '{quoted}' </dev/null\n".encode("utf-8", "surrogateescape"))
-            self._process.stdin.flush()
+            self._send(f"eval '{quoted}' </dev/null")
             status = self._wait(None)
         except KeyboardInterrupt:
             self._interrupt()
@@ -73,7 +77,17 @@ class Bash:
         self._process = None
 
     def _start(self) -> None:
+        try:
+            with held():
+                self._spawn()
+            self._wait(None)
+        except KeyboardInterrupt:
+            self.close()  # it has not come to its first prompt
+            raise
+
+    def _spawn(self) -> None:
         self.close()
+        self._line = b""
         self._statuses, statuses = os.pipe()
         stderr = os.dup(2)
         try:
@@ -93,18 +107,28 @@ class Bash:
             os.close(statuses)
             os.close(stderr)
         self._pidfd = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else -1
-        assert self._process.stdin is not None
-        self._process.stdin.write(
+        self._pipe_in_bash = statuses
+        self._send(
             f"PS1= PS2=; set +H +m +o history; exec 2>&{stderr} {stderr}>&-; "
-            f'readonly PROMPT_COMMAND=\'printf "%s\\n" "$?" >&{statuses}\'\n'.encode()
+            f'readonly PROMPT_COMMAND=\'printf "%s\\n" "$?" >&{statuses}\''
         )
-        self._process.stdin.flush()
-        self._wait(None)
+
+    def _send(self, line: str) -> None:
+        """Gives bash a line, whole: half of one would be half a command."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with held():
+            self._process.stdin.write(line.encode("utf-8", "surrogateescape") + b"\n")
+            self._process.stdin.flush()
 
     def _wait(self, timeout: float | None) -> int | None:
         """Returns the status of the cell, None if bash has ended; raises TimeoutError."""
-        line = b""
-        while not line.endswith(b"\n"):
+        line = self._read_line(timeout)
+        return None if line is None else int(line)
+
+    def _read_line(self, timeout: float | None) -> bytes | None:
+        """Returns the next line that bash has written; what was read of it when an interrupt struck is kept."""
+        while not self._line.endswith(b"\n"):
             poller = select.poll()
             poller.register(self._statuses, select.POLLIN)
             if self._pidfd >= 0:
@@ -113,18 +137,21 @@ class Bash:
             ready = [fd for fd, _ in poller.poll(None if timeout is None else timeout * 1000)]
             if not ready:
                 raise TimeoutError
-            byte = os.read(self._statuses, 1) if self._statuses in ready else b""
+            with held():
+                byte = os.read(self._statuses, 1) if self._statuses in ready else b""
+                self._line += byte
             if not byte:
                 return None
-            line += byte
-        return int(line)
+        line, self._line = self._line, b""
+        return line
 
     def _interrupt(self) -> None:
         """Brings bash back to its prompt; one that does not come is ended, and with it what it knew."""
         assert self._process is not None
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGINT)
         try:
+            self._wait_until_read()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGINT)
             if self._settles():
                 return
             kill_descendants(self._process.pid)  # they ignored it
@@ -135,8 +162,25 @@ class Bash:
         self.close()
         print("[bash did not stop when interrupted; the next bash cell starts a new one]", file=sys.stderr)
 
+    def _wait_until_read(self) -> None:
+        """Waits until bash has taken its line: a signal that came before would leave the line to be run after it."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        deadline = time.monotonic() + _PATIENCE
+        with contextlib.suppress(OSError):
+            while any(fcntl.ioctl(self._process.stdin, termios.FIONREAD, bytes(4))) and time.monotonic() < deadline:
+                time.sleep(0.0005)
+
     def _settles(self) -> bool:
+        """Tells whether bash comes to its prompt. It may write two statuses on the way: the cell's and the signal's."""
         try:
-            return self._wait(_PATIENCE) is not None
-        except TimeoutError:
-            return False
+            if self._wait(_PATIENCE) is None:
+                return False
+            mark = os.urandom(8).hex()
+            self._send(f"printf '%s\\n' {mark} >&{self._pipe_in_bash}")
+            while (line := self._read_line(_PATIENCE)) is not None:
+                if line == mark.encode() + b"\n":
+                    return self._wait(_PATIENCE) is not None
+        except (TimeoutError, OSError):
+            pass
+        return False

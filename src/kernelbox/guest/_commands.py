@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from kernelbox.guest._guards import lifted
+from kernelbox.guest._interrupts import held
 from kernelbox.guest._streams import OutStream
 
 # After an interrupt a command has this long before it is killed.
@@ -40,24 +41,27 @@ def run_command(
         out = sys.stdout.write
     if err is None and not isinstance(sys.stderr, OutStream):
         err = sys.stderr.write
-    with _as_file(stdin) as source, lifted():
-        process = subprocess.Popen(
-            command,
-            shell=isinstance(command, str),
-            executable=_shell_path() if isinstance(command, str) else None,
-            stdin=source,
-            stdout=1 if out is None else subprocess.PIPE,
-            stderr=2 if err is None else subprocess.PIPE,
-            process_group=0,
-        )
+    process: subprocess.Popen[bytes] | None = None
     try:
+        with held(), _as_file(stdin) as source, lifted():
+            process = subprocess.Popen(
+                command,
+                shell=isinstance(command, str),
+                executable=_shell_path() if isinstance(command, str) else None,
+                stdin=source,
+                stdout=1 if out is None else subprocess.PIPE,
+                stderr=2 if err is None else subprocess.PIPE,
+                process_group=0,
+            )
         _collect(process, out, err)
         return process.wait()
     except BaseException:
-        _stop(process)
+        if process is not None:
+            _stop(process)
         raise
     finally:
-        _close_pipes(process)
+        if process is not None:
+            _close_pipes(process)
 
 
 def start_command(command: Sequence[str], *, stdin: str, out: bool, err: bool) -> subprocess.Popen[bytes]:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # what `signal` wraps: its wrapper builds enum members, ten times slower
 import asyncio
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from mmap import mmap
 from types import FrameType
 
@@ -41,6 +43,8 @@ class Interrupts:
         self._deferred = False
 
     def install(self) -> None:
+        global _installed
+        _installed = self
         self._handler = self._on_signal
         signal.signal(signal.SIGINT, self._handler)
         signal.signal(DIRECT, self._on_direct)
@@ -136,6 +140,23 @@ class Interrupts:
             self._loop.call_soon_threadsafe(self._task.cancel)
         else:
             raise KeyboardInterrupt
+
+
+_installed: Interrupts | None = None
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Holds interrupts back in a few lines that must not be cut in two, such as the start of a process."""
+    interrupts = _installed
+    if interrupts is None:
+        yield
+        return
+    interrupts.enter()
+    try:
+        yield
+    finally:
+        interrupts.leave()
 
 
 def _is_suspended(frame: FrameType | None) -> bool:
