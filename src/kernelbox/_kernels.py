@@ -28,6 +28,9 @@ MAX_NAME = 1000
 _TERMINATE_PATIENCE = 0.5
 _KILL_PATIENCE = 5.0
 
+# How many kernels are destroyed at a time: most of it is waiting for them to end.
+_HANDS = 8
+
 # A kernel between cells answers a question in a millisecond; one that takes longer is stopped or stuck.
 _ANSWER_PATIENCE = 2.0
 
@@ -358,7 +361,7 @@ class Kernels:
             _engine_of(current.kernel_type, current.engine)  # or it would be ended, and could not be started again
             current.lost = _describe_loss(current)
             self._end_process(current, reason)
-            self._drop_connections(current)
+            self.forget_connections(current)
             current.status, current.pid = "unknown", None
             self.store.save(current)
             self._start(current)
@@ -368,23 +371,29 @@ class Kernels:
         """Ends a kernel, its children and its files; returns whether there was one."""
         check_name(key)
         record = self.find(key)
-        if record is None:
-            return False
+        return record is not None and self._destroy(record, reason)
+
+    def wipe(self) -> list[str]:
+        """Destroys every kernel, and ends the templates; returns the ids of the kernels."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        from kernelbox.host._templates import dismiss_templates
+
+        records = self.store.all()
+        with ThreadPoolExecutor(_HANDS) as pool:
+            gone = list(pool.map(lambda record: self._destroy(record, "destroyed", publish=False), records))
+        self.store.publish_all()
+        self.store.sweep()
+        dismiss_templates(self.store.runtime_dir)
+        return [record.kernel_id for record, destroyed in zip(records, gone, strict=True) if destroyed]
+
+    def _destroy(self, record: KernelRecord, reason: str, *, publish: bool = True) -> bool:
         with self.store.locking(*record.names):
             current = self.store.get(record.kernel_id)
             if current is None:
                 return False
-            self._discard(current, reason)
+            self._discard(current, reason, publish=publish)
             return True
-
-    def wipe(self) -> list[str]:
-        """Destroys every kernel, and ends the templates; returns the ids of the kernels."""
-        from kernelbox.host._templates import dismiss_templates
-
-        destroyed = [record.kernel_id for record in self.store.all() if self.destroy(record.kernel_id)]
-        self.store.sweep()
-        dismiss_templates(self.store.runtime_dir)
-        return destroyed
 
     def cull(self) -> list[str]:
         """Ends the kernels that are stale, and returns their ids; each name tells so when it is next used.
@@ -424,14 +433,15 @@ class Kernels:
             process.kill_session()
         process.close()
 
-    def _discard(self, record: KernelRecord, reason: str) -> None:
+    def _discard(self, record: KernelRecord, reason: str, *, publish: bool = True) -> None:
         """Ends what there is of a kernel; the caller holds the name's lock."""
         self._end_process(record, reason)
         self._environments.pop(record.kernel_id, None)
-        self._drop_connections(record)
-        self.store.remove(record)
+        self.forget_connections(record)
+        self.store.remove(record, publish=publish)
 
-    def _drop_connections(self, record: KernelRecord) -> None:
+    def forget_connections(self, record: KernelRecord) -> None:
+        """Closes the connections that are kept for the next execution."""
         for connection in self._pool.pop(record.kernel_id, ()):
             connection.close()
 

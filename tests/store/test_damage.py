@@ -214,7 +214,7 @@ def test_a_read_only_disk_gives_a_clear_error(tmp_path: Path, monkeypatch: pytes
 
 
 def test_kernels_go_on_when_their_disk_becomes_read_only(home: Path) -> None:
-    get_or_create("first")
+    assert execute("first", "1 + 1").return_value == "2"
     with read_only(home):
         assert execute("first", "1 + 1").return_value == "2"
         assert get_or_create("first").status == "idle"

@@ -329,13 +329,17 @@ def rewrite(record: KernelRecord, **changes: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def start_time_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
 @pytest.mark.parametrize("end", [destroy, restart, wipe, interrupt, get_or_create, execute])
 def test_a_stale_record_whose_pid_is_somebody_elses_is_never_signalled(
     kernel: KernelRecord, bystander: subprocess.Popen[bytes], end: Any
 ) -> None:
     os.kill(pid_of(kernel), signal.SIGKILL)
     wait_for_end(pid_of(kernel))
-    rewrite(kernel, pid=bystander.pid)
+    rewrite(kernel, pid=bystander.pid, start_time=start_time_of(bystander.pid) - 1)
     assert status(kernel.name).status == "dead"
     match end.__name__:
         case "wipe":
@@ -351,9 +355,8 @@ def test_a_stale_record_whose_pid_is_somebody_elses_is_never_signalled(
 def test_after_a_reboot_no_process_is_taken_for_a_kernel(
     kernel: KernelRecord, bystander: subprocess.Popen[bytes]
 ) -> None:
-    start_time = int(Path(f"/proc/{bystander.pid}/stat").read_text().rpartition(")")[2].split()[19])
     destroyed_pid = pid_of(kernel)
-    rewrite(kernel, pid=bystander.pid, start_time=start_time, boot_id="another boot")
+    rewrite(kernel, pid=bystander.pid, start_time=start_time_of(bystander.pid), boot_id="another boot")
     record = status(kernel.name)
     assert (record.status, record.death) == ("dead", "the machine was restarted since")
     assert "the machine was restarted" in execute(kernel.name, "1").text

@@ -163,10 +163,15 @@ def children_of(pid: int) -> list[int]:
 def _read_stat(pid: int) -> list[bytes] | None:
     """Returns the fields of /proc/pid/stat (proc(5)) from the state on, which follow a name that may hold anything."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        return os.read(fd, 4096).rpartition(b")")[2].split() or None
+    except OSError:  # it ended between the two
+        return None
+    finally:
+        os.close(fd)
 
 
 def _read_start_time_elsewhere(pid: int) -> int | None:

@@ -1,0 +1,122 @@
+"""The store and the lifecycle: finding, listing, opening and destroying, in large numbers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import kernelbox
+from benchmarks._measure import Row, percentile, show, times
+
+_LIVE = 2000
+_LISTED = 1000
+_CYCLES = 1000
+_THREADS = 8
+
+
+def rows() -> Iterator[Row]:
+    """Yields the numbers of the store, on kernels without preloaded modules."""
+    os.environ["KERNELBOX_PRELOAD"] = ""
+    kernelbox.get_or_create("warm")
+    yield from _get()
+    yield from _cycles()
+    yield from _crowd()
+
+
+def _get() -> Iterator[Row]:
+    taken = times(lambda: kernelbox.get_or_create("warm"), 2000)
+    yield Row("`get_or_create` of an existing kernel", show(taken), "", "", "≤ 1 ms", percentile(taken, 50) <= 0.001)
+
+
+def _cycles() -> Iterator[Row]:
+    """Opens and destroys kernels, and looks for what each may leave: processes, descriptors, files, memory."""
+    template = _parent_of("warm")
+    for number in range(50):  # what grows once, at first use, is no leak
+        _cycle(number)
+    before = _footprint(template)
+    taken = times(lambda: _cycle(0), _CYCLES)
+    after = _footprint(template)
+    growth = {what: after[what] - before[what] for what in before}
+    ok = all(value <= 0 for what, value in growth.items() if what != "template kB") and growth["template kB"] < 1024
+    shown = ", ".join(f"{what} {value:+d}" for what, value in growth.items())
+    yield Row(f"{_CYCLES:,} × create, execute, destroy: growth", shown, "", "", "none", ok)
+    yield Row("create, execute, destroy: each", show(taken))
+
+
+def _cycle(number: int) -> None:
+    name = f"cycle-{number}"
+    assert kernelbox.execute(kernelbox.create(name), "1+1").return_value == "2"
+    assert kernelbox.destroy(name)
+
+
+def _crowd() -> Iterator[Row]:
+    """Opens many kernels, lists them, and asks every one of them."""
+    names = [f"crowd-{number}" for number in range(_LIVE)]
+    began = time.perf_counter()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(kernelbox.get_or_create, names[:_LISTED]))
+        listing = times(kernelbox.list_kernels, 10)
+        list(pool.map(kernelbox.get_or_create, names[_LISTED:]))
+        opened = time.perf_counter() - began
+        found = times(lambda: kernelbox.get_or_create("warm"), 500)
+        answers = list(pool.map(_ask, names))
+    right = sum(answers)
+    yield Row(
+        f"`list_kernels()` of {_LISTED:,} live kernels",
+        show(listing),
+        "",
+        f"{percentile(listing, 50) / _LISTED * 1e6:.0f} µs each",
+    )
+    yield Row(
+        f"`get_or_create` of an existing kernel among {_LIVE:,}",
+        show(found),
+        "",
+        "",
+        "≤ 1 ms",
+        percentile(found, 50) <= 0.001,
+    )
+    yield Row(
+        f"{_LIVE:,} live idle kernels", f"opened in {opened:.0f} s, {right:,} answer", "", "", "all", right == _LIVE
+    )
+    began = time.perf_counter()
+    destroyed = len(kernelbox.wipe())
+    yield Row(f"`wipe()` of {destroyed:,} kernels", f"{time.perf_counter() - began:.0f} s")
+
+
+def _ask(name: str) -> bool:
+    """Asks a kernel in a connection of its own, and gives that up again: 2,000 would be many descriptors."""
+    from kernelbox._api import kernels
+
+    record = kernelbox.status(name)
+    right = kernelbox.execute(record, "6 * 7", timeout=300).return_value == "42"
+    kernels().forget_connections(record)
+    return right
+
+
+def _footprint(template: int) -> dict[str, int]:
+    home = Path(os.environ["KERNELBOX_HOME"])
+    return {
+        "processes": len(_children(template)),
+        "our descriptors": len(os.listdir("/proc/self/fd")),
+        "template descriptors": len(os.listdir(f"/proc/{template}/fd")),
+        "files": sum(len(files) + len(folders) for _, folders, files in os.walk(home)),
+        "template kB": _memory(template),
+    }
+
+
+def _parent_of(name: str) -> int:
+    record = kernelbox.status(name)
+    return int(Path(f"/proc/{record.pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def _memory(pid: int) -> int:
+    """Returns the kilobytes that a process has in memory."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Rss:"))
