@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -429,6 +430,22 @@ def test_the_memory_store_is_seen_by_its_own_process_only_and_ends_with_it(
     assert list_kernels() == []
     assert not (home / "registry.json").exists() or read_registry(home) == {}
     eventually(lambda: not Path(directory).exists())
+
+
+def test_what_a_killed_process_left_of_a_memory_store_is_removed_by_the_next(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_STORE_BACKEND", "memory")
+    with start_python(_OWNER, "private", "kernel") as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        [left] = Path(tempfile.gettempdir()).glob(f"kernelbox-{owner.pid}-*")
+        owner.kill()
+        owner.wait()
+        wait_for_end(pid)
+    assert left.exists()
+    run_python(_MEMORY)
+    assert not left.exists()
 
 
 # -- culling -----------------------------------------------------------------------------------------------------
