@@ -206,3 +206,16 @@ def test_python_and_bash_share_the_order_of_cells(kernel: KernelRecord) -> None:
         Running(kernel, "echo bash again", language="bash"),
     ]
     assert [cell.result().output for cell in cells] == ["bash\n", "python\n", "bash again\n"]
+
+
+@pytest.mark.parametrize("language", ["bash", "python"])
+def test_an_interrupt_at_any_moment_of_a_commands_start_lets_nothing_run_on(
+    language: str, kernel: KernelRecord
+) -> None:
+    shell = say(kernel, "echo $$")
+    for attempt in range(25):
+        code = "yes" if language == "bash" else "!yes"
+        result = execute(kernel, code, language=language, timeout=0.0005 + attempt / 2000)
+        assert (result.status, result.state) == ("timeout", "kept")
+        assert say(kernel, "echo on") == "on\n"
+    assert say(kernel, "echo $$") == shell

@@ -38,21 +38,25 @@ class Bash:
         self._pipe_in_bash = -1
         self._pidfd = -1
         self._line = b""
+        self._unsettled = False  # a cell was begun and its end has not been seen
 
     def __repr__(self) -> str:
         return f"<Bash pid={self._process.pid if self._process else None}>"
 
     def run(self, code: str) -> tuple[int, bool]:
         """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None or self._unsettled or self._process.poll() is not None:
             self._start()
         assert self._process is not None
         quoted = code.replace("\0", "").replace("'", "'\\''")
         try:
+            self._unsettled = True
             self._send(f"eval '{quoted}' </dev/null")
             status = self._wait(None)
+            self._unsettled = False
         except KeyboardInterrupt:
-            self._interrupt()
+            with held():  # a second interrupt waits until bash has got the first
+                self._interrupt()
             raise
         if status is None:
             status = self._process.wait()
@@ -87,7 +91,7 @@ class Bash:
 
     def _spawn(self) -> None:
         self.close()
-        self._line = b""
+        self._line, self._unsettled = b"", False
         self._statuses, statuses = os.pipe()
         stderr = os.dup(2)
         try:
@@ -148,17 +152,14 @@ class Bash:
     def _interrupt(self) -> None:
         """Brings bash back to its prompt; one that does not come is ended, and with it what it knew."""
         assert self._process is not None
-        try:
-            self._wait_until_read()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGINT)
-            if self._settles():
-                return
-            kill_descendants(self._process.pid)  # they ignored it
-            if self._settles():
-                return
-        except KeyboardInterrupt:
-            pass  # somebody has lost patience: no more waiting
+        self._wait_until_read()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGINT)
+        if self._settles():
+            return
+        kill_descendants(self._process.pid)  # they ignored it
+        if self._settles():
+            return
         self.close()
         print("[bash did not stop when interrupted; the next bash cell starts a new one]", file=sys.stderr)
 
@@ -180,7 +181,8 @@ class Bash:
             self._send(f"printf '%s\\n' {mark} >&{self._pipe_in_bash}")
             while (line := self._read_line(_PATIENCE)) is not None:
                 if line == mark.encode() + b"\n":
-                    return self._wait(_PATIENCE) is not None
+                    self._unsettled = self._wait(_PATIENCE) is None
+                    return not self._unsettled
         except (TimeoutError, OSError):
             pass
         return False
