@@ -42,6 +42,11 @@ def test_a_death_is_reported_by_its_cause_with_what_was_printed_before(what: str
     print(f"{what}: {result.duration_ms} ms")
 
 
+def test_exit_needs_no_brackets_in_a_line_of_its_own(kernel: KernelRecord) -> None:
+    result = execute(kernel, "exit", timeout=DEADLINE)
+    assert (result.state, result.ending) == ("lost", "died"), result.text
+
+
 def test_much_text_printed_just_before_a_death_is_all_there(kernel: KernelRecord) -> None:
     code = "import os, sys\nfor n in range(2000): print(n, 'x' * 50)\nprint('end', file=sys.stderr)\nos._exit(1)"
     result = execute(kernel, code, timeout=DEADLINE)

@@ -332,6 +332,7 @@ if True:
     a = 1
       b = 2
 # %% raises IndentationError
+# | differs in error, outputs: ours names the cell, ipykernel the tokenizer that its transformers use
 if True:
         a = 1
     b = 2
@@ -482,10 +483,12 @@ b'\xff'.decode()
 # %%
 %xmode Plain
 # %% raises ZeroDivisionError
+# | differs in outputs: ours has one shape of traceback, whatever %xmode says
 1/0
 # %%
 %xmode Minimal
 # %% raises ZeroDivisionError
+# | differs in outputs: ours has one shape of traceback, whatever %xmode says
 1/0
 # %%
 %xmode Context
@@ -1308,6 +1311,7 @@ module.CONSTANT, module.f(0)
 # %%
 %reload_ext autoreload
 # %% raises ModuleNotFoundError
+# | differs in outputs: ours shows the line as the user wrote it, ipykernel what it was turned into
 %load_ext no_such_extension
 # %%
 %%writefile script.py
@@ -1328,6 +1332,7 @@ go()
 # %%
 %run failing.py
 # %% raises Exception
+# | differs in outputs: ours shows the line as the user wrote it, ipykernel what it was turned into
 %run missing.py
 # %%
 %%writefile script.ipy
@@ -1389,6 +1394,7 @@ y = 2
 print('timed')
 y
 # %% raises ZeroDivisionError
+# | differs in outputs: ours shows the line as the user wrote it, ipykernel what it was turned into
 %%time
 1/0
 # %%
@@ -1419,6 +1425,7 @@ print('not hidden', file=sys.stderr)
 print('before')
 1/0
 # %% raises ValueError
+# | differs in outputs: ours shows the line as the user wrote it, ipykernel what it was turned into
 %config InteractiveShell.cache_size
 # %%
 %config NoSuchThing.x = 1
@@ -1686,6 +1693,7 @@ echo from sh
 %%bash
 echo to stderr >&2
 # %% raises CalledProcessError
+# | differs in outputs: ours shows the line as the user wrote it, ipykernel what it was turned into
 %%bash
 echo before
 exit 3

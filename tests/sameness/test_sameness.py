@@ -78,8 +78,9 @@ def _run(name: str, cell: Cell, cwd: Path) -> Observation:
 
 
 def _from_item(item: OutputItem) -> Output:
-    text = item.text or "" if item.kind in ("stream", "error") else ""
-    return Output(item.kind, text, item.name or "", item.data, item.metadata, item.display_id or "")
+    if item.kind in ("stream", "error"):
+        return Output(item.kind, item.text or "", item.name or "")
+    return Output(item.kind, data=item.data, metadata=item.metadata, display_id=item.display_id or "")
 
 
 def _complaint(cell: Cell, theirs: Observation, ours: Observation) -> str:

@@ -15,10 +15,11 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from IPython.core.autocall import ZMQExitAutocall
+from IPython.core.autocall import IPyAutocall, ZMQExitAutocall
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
+from IPython.core.macro import Macro
 from IPython.core.magic import cell_magic, magics_class
 from IPython.core.magics.script import ScriptMagics
 from IPython.core.profiledir import ProfileDir
@@ -43,6 +44,8 @@ _UNLIMITED = 4 * 1024 * 1024
 
 # What any of IPython's transformers looks for: escapes, continued magics, prompts that were copied, indentation.
 _SPECIAL = re.compile(r"[%!?\\]|\A\s|^\s*[,;/]|>>>|\.\.\.|In \[", re.MULTILINE)
+
+_FIRST_WORD = re.compile(r"\w+")
 
 
 class LazyProfile(ProfileDir):
@@ -123,6 +126,8 @@ class ZMQInteractiveShell(InteractiveShell):
             return await super().run_code(code_obj, result, async_=async_)
         finally:
             self._running.pop()
+            if not self._running:
+                self.displayhook.finish_displayhook()  # an interrupt may have left it in the middle
 
     def init_hooks(self) -> None:
         super().init_hooks()
@@ -143,7 +148,7 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def transform_cell(self, raw_cell: str) -> str:
         """Turns IPython's syntax into Python; a cell without any is what it is, and is not tokenized to find out."""
-        if self._has_own_transformers() or _SPECIAL.search(raw_cell):
+        if self._has_own_transformers() or _SPECIAL.search(raw_cell) or self._may_be_a_command(raw_cell):
             transformed: str = super().transform_cell(raw_cell)
             return transformed
         return raw_cell if raw_cell.endswith("\n") else raw_cell + "\n"
@@ -154,6 +159,14 @@ class ZMQInteractiveShell(InteractiveShell):
         if self._transformer_counts is None:
             self._transformer_counts = counts
         return bool(self.input_transformers_post) or counts != self._transformer_counts
+
+    def _may_be_a_command(self, cell: str) -> bool:
+        """Tells whether a cell may be `exit`, a macro, a magic without its `%` or a call without its brackets."""
+        word = _FIRST_WORD.match(cell)
+        if word is None or "\n" in cell.rstrip("\n"):
+            return False
+        named = isinstance(self.user_ns.get(word[0]), (IPyAutocall, Macro))
+        return named or bool(self.autocall) or word[0] in self.magics_manager.magics["line"]
 
     # -- errors ----------------------------------------------------------------------------------------------
 
@@ -182,10 +195,15 @@ class ZMQInteractiveShell(InteractiveShell):
             self.error = value
 
     def _ends_the_cell(self, exc: BaseException) -> bool:
-        """Tells whether an exception is the cell's own failure: what its code raised, or what kept it from running."""
+        """Tells whether an exception is the cell's own failure.
+
+        That is what its code raised, what kept it from running, or what kept its value from being shown.
+        """
         if not self._running:
             return self.in_cell
-        return len(self._running) == 1 and self._running[0] is not None and self._running[0].error_in_exec is exc
+        if len(self._running) > 1 or self._running[0] is None:
+            return False
+        return self._running[0].error_in_exec is exc or bool(self.displayhook.is_active)
 
     def _format_exception_for_storage(self, exception: BaseException, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Keeps no second copy of a traceback for the history; making one would cost IPython 100 ms."""
@@ -208,7 +226,8 @@ class ZMQInteractiveShell(InteractiveShell):
         except BaseException as failure:  # noqa: BLE001  # the user's __notes__, loaders, _render_traceback_
             lines = [f"{name}: {value}", f"(formatting the traceback failed: {type(failure).__name__})"]
         limit, text = limit or _UNLIMITED, "\n".join(lines)
-        return name, bound(value, limit), bound(text, limit).split("\n"), max(len(value), len(text)) > limit
+        lines = bound(text, limit).split("\n") if text else []
+        return name, bound(value, limit), lines, max(len(value), len(text)) > limit
 
     def _format_traceback(self, exc: BaseException, value: str) -> list[str]:
         cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}

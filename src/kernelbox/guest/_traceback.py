@@ -178,9 +178,9 @@ def _format_syntax_error(exc: SyntaxError, cells: dict[str, str]) -> list[str]:
         stripped = text.lstrip()
         lines.append("    " + _clip(stripped))
         if exc.offset is not None:
-            start = exc.offset - 1 - (len(text) - len(stripped))
+            start = max(0, exc.offset - 1 - (len(text) - len(stripped)))  # indentation itself may be the mistake
             end = (exc.end_offset or 0) - 1 - (len(text) - len(stripped))
-            if 0 <= start <= len(stripped):
+            if start <= len(stripped):
                 width = end - start if exc.end_lineno == exc.lineno and end > start else 1
                 lines.append("    " + " " * start + "^" * min(width, len(stripped) - start + 1))
     lines.append(_clip(f"{type(exc).__name__}: {exc.msg}"))
