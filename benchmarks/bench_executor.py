@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
 
 import kernelbox
 from benchmarks._measure import Row, percentile, show
@@ -97,15 +98,11 @@ async def _changes(executor: CodeExecutor, silent: CodeExecutor) -> Row:
 
 async def _first_chunk(executor: CodeExecutor) -> Row:
     async def first() -> None:
-        async for item in executor.stream("print('x', flush=True)", chunks=True):
-            if isinstance(item, CodeExecutionChunk):
-                seen.append(time.perf_counter() - began)
+        async with aclosing(executor.stream("print('x', flush=True)", chunks=True)) as stream:
+            while not isinstance(await anext(stream), CodeExecutionChunk):
+                continue
 
-    seen: list[float] = []
-    for _ in range(200):
-        began = time.perf_counter()
-        await first()
-    return Row("call of `stream` to first chunk", show(sorted(seen)))
+    return Row("call of `stream` to first chunk", show(await _times(first, 200)))
 
 
 async def _reset(executor: CodeExecutor) -> Row:

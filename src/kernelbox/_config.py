@@ -87,9 +87,7 @@ _HARMLESS_NAMES = (
 
 def scrubbed_environment(kernel_env: dict[str, str]) -> dict[str, str]:
     """Returns the environment of an executor's kernel: `kernel_env` and a short list of harmless variables."""
-    harmless = {
-        name: value for name, value in os.environ.items() if name in _HARMLESS_NAMES or name.startswith("LC_")
-    }
+    harmless = {name: value for name, value in os.environ.items() if name in _HARMLESS_NAMES or name.startswith("LC_")}
     return {**harmless, **kernel_env}
 
 

@@ -21,6 +21,7 @@ from kernelbox._errors import (
     ExecutionTimeout,
     ExecutorStopped,
     InvalidInput,
+    KernelBoxError,
     KernelNotFound,
     StartFailed,
 )
@@ -203,6 +204,9 @@ class CodeExecutor:
         async with self._turn:
             kernels, record = await self._find()
             content = await _asyncio.query(kernels, record, "variables", {}, timeout=timeout)
+        if "variables" not in content:
+            reason = content.get("evalue", "unknown")
+            raise KernelBoxError(f"kernel {record.name!r} cannot list its variables: {reason}")
         return [Variable(**described) for described in content["variables"]]
 
     # -- running code ----------------------------------------------------------------------------------------

@@ -313,7 +313,7 @@ def test_the_timeout_counts_the_wait_for_an_approval_and_frees_the_kernel() -> N
         async with CodeExecutor(approve_shell_cmds=True) as executor:
             kept: list[ApprovalRequest] = []
             with pytest.raises(TimeoutError):
-                await collect(executor.stream("!echo hello", timeout=0.5), kept)
+                await collect(executor.stream("!echo hello", timeout=2), kept)
             with pytest.raises(ApprovalClosed):
                 await kept[0].accept()
             return await text(executor, "1 + 1")
@@ -331,7 +331,7 @@ def test_the_timeout_strikes_while_the_consumer_thinks_about_an_approval() -> No
                     await request.accept()
 
             with pytest.raises(TimeoutError):
-                await answer_all(executor, "!echo hello", think, timeout=0.3)
+                await answer_all(executor, "!echo hello", think, timeout=2)
             return await text(executor, "2 + 2")
 
     assert run(scenario) == "4"
@@ -342,11 +342,11 @@ def test_the_wait_for_approvals_can_be_excluded_from_the_timeout() -> None:
         async with CodeExecutor(approve_shell_cmds=True) as executor:
 
             async def think(request: ApprovalRequest) -> None:
-                await asyncio.sleep(1.5)  # longer than the timeout
+                await asyncio.sleep(2.5)  # longer than the timeout
                 await request.accept()
 
             code = "!echo one\n!echo two"
-            _, result = await answer_all(executor, code, think, timeout=1.2, exclude_approval_wait=True)
+            _, result = await answer_all(executor, code, think, timeout=2, exclude_approval_wait=True)
             assert result is not None
             with pytest.raises(TimeoutError):  # the cell's own time still counts
                 await answer_all(executor, "!echo\nwhile True: pass", accept, timeout=0.5, exclude_approval_wait=True)
@@ -616,3 +616,27 @@ def test_a_sync_answer_can_be_remembered() -> None:
 def test_execute_takes_a_function_only() -> None:
     with pytest.raises(InvalidInput, match="approve"):
         kernelbox.execute("sync", "1", approve=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", ["!ls {1 + 1}", "x = !ls", "%sx ls", "%%bash\nls\necho"])
+def test_a_traceback_shows_commands_as_the_user_wrote_them(code: str) -> None:
+    result = kernelbox.execute("sync", code, approve=lambda request: False)
+    assert f"> 1 {code.splitlines()[0]}" in result.text
+    assert "get_ipython" not in result.text
+
+
+def test_edit_starts_no_editor() -> None:
+    result = kernelbox.execute("sync", "%edit", approve=lambda request: True)
+    assert result.error is not None
+    assert "no screen" in result.error.evalue
+
+
+def test_a_process_that_the_cell_forked_cannot_ask_and_does_not_wait() -> None:
+    code = (
+        "import os\npid = os.fork()\n"
+        "if pid == 0:\n"
+        "    try: get_ipython().system('ls')\n    except Exception as error: print(error, flush=True)\n    os._exit(0)\n"
+        "_ = os.waitpid(pid, 0)"
+    )
+    result = kernelbox.execute("sync", code, approve=lambda request: True)
+    assert result.output == "shell: a process that the cell forked cannot ask\n"

@@ -93,13 +93,13 @@ def test_too_slow_raises_timeout_error_and_keeps_the_kernels_state() -> None:
         async with CodeExecutor() as executor:
             await executor.execute("kept = 42")
             with pytest.raises(TimeoutError) as caught:
-                await executor.execute("print('before', flush=True)\nwhile True: pass", timeout=0.5)
+                await executor.execute("print('before', flush=True)\nwhile True: pass", timeout=2)
             assert await text(executor, "kept") == "42"
             assert isinstance(caught.value, ExecutionTimeout)
             return caught.value
 
     timeout = run(scenario)
-    assert "timed out after 0.5 s" in str(timeout)
+    assert "timed out after 2 s" in str(timeout)
     assert timeout.state == "kept"
     assert timeout.text is not None
     assert timeout.text.startswith("before\n")
@@ -118,7 +118,7 @@ def test_a_cell_that_cannot_be_stopped_loses_the_state_but_not_the_environment_o
         async with CodeExecutor(kernel_env={"TEST_VAR": "kept"}) as executor:
             await executor.execute("lost = 42")
             with pytest.raises(ExecutionTimeout) as caught:
-                await executor.execute(code, timeout=1)
+                await executor.execute(code, timeout=2)
             assert await text(executor, "'lost' in globals()") == "False"
             assert await text(executor, "import os; os.environ['TEST_VAR']") == "'kept'"
             assert await text(executor, "'PYTEST_CURRENT_TEST' in os.environ") == "False"

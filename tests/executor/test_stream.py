@@ -169,7 +169,7 @@ def test_wait_for_around_execute_interrupts_the_cell() -> None:
     async def scenario() -> str | None:
         async with CodeExecutor() as executor:
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(executor.execute(ENDLESS), 1)
+                await asyncio.wait_for(executor.execute(ENDLESS), 2)
             return await text(executor, "ended")
 
     assert run(scenario) == "'interrupted'"
@@ -224,7 +224,7 @@ def test_cancel_with_nothing_running_does_nothing() -> None:
 def test_a_consumer_that_holds_the_stream_and_never_returns_blocks_nobody_for_longer_than_the_timeout() -> None:
     async def scenario() -> str | None:
         async with CodeExecutor() as executor:
-            held = executor.stream(ENDLESS, chunks=True, timeout=1)
+            held = executor.stream(ENDLESS, chunks=True, timeout=2)
             await first_chunk(held)
             ended = await text(executor, "ended")
             with pytest.raises(ExecutionTimeout):
@@ -306,7 +306,7 @@ def test_a_timeout_in_a_stream_is_raised_and_the_chunks_before_it_were_seen() ->
         chunks: list[CodeExecutionChunk] = []
         async with CodeExecutor() as executor:
             with pytest.raises(TimeoutError):
-                await collect(executor.stream(ENDLESS, chunks=True, timeout=0.5), chunks)
+                await collect(executor.stream(ENDLESS, chunks=True, timeout=2), chunks)
             assert await text(executor, "ended") == "'interrupted'"
         return chunks
 

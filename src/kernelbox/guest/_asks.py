@@ -35,6 +35,8 @@ class Asks:
         peer, execution_id, number = self._outbox.peer, self._outbox.execution_id, next(self._numbers)
         if peer is None:
             raise ApprovalRejectedError(f"{tool_name}: no cell is running for which it could be approved")
+        if self._outbox.forked:
+            raise ApprovalRejectedError(f"{tool_name}: a process that the cell forked cannot ask")
         box: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._open[number] = (peer, box)
         try:
