@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import os
 import resource
 import select
@@ -105,6 +106,7 @@ class Template:
         self._keeper.reap()
         if time.monotonic() - self._checked_at > _CHECK_EVERY:
             self._keeper.check()
+            gc.collect()  # it is off here for the children's sake, and every request leaves a few kilobytes
             self._checked_at = time.monotonic()
 
     def _lifelines(self) -> list[int]:
