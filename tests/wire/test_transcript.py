@@ -64,7 +64,7 @@ def test_outputs_are_kept_in_the_order_they_came() -> None:
     show(transcript, "two")
     write(transcript, "three\n", "stderr")
     show(transcript, "four", kind="execute_result")
-    transcript.add_error("five")
+    transcript.add_error("five", by_cell=True)
     assert outline(transcript) == [
         ("stdout", "one\n"),
         ("display_data", "two"),
@@ -92,7 +92,7 @@ def test_text_is_not_merged_across_what_came_between(between: str) -> None:
         case "display":
             show(transcript, "-")
         case _:
-            transcript.add_error("-")
+            transcript.add_error("-", by_cell=True)
     write(transcript, "b")
     assert [text for _, text in outline(transcript)] == ["a", "-", "b"]
     assert transcript.stdout.text == "ab"
@@ -204,7 +204,7 @@ def test_text_keeps_blanks_in_front_and_gives_displays_lines_of_their_own(
 def test_an_error_stands_on_lines_of_its_own() -> None:
     transcript = Transcript(0)
     write(transcript, "working...")
-    transcript.add_error("Traceback\nValueError: no")
+    transcript.add_error("Traceback\nValueError: no", by_cell=True)
     assert transcript.text == "working...\nTraceback\nValueError: no"
 
 
@@ -255,7 +255,7 @@ def test_text_is_cut_as_a_whole(steps: list[tuple[str, str]], limit: int) -> Non
 def test_what_was_cut_is_counted_once_though_more_came_after() -> None:
     transcript = Transcript(1000)
     write(transcript, "x" * 1_000_000)
-    transcript.add_error("ValueError: no")
+    transcript.add_error("ValueError: no", by_cell=True)
     assert "[… 999,080 characters cut …]" in transcript.text
     assert transcript.text.endswith("ValueError: no")
     assert len(transcript.text) <= 1000

@@ -79,7 +79,7 @@ class Transcript:
             self._reading.add(event)
         return event
 
-    def add_error(self, text: str, *, by_cell: bool = True) -> None:
+    def add_error(self, text: str, *, by_cell: bool) -> None:
         """Takes what ends the execution: the traceback of the cell, or why there is none."""
         if by_cell:
             self._before_output()
