@@ -135,7 +135,8 @@ class CodeExecutor:
         self._remembered = Remembered()
         self._kernels: Kernels | None = None
         self._record: KernelRecord | None = None
-        self._turn = asyncio.Lock()
+        self._turn = asyncio.Lock()  # held by the cell that runs
+        self._change = asyncio.Lock()  # held while the kernel is opened, replaced or given up
         self._running: _Cell | None = None
         self._background: set[asyncio.Future[None]] = set()
 
@@ -154,44 +155,48 @@ class CodeExecutor:
 
     async def start(self) -> None:
         """Opens the kernel; raises RuntimeError if it is open already, and StartFailed."""
-        if self._record is not None:
-            raise RuntimeError("the executor is running already; stop() it before you start it again")
         if self.sandbox:
             raise StartFailed(
                 "CodeExecutor(sandbox=True) cannot start: this version of kernelbox has no sandbox, and will not run "
                 "code outside one that was asked for"
             )
         _log.setLevel(self.log_level)
-        self._kernels = kernels()
-        self._record = await self._open()
+        async with self._change:
+            if self._record is not None:
+                raise RuntimeError("the executor is running already; stop() it before you start it again")
+            self._kernels = kernels()
+            self._record = await self._open()
 
     async def stop(self) -> None:
         """Ends what is running, and the kernel if it is private; returns when nothing is left of it."""
-        record, self._record = self._record, None
+        async with self._change:
+            record, self._record = self._record, None
         self._remembered = Remembered()
         if record is not None and self.name is None:
             self._later(self._discard(record, self._running))
         elif self._running is not None:
             self._later(self._running.run.stop())
         if self._background:
-            await asyncio.gather(*self._background)
+            done, _ = await asyncio.wait(self._background)
+            for task in done:
+                task.result()
 
     async def reset(self) -> None:
         """Replaces the kernel by a clean one, whatever it is doing; its variables are lost.
 
         A cell that is running fails. Cells that wait for their turn run in the new kernel.
         """
-        kernels, old = self._kernel()
-        self._remembered = Remembered()
-        if self.name is None:
-            running = self._running
-            self._record = await self._open()
-            self._later(self._discard(old, running))
-            return
-        try:
-            self._record = await in_thread(kernels.restart, old.kernel_id)
-        except KernelNotFound:
-            self._record = await self._open()
+        async with self._change:
+            kernels, old = self._kernel()
+            self._remembered = Remembered()
+            if self.name is None:
+                self._record = await self._open()
+                self._later(self._discard(old, self._running))
+                return
+            try:
+                self._record = await in_thread(kernels.restart, old.kernel_id)
+            except KernelNotFound:
+                self._record = await self._open()
 
     async def cancel(self) -> None:
         """Stops the cell that is running, if any; its `execute` or `stream` returns what it had written."""
@@ -348,12 +353,14 @@ class CodeExecutor:
 
     async def _find(self) -> tuple[Kernels, KernelRecord]:
         """Returns the kernel as it is now: somebody may have restarted it."""
-        kernels, record = self._kernel()
-        if not kernels.has_connection(record):
+        while True:
+            kernels, record = self._kernel()
+            if kernels.has_connection(record):
+                return kernels, record
             found = await in_thread(kernels.find, record.kernel_id)
-            if found is not None and self._record is record:
-                record = self._record = found
-        return kernels, record
+            if self._record is record:
+                self._record = found or record
+                return kernels, self._record
 
     async def _discard(self, record: KernelRecord, running: _Cell | None) -> None:
         """Destroys a private kernel; the cell that runs in it, if nobody awaits it, ends with it."""

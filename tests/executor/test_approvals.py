@@ -635,7 +635,9 @@ def test_a_process_that_the_cell_forked_cannot_ask_and_does_not_wait() -> None:
     code = (
         "import os\npid = os.fork()\n"
         "if pid == 0:\n"
-        "    try: get_ipython().system('ls')\n    except Exception as error: print(error, flush=True)\n    os._exit(0)\n"
+        "    try:\n        get_ipython().system('ls')\n"
+        "    except Exception as error:\n        print(error, flush=True)\n"
+        "    os._exit(0)\n"
         "_ = os.waitpid(pid, 0)"
     )
     result = kernelbox.execute("sync", code, approve=lambda request: True)

@@ -157,6 +157,33 @@ def test_what_waits_for_its_turn_runs_in_the_new_kernel_after_a_reset() -> None:
     assert run(scenario) == "False"
 
 
+def test_resets_at_the_same_time_leave_one_kernel() -> None:
+    async def scenario() -> tuple[int, str | None]:
+        async with CodeExecutor() as executor:
+            await asyncio.gather(*(executor.reset() for _ in range(5)), executor.execute("1"), return_exceptions=True)
+            answer = await text(executor, "1 + 1")
+            await executor.reset()
+        return len(kernelbox.list_kernels()), answer
+
+    assert run(scenario) == (0, "2")
+
+
+def test_a_stop_that_is_cancelled_still_destroys_the_kernel() -> None:
+    async def scenario() -> None:
+        executor = CodeExecutor()
+        await executor.start()
+        stopping = asyncio.create_task(executor.stop())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        stopping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        await executor.stop()
+
+    run(scenario)
+    assert kernelbox.list_kernels() == []
+
+
 def test_many_executors_work_side_by_side_in_one_event_loop() -> None:
     """Each cell waits for all the others: they end only if they run at once."""
 
@@ -236,17 +263,18 @@ def test_no_kernel_outlives_a_process_that_is_killed(ending: signal.Signals) -> 
     wait_for_end(pid)
 
 
-def test_100_executions_leave_no_descriptor_behind() -> None:
-    async def scenario() -> tuple[int, int]:
+def test_executions_and_executors_leave_no_descriptor_behind() -> None:
+    async def cycle(count: int) -> int:
         async with CodeExecutor() as executor:
-            await _one_of_each(executor)
-            before = len(os.listdir("/proc/self/fd"))
-            for _ in range(20):
+            for _ in range(count):
                 await _one_of_each(executor)
-            return before, len(os.listdir("/proc/self/fd"))
+        return len(os.listdir("/proc/self/fd"))
+
+    async def scenario() -> tuple[int, int]:
+        return await cycle(1), await cycle(20)
 
     before, after = run(scenario)
-    assert after <= before
+    assert after == before
 
 
 async def _one_of_each(executor: CodeExecutor) -> None:
