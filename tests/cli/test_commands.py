@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -297,6 +298,31 @@ def test_ctrl_c_does_not_interrupt_the_cell_of_somebody_else(home: Path) -> None
     assert other.result().ending == "interrupted"
 
 
+def test_ctrl_c_while_a_kernel_starts_leaves_nothing_behind(home: Path, tmp_path: Path) -> None:
+    reached = tmp_path / "reached"
+    startup = f"open({str(reached)!r}, 'w').close()\nimport time\nwhile True: time.sleep(0.01)"
+    env = {**os.environ, "KERNELBOX_STARTUP_CODE": startup}
+    with subprocess.Popen([KERNELBOX, "exec", "--name", "demo", "1"], stdout=subprocess.PIPE, env=env) as process:
+        eventually(reached.exists)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        assert json.loads(process.stdout.read()) == {"error": "interrupted"}
+    assert process.returncode == 130
+    assert succeed("list") == {"kernels": []}
+
+
+def test_running_a_cell_imports_nothing_slow(home: Path) -> None:
+    succeed("create", "--name", "demo")
+    slow = {"asyncio", "dataclasses", "datetime", "hashlib", "importlib.metadata", "inspect", "pathlib", "shutil"}
+    slow |= {"prompt_toolkit", "pygments", "subprocess", "tempfile", "typing", "zmq"}
+    code = (
+        "import sys; from kernelbox.cli import run; run(['exec', '--name', 'demo', '1']);"
+        f"print(sorted({slow} & sys.modules.keys()), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
 def has_connected(pid: int) -> bool:
     """Tells whether a process waits for the kernel: it has a socket, and sleeps in poll."""
     try:
@@ -373,6 +399,9 @@ def test_doctor_says_what_is_wrong_and_how_to_fix_it(tmp_path: Path) -> None:
     assert "set KERNELBOX_HOME" in broken["runtime directory"]["found"]
     wrong = kernelbox("doctor", KERNELBOX_STORE_BACKEND="paper")
     assert "KERNELBOX_STORE_BACKEND" in str(wrong.json)
+    unknown = kernelbox("doctor", KERNELBOX_HOME=str(tmp_path / "home"), KERNELBOX_KERNEL_TYPE="cobol")
+    [check] = [check for check in unknown.json["checks"] if check["name"] == "kernel type"]
+    assert (check["verdict"], "python3" in check["found"]) == ("failed", True)
 
 
 def test_a_kernel_opened_by_a_command_outlives_it(home: Path) -> None:

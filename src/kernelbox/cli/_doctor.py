@@ -99,6 +99,15 @@ def _check_settings() -> Iterator[Check]:
     yield Check("settings", "ok", f"home {config.home}, store {config.store_backend}, engine {config.engine}")
 
 
+def _check_kernel_type() -> Iterator[Check]:
+    config = KernelBoxConfig.from_env()
+    if (config.kernel_type, config.engine) != ("python3", "kernelbox"):
+        from kernelbox.host._jupyter_spec import find_spec
+
+        find_spec(config.kernel_type)  # says which there are, if this is none of them
+    yield Check("kernel type", "ok", config.kernel_type)
+
+
 def _check_runtime_directory() -> Iterator[Check]:
     here = _api.kernels()
     with here.store.locking("kernelbox doctor"):
@@ -183,6 +192,7 @@ _CHECKS = (
     _check_python,
     _check_packages,
     _check_settings,
+    _check_kernel_type,
     _check_runtime_directory,
     _check_kernels,
     _check_start,
