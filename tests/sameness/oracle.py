@@ -16,7 +16,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import queue
 import re
 import subprocess
@@ -28,6 +27,7 @@ from typing import Any
 
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
+from jupyter_core.utils import ensure_event_loop
 
 from .corpus import Cell
 
@@ -77,9 +77,9 @@ class Observation:
         return "\n".join(lines)
 
 
-def observe_ipykernel(cells: Iterable[Cell], cwd: Path) -> list[Observation]:
-    """Runs the cells in one fresh ipykernel."""
-    with _ipykernel(cwd) as client:
+def observe_ipykernel(cells: Iterable[Cell], cwd: Path, env: Mapping[str, str]) -> list[Observation]:
+    """Runs the cells in one fresh ipykernel; may be called in any thread."""
+    with _ipykernel(cwd, env) as client:
         return [_run(client, cell, cwd) for cell in cells]
 
 
@@ -99,12 +99,10 @@ def mask(text: str, cwd: Path) -> str:
 
 
 @contextmanager
-def _ipykernel(cwd: Path) -> Iterator[BlockingKernelClient]:
-    # Under this variable ipykernel leaves the descriptors 1 and 2 alone, as no notebook does.
-    env = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+def _ipykernel(cwd: Path, env: Mapping[str, str]) -> Iterator[BlockingKernelClient]:
     manager = KernelManager()
     # ipykernel copies what it captures to its own stdout and stderr as well.
-    manager.start_kernel(cwd=str(cwd), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    manager.start_kernel(cwd=str(cwd), env=dict(env), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         client: BlockingKernelClient = manager.client()
         client.start_channels()
@@ -117,6 +115,7 @@ def _ipykernel(cwd: Path) -> Iterator[BlockingKernelClient]:
             client.stop_channels()
     finally:
         manager.shutdown_kernel(now=True)
+        ensure_event_loop().close()  # jupyter_client has made one for this thread, and would leave it open
 
 
 def _run(client: BlockingKernelClient, cell: Cell, cwd: Path) -> Observation:

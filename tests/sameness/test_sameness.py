@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 import uuid
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,8 +17,11 @@ from kernelbox import OutputItem, destroy, execute, get_or_create
 from .corpus import FIELDS, SESSIONS, Cell, Session
 from .oracle import CELL_S, Observation, Output, mask, observe, observe_ipykernel
 
+# So many ipykernels work ahead of the tests, which mostly wait for them.
+AHEAD = 2
 
-@pytest.fixture(scope="module", autouse=True)
+
+@pytest.fixture(scope="module")
 def same_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Gives both kernels one environment, with homes of their own and no limit on what a cell may show."""
     with pytest.MonkeyPatch.context() as patch:
@@ -26,17 +31,36 @@ def same_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         yield
 
 
+@pytest.fixture(scope="module")
+def expectations(
+    request: pytest.FixtureRequest, same_surroundings: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Session, Future[list[Observation]]]]:
+    """Has ipykernels run the sessions that were selected, in the order of their tests."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    selected = [call.params["session"] for call in calls if call is not None]
+    # Under this variable ipykernel leaves the descriptors 1 and 2 alone, as no notebook does.
+    env = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+    with ThreadPoolExecutor(AHEAD) as pool:
+        yield {
+            session: pool.submit(observe_ipykernel, session.cells, tmp_path_factory.mktemp("theirs"), env)
+            for session in selected
+        }
+        pool.shutdown(cancel_futures=True)
+
+
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session.name.replace(" ", "_"))
 def test_the_cells_of_a_session_give_the_same_outputs_as_in_ipykernel(
-    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session,
+    expectations: dict[Session, Future[list[Observation]]],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     missing = [module for module in session.needs if find_spec(module) is None]
     assert not missing, f"two kernels without {missing} would agree about nothing but the ImportError"
-    for name in ("theirs", "ours"):
-        (tmp_path / name).mkdir()
-    expected = observe_ipykernel(session.cells, tmp_path / "theirs")
-    monkeypatch.chdir(tmp_path / "ours")
-    actual = observe_kernelbox(session.cells, tmp_path / "ours")
+    cwd = tmp_path_factory.mktemp("ours")
+    monkeypatch.chdir(cwd)
+    actual = observe_kernelbox(session.cells, cwd)
+    expected = expectations[session].result()
 
     complaints = [
         f"cell {number} {complaint}\n{cell.code}\n\n{_difference(theirs, ours)}"
