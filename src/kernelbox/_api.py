@@ -6,10 +6,11 @@ import math
 import os
 
 from kernelbox import _blocking
+from kernelbox._arguments import check_name
 from kernelbox._config import KernelBoxConfig
 from kernelbox._errors import InvalidInput, attach_attempts
 from kernelbox._images import ImageFiles
-from kernelbox._kernels import Kernels, check_name
+from kernelbox._kernels import Kernels
 from kernelbox.host._record import KernelRecord
 from kernelbox.host._store import is_kernel_id
 from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem

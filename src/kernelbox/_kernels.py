@@ -6,8 +6,16 @@ import os
 import signal
 import time
 
+from kernelbox._arguments import (
+    check_directory,
+    check_environment,
+    check_lifetime,
+    check_name,
+    check_names,
+    check_tags,
+)
 from kernelbox._config import kernel_environment
-from kernelbox._errors import InvalidInput, KernelExists, KernelNotFound, StartFailed, StoreFailed
+from kernelbox._errors import KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.host import _death
 from kernelbox.host._connection import Connection
 from kernelbox.host._process import Process, boot_id, read_start_time
@@ -21,8 +29,6 @@ if TYPE_CHECKING:
     from kernelbox.host._record import Lifetime
 
     AnyConnection = Connection | JupyterConnection
-
-MAX_NAME = 1000
 
 # A kernel asked to end runs its exit functions in this time; then it is killed.
 _TERMINATE_PATIENCE = 0.5
@@ -129,7 +135,7 @@ class Kernels:
         record = self.find(name)
         if record is not None and record.alive:
             return record
-        with self.store.locking(*_names_in(name, options)):
+        with self.store.locking(*check_names(name, options)):
             record = self.find(name)
             if record is not None and record.alive:
                 return record
@@ -138,7 +144,7 @@ class Kernels:
     def create(self, name: str, **options: object) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has; raises KernelExists."""
         check_name(name)
-        with self.store.locking(*_names_in(name, options)):
+        with self.store.locking(*check_names(name, options)):
             record = self.find(name)
             if record is not None and record.alive:
                 raise KernelExists(name)
@@ -207,16 +213,16 @@ class Kernels:
             created_at=now,
             last_used_at=now,
             status="unknown",
-            tags=_check_tags(tags or {}),
+            tags=check_tags(tags or {}),
             kernel_type=kernel_type,
             engine=engine,
-            cwd=_check_directory(cwd),
-            lifetime=_check_lifetime(lifetime),
+            cwd=check_directory(cwd),
+            lifetime=check_lifetime(lifetime),
             lost=lost,
         )
         if lifetime == "process" or self.config.store_backend == "memory":
             record.owner_pid, record.owner_start_time = os.getpid(), read_start_time(os.getpid()) or 0
-        self._environments[kernel_id] = env
+        self._environments[kernel_id] = check_environment(env)
         try:
             self.store.add(record)
             self._start(record)
@@ -417,9 +423,12 @@ class Kernels:
         process = process_of(record)
         if process is None or not os.path.isdir(directory):
             return
+        if not process.alive:
+            _death.wait_for_note(directory, process)  # its keeper may still clean up; the pid is not ours to touch
+            process.close()
+            return
         family = process.descendants()
-        if process.alive:
-            _death.announce(directory, process, reason)
+        _death.announce(directory, process, reason)
         if record.engine == "jupyter":
             from kernelbox.host._jupyter_launch import ask_to_shut_down
 
@@ -464,50 +473,6 @@ def _engine_of(kernel_type: str, engine: str) -> str:
 
     find_spec(kernel_type)
     return "jupyter"
-
-
-def check_name(name: object) -> str:
-    """Returns a usable name; raises InvalidInput."""
-    allowed = f"use 1 to {MAX_NAME:,} characters without control characters"
-    if not isinstance(name, str):
-        raise InvalidInput("a kernel's name", name, "use a string")
-    if not name.strip() or len(name) > MAX_NAME or not all(map(_is_printable, name)):
-        raise InvalidInput("a kernel's name", name, allowed)
-    return name
-
-
-def _is_printable(character: str) -> bool:
-    return ord(character) >= 32 and not 0x7F <= ord(character) <= 0x9F and not 0xD800 <= ord(character) <= 0xDFFF
-
-
-def _names_in(name: str, options: dict[str, object]) -> list[str]:
-    session_name = options.get("session_name")
-    return [name, check_name(session_name)] if session_name is not None else [name]
-
-
-def _check_tags(tags: object) -> dict[str, str]:
-    if isinstance(tags, dict) and all(isinstance(part, str) for pair in tags.items() for part in pair):
-        return dict(tags)
-    raise InvalidInput("tags", tags, "use a dict of strings to strings")
-
-
-def _check_lifetime(lifetime: Lifetime) -> Lifetime:
-    if lifetime not in ("kernel", "process"):
-        raise InvalidInput("lifetime", lifetime, "use 'kernel' or 'process'")
-    return lifetime
-
-
-def _check_directory(cwd: str | os.PathLike[str] | None) -> str:
-    """Returns the absolute path of a directory that a kernel can start in, by default the current one."""
-    try:
-        path = os.path.abspath(os.getcwd() if cwd is None else cwd)
-    except FileNotFoundError as exc:
-        raise StartFailed("the current directory has been deleted; change to another or pass cwd=") from exc
-    except TypeError as exc:
-        raise InvalidInput("cwd", cwd, "use the path of a directory") from exc
-    if cwd is not None and not os.path.isdir(path):
-        raise InvalidInput("cwd", str(cwd), "there is no such directory")
-    return path
 
 
 def _describe_loss(record: KernelRecord) -> str:

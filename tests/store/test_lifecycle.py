@@ -51,7 +51,7 @@ def pid_of(record: KernelRecord) -> int:
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
     """Starts a process that has nothing to do with kernels."""
-    process = subprocess.Popen(["sleep", "1000"])
+    process = subprocess.Popen(["sleep", "1000"], start_new_session=True)  # as a daemon or somebody's shell is
     yield process
     process.kill()
     process.wait()
@@ -236,7 +236,17 @@ def test_a_session_name_leads_to_the_kernel_and_cannot_be_taken_by_another(home:
 
 @pytest.mark.parametrize(
     "options",
-    [{"cwd": "/no/such/directory"}, {"tags": {"a": 1}}, {"tags": "a"}, {"lifetime": "long"}, {"session_name": "\n"}],
+    [
+        {"env": {"A=B": "c"}},
+        {"env": {"A": "\0"}},
+        {"env": {"A": 1}},
+        {"cwd": 7},
+        {"cwd": "/no/such/directory"},
+        {"tags": {"a": 1}},
+        {"tags": "a"},
+        {"lifetime": "long"},
+        {"session_name": "\n"},
+    ],
 )
 def test_options_that_make_no_sense_are_refused_and_leave_nothing(home: Path, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):

@@ -1,0 +1,69 @@
+"""What callers may ask for when they name or open a kernel; whatever cannot be used is refused with InvalidInput."""
+
+from __future__ import annotations
+
+import os
+
+from kernelbox._errors import InvalidInput, StartFailed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host._record import Lifetime
+
+MAX_NAME = 1000
+
+
+def check_name(name: object) -> str:
+    """Returns a usable name: anything that can be shown on a line."""
+    if not isinstance(name, str):
+        raise InvalidInput("a kernel's name", name, "use a string")
+    if not name.strip() or len(name) > MAX_NAME or not all(map(_is_printable, name)):
+        raise InvalidInput("a kernel's name", name, f"use 1 to {MAX_NAME:,} characters without control characters")
+    return name
+
+
+def check_names(name: str, options: dict[str, object]) -> list[str]:
+    """Returns all that a kernel opened with these options will be found by."""
+    session_name = options.get("session_name")
+    return [name, check_name(session_name)] if session_name is not None else [name]
+
+
+def check_tags(tags: object) -> dict[str, str]:
+    if isinstance(tags, dict) and all(isinstance(part, str) for pair in tags.items() for part in pair):
+        return dict(tags)
+    raise InvalidInput("tags", tags, "use a dict of strings to strings")
+
+
+def check_lifetime(lifetime: Lifetime) -> Lifetime:
+    if lifetime not in ("kernel", "process"):
+        raise InvalidInput("lifetime", lifetime, "use 'kernel' or 'process'")
+    return lifetime
+
+
+def check_environment(env: object) -> dict[str, str] | None:
+    """Returns a usable environment; None stands for the caller's own."""
+    if env is None:
+        return None
+    if not isinstance(env, dict) or not all(isinstance(part, str) for pair in env.items() for part in pair):
+        raise InvalidInput("env", env, "use a dict of strings to strings")
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise InvalidInput("env", name, "a variable has a name without '=', and no NUL")
+    return dict(env)
+
+
+def check_directory(cwd: str | os.PathLike[str] | None) -> str:
+    """Returns the absolute path of a directory that a kernel can start in, by default the current one."""
+    try:
+        path = os.path.abspath(os.getcwd() if cwd is None else cwd)
+        if cwd is None or os.path.isdir(path):
+            return path
+    except FileNotFoundError as exc:
+        raise StartFailed("the current directory has been deleted; change to another or pass cwd=") from exc
+    except (TypeError, ValueError) as exc:
+        raise InvalidInput("cwd", cwd, "use the path of a directory") from exc
+    raise InvalidInput("cwd", str(cwd), "there is no such directory")
+
+
+def _is_printable(character: str) -> bool:
+    return ord(character) >= 32 and not 0x7F <= ord(character) <= 0x9F and not 0xD800 <= ord(character) <= 0xDFFF
