@@ -583,6 +583,13 @@ try:
     outer(6)
 except ValueError:
     get_ipython().showtraceback()
+# %%
+try:
+    outer(6)
+except ValueError:
+    get_ipython().showtraceback(exception_only=True)
+# %%
+get_ipython().run_cell('raise SystemExit(3)').success
 # %% raises ValueError
 outer(7)
 # %%
@@ -1255,6 +1262,10 @@ FILES = session(
 import os
 os.getcwd() == _
 # %%
+pwd
+# %%
+cd .
+# %%
 %mkdir sub
 # %%
 %cd sub
@@ -1443,6 +1454,12 @@ len [1, 2]
 # %%
 who_ls int
 # %%
+time = 'a name is no magic'
+# %%
+time
+# %%
+del time
+# %%
 %automagic
 # %% raises NameError
 who_ls
@@ -1536,6 +1553,11 @@ ip.events.register('post_execute', broken)
 'with a broken hook'
 # %%
 ip.events.unregister('post_execute', broken)
+ip.events.register('pre_execute', broken)
+# %%
+'with a hook that is broken before'
+# %%
+ip.events.unregister('pre_execute', broken)
 # %%
 def replace(lines):
     return [line.replace('@@', '42') for line in lines]

@@ -7,17 +7,20 @@ notebook (pandas, rich, tqdm, plotly); no ZeroMQ is involved.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import getpass
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 from IPython.core.autocall import IPyAutocall, ZMQExitAutocall
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import UsageError
+from IPython.core.events import EventManager, available_events
 from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
 from IPython.core.macro import Macro
 from IPython.core.magic import cell_magic, magics_class
@@ -74,6 +77,16 @@ class Compiler(CachingCompiler):
         return name
 
 
+class Hooks(EventManager):
+    """Calls what the user has registered for `pre_execute` and the like; that it fails is no failure of the cell."""
+
+    shell: ZMQInteractiveShell
+
+    def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
+        with self.shell.running(None):
+            super().trigger(event, *args, **kwargs)
+
+
 class ZMQInteractiveShell(InteractiveShell):
     """Runs cells; what they write, show and raise goes to the kernel that owns it."""
 
@@ -90,10 +103,10 @@ class ZMQInteractiveShell(InteractiveShell):
         config = Config()
         config.HistoryManager.enabled = False  # SQLite would bring a thread and a file in HOME
         config.IPKernelApp.connection_file = ""  # tqdm looks for this key
+        self._running: list[Any] = []  # asked for already while the shell is built
         super().__init__(config=config, ipython_dir="", profile_dir=LazyProfile(), colors="nocolor", **kwargs)
         self.error: BaseException | None = None
         self.in_cell = False
-        self._running: list[Any] = []
         self.exit_requested = False
         self.changes: Changes | None = None
         builtins.input = refuse_input
@@ -121,13 +134,25 @@ class ZMQInteractiveShell(InteractiveShell):
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> Any:
         if self.changes is not None:
             self.changes.see(code_obj)
+        with self.running(result):
+            return await super().run_code(code_obj, result, async_=async_)
+
+    @contextlib.contextmanager
+    def running(self, result: Any) -> Iterator[None]:
+        """Notes that code runs whose failure `result` will tell; None if nobody wants to know of it."""
         self._running.append(result)
         try:
-            return await super().run_code(code_obj, result, async_=async_)
+            yield
         finally:
             self._running.pop()
             if not self._running:
                 self.displayhook.finish_displayhook()  # an interrupt may have left it in the middle
+
+    def init_events(self) -> None:
+        super().init_events()
+        hooks = Hooks(self, available_events)
+        hooks.callbacks = self.events.callbacks
+        self.events = hooks
 
     def init_hooks(self) -> None:
         super().init_hooks()
@@ -187,9 +212,10 @@ class ZMQInteractiveShell(InteractiveShell):
         if isinstance(value, UsageError):
             self.show_usage_error(value)
         elif not self._ends_the_cell(value):
-            _, _, lines, _ = self.describe(value, self.displayhook.text_limit)
+            name, said, lines, _ = self.describe(value, self.displayhook.text_limit)
+            text = f"{name}: {said}" if exception_only else "\n".join(lines)
             outbox = self.displayhook.outbox
-            outbox.send(Display(outbox.execution_id, "error", {"text/plain": "\n".join(lines)}, {}))
+            outbox.send(Display(outbox.execution_id, "error", {"text/plain": text}, {}))
             return
         if self._ends_the_cell(value):
             self.error = value
