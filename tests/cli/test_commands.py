@@ -65,6 +65,16 @@ def test_the_check_after_an_install_works_on_a_new_name(home: Path) -> None:
     assert (result["status"], result["output"], result["return_value"]) == ("success", "KernelBox is working!\n", None)
 
 
+def test_without_any_setting_kernels_live_in_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KERNELBOX_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert succeed("exec", "--name", "test", "1 + 1")["return_value"] == "2"
+    assert sorted(os.listdir(tmp_path / ".kernelbox")) == [".gitignore", "registry.json", "runtime"]
+    assert len(succeed("wipe")["destroyed"]) == 1
+
+
 def test_output_is_indented_and_sorted_and_nothing_else_is_on_stdout(home: Path) -> None:
     done = kernelbox("exec", "--name", "demo", "2 ** 10")
     assert done.stdout == json.dumps(json.loads(done.stdout), indent=2, sort_keys=True) + "\n"
