@@ -886,6 +886,11 @@ display(HTML('<b>no html</b>'), exclude=['text/html'])
 # %%
 display('shown', metadata={'tag': 'x'})
 # %%
+%config DisplayFormatter.active_types = ['text/plain']
+HTML('<b>text only</b>')
+# %%
+%config DisplayFormatter.active_types = get_ipython().display_formatter.format_types
+# %%
 display_html('<p>a</p>', raw=True)
 display_markdown('*b*', raw=True)
 display_latex('$c$', raw=True)

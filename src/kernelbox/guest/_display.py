@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from IPython.core import formatters
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
-from IPython.core.formatters import DisplayFormatter
 
 from kernelbox.guest._outbox import Outbox
 from kernelbox.wire._bounded import bound
@@ -17,8 +17,11 @@ from kernelbox.wire._messages import Clear
 _PLAIN = frozenset({int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range})
 
 
-class Formatter(DisplayFormatter):
-    """IPython's formatter, with a short way for plain values: it asks ten formatters that have nothing to say."""
+class DisplayFormatter(formatters.DisplayFormatter):
+    """IPython's formatter, with a short way for plain values: it asks ten formatters that have nothing to say.
+
+    It has the same name because `%config DisplayFormatter` goes by it.
+    """
 
     def format(self, obj: object, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         if type(obj) in _PLAIN and include is None and exclude is None and not self._is_special(type(obj)):

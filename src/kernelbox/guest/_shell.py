@@ -35,7 +35,7 @@ from traitlets.config import Config
 from kernelbox.guest import _traceback
 from kernelbox.guest._changes import Changes
 from kernelbox.guest._commands import capture_command, run_command, start_command
-from kernelbox.guest._display import Formatter, Publisher, ResultHook
+from kernelbox.guest._display import DisplayFormatter, Publisher, ResultHook
 from kernelbox.guest._streams import refuse_input
 from kernelbox.guest._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound
@@ -128,7 +128,7 @@ class ZMQInteractiveShell(InteractiveShell):
         self.register_magics(Scripts)
 
     def init_display_formatter(self) -> None:
-        self.display_formatter = Formatter(parent=self)
+        self.display_formatter = DisplayFormatter(parent=self)
         self.configurables.append(self.display_formatter)  # type: ignore[arg-type]  # as IPython itself does
 
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> Any:

@@ -177,7 +177,7 @@ def _format_syntax_error(exc: SyntaxError, cells: dict[str, str]) -> list[str]:
         text = text.rstrip("\n")
         stripped = text.lstrip()
         lines.append("    " + _clip(stripped))
-        if exc.offset is not None:
+        if exc.offset:  # 0 is CPython's word for "somewhere"
             start = max(0, exc.offset - 1 - (len(text) - len(stripped)))  # indentation itself may be the mistake
             end = (exc.end_offset or 0) - 1 - (len(text) - len(stripped))
             if start <= len(stripped):
