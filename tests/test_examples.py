@@ -25,6 +25,20 @@ def test_an_example_runs_and_prints_what_its_comments_say(path: Path, home: Path
             assert promised.strip() in done.stdout
 
 
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=range(1, len(BLOCKS) + 1))
+def test_a_python_block_of_the_readme_runs_when_pasted(block: str, home: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "KERNELBOX_HOME": str(home)}
+    done = subprocess.run(
+        [sys.executable, "-c", block], capture_output=True, text=True, cwd=tmp_path, env=env, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
 def test_the_readme_shows_the_quickstart_example_word_for_word() -> None:
     example = (ROOT / "examples" / "quickstart.py").read_text().split("\n", 2)[2]
 
