@@ -80,7 +80,7 @@ def _fish() -> str:
         here = f"complete -c kernelbox -n '__fish_seen_subcommand_from {command.name}'"
         for action in parser_for(command)._actions:
             names = [f"-{'l' if name.startswith('--') else 's'} {name.lstrip('-')}" for name in action.option_strings]
-            if "--names" in action.option_strings:
+            if "--names" in action.option_strings or action.dest == "code":
                 continue
             value = "" if not names or action.nargs == 0 else " -r"
             if action.dest == "name":
