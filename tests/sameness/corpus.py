@@ -1648,8 +1648,18 @@ len?
 SHOWN = 1
 # %%
 %pycat shown.py
-# %% differs in outputs: ours prints the file as it is; a page of ipykernel's ends with an empty line
+# %%
 %less shown.py
+# %%
+%%writefile shown.txt
+shown
+# %%
+%more shown.txt
+# %% raises UsageError
+%less
+# %% raises FileNotFoundError
+# | differs in outputs: ours shows the line as the user wrote it, ipykernel what it was turned into
+%more missing.txt
 # %%
 %page documented
 # %%

@@ -36,6 +36,7 @@ from kernelbox.guest import _traceback
 from kernelbox.guest._changes import Changes
 from kernelbox.guest._commands import capture_command, run_command, start_command
 from kernelbox.guest._display import DisplayFormatter, Publisher, ResultHook
+from kernelbox.guest._pages import Pages
 from kernelbox.guest._streams import refuse_input
 from kernelbox.guest._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound
@@ -125,7 +126,7 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def init_magics(self) -> None:
         super().init_magics()
-        self.register_magics(Scripts)
+        self.register_magics(Pages, Scripts)
 
     def init_display_formatter(self) -> None:
         self.display_formatter = DisplayFormatter(parent=self)
