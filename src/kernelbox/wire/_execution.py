@@ -185,7 +185,7 @@ class Execution:
         self._end("never ran", f"{self._what_happened()} while it waited behind another cell; it never ran")
 
     def _what_happened(self) -> str:
-        return f"timed out after {_seconds(self._timeout)}" if self._cause == "timeout" else "cancelled"
+        return f"timed out after {self._timeout:g} s" if self._cause == "timeout" else "cancelled"
 
     def _end(
         self,
@@ -229,7 +229,3 @@ class Execution:
             ending=ending,
             changed=done.changed if done else None,
         )
-
-
-def _seconds(timeout: float | None) -> str:
-    return "no time" if timeout is None else f"{timeout:g} s"
