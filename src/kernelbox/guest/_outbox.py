@@ -166,7 +166,7 @@ class Outbox:
     @property
     def has_begun_lines(self) -> bool:
         """Whether a stream holds the beginning of a line."""
-        return any(stream.has_begun_line for stream in self.streams)
+        return any(stream.has_begun_line() for stream in self.streams)
 
     def _drain(self, *, final: bool = False) -> bool:
         blocked = [stream for stream in self.streams if not stream.push()]

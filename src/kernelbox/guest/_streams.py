@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kernelbox.guest._outbox import Outbox, open_writer
-
-_write = os.write
 
 # A line that is being written in parts is passed on at this length; in UTF-8 it fits what a pipe takes whole or not
 # at all (PIPE_BUF, 4096 bytes).
@@ -30,32 +28,64 @@ class OutStream(io.TextIOBase):
 
     def __init__(self, outbox: Outbox, stream: int) -> None:
         self._outbox = outbox
-        self._lock = outbox.lock
         self._stream = stream
         self._fd = open_writer(stream + 1)
-        self._partial = ""
         self.name = ("<stdout>", "<stderr>")[stream]
         # `sys.stdout.buffer` is for bytes, on the same way as text.
         self.buffer = io.FileIO(stream + 1, "wb", closefd=False)
+        self.after_fork()
         outbox.streams.append(self)
 
-    def write(self, text: str) -> int:
-        with self._lock:
-            if self._outbox.current_stream != self._stream:
-                self._outbox.switch(self._stream)
-            line = self._partial + text if self._partial else text
-            if text[-1:] != "\n" and len(line) < _LONGEST_PARTIAL:
-                self._partial = line
-                return len(text)
-            self._partial = ""  # before writing: an interrupt strikes right after, and would have it written twice
-            data = line.encode("utf-8", "backslashreplace")
-            try:
-                written = _write(self._fd, data)
-            except BlockingIOError:
-                written = 0
-        if written != len(data):
-            self._write_rest(data[written:])
-        return len(text)
+    def after_fork(self) -> None:
+        """Starts anew, also in a child of the cell: a begun line is the kernel's, and its lock may be held for ever."""
+        write, self.push, self.has_begun_line = self._make_writers()
+        self.write = write  # type: ignore[method-assign]  # found before the class's own
+
+    def _make_writers(self) -> tuple[Callable[[str], int], Callable[[], bool], Callable[[], bool]]:
+        """Returns `write`, `push` and `has_begun_line`, which share the begun line.
+
+        They are closures because `print` calls `write` twice, and every attribute that it looks up is paid for in each.
+        """
+        outbox, stream, fd, lock = self._outbox, self._stream, self._fd, self._outbox.lock
+        write_rest, write_fd, begun = self._write_rest, os.write, ""
+
+        def write(text: str) -> int:
+            nonlocal begun
+            with lock:
+                if outbox.current_stream != stream:
+                    outbox.switch(stream)
+                try:
+                    line = begun + text
+                except TypeError:
+                    raise TypeError(f"write() argument must be str, not {type(text)}") from None
+                if text[-1:] != "\n" and len(line) < _LONGEST_PARTIAL:
+                    begun = line
+                    return len(text)
+                begun = ""  # before writing: an interrupt strikes right after, and would have it written twice
+                data = line.encode("utf-8", "backslashreplace")
+                try:
+                    written = write_fd(fd, data)
+                except BlockingIOError:
+                    written = 0
+            if written != len(data):
+                write_rest(data[written:])
+            return len(text)
+
+        def push() -> bool:
+            """Writes the line that has been begun; False if the pipe is too full for it."""
+            nonlocal begun
+            if not begun:
+                return True
+            with lock:
+                line, begun = begun, ""
+                try:
+                    write_fd(fd, line.encode("utf-8", "backslashreplace"))
+                except BlockingIOError:
+                    begun = line
+                    return False
+            return True
+
+        return write, push, lambda: bool(begun)
 
     def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]  # bytes make no sense here
         self.write("".join(lines))
@@ -64,28 +94,6 @@ class OutStream(io.TextIOBase):
         """Makes what was written visible to the reader."""
         self.push()
         self._outbox.relieve()
-
-    @property
-    def has_begun_line(self) -> bool:
-        return bool(self._partial)
-
-    def push(self) -> bool:
-        """Writes the line that has been begun; False if the pipe is too full for it."""
-        if not self._partial:
-            return True
-        with self._lock:
-            partial, self._partial = self._partial, ""
-            try:
-                _write(self._fd, partial.encode("utf-8", "backslashreplace"))
-            except BlockingIOError:
-                self._partial = partial
-                return False
-        return True
-
-    def after_fork(self) -> None:
-        """Starts anew in a child of the cell: the begun line is the kernel's, and its lock may be held for ever."""
-        self._lock = self._outbox.lock
-        self._partial = ""
 
     def fileno(self) -> int:
         return self._stream + 1
@@ -102,10 +110,10 @@ class OutStream(io.TextIOBase):
     def _write_rest(self, data: bytes) -> None:
         view = memoryview(data)
         while view and self._outbox.forked:
-            view = view[_write(self._stream + 1, view) :]  # a child of the cell: the kernel empties the pipe
+            view = view[os.write(self._stream + 1, view) :]  # a child of the cell: the kernel empties the pipe
         while view:
             try:
-                view = view[_write(self._fd, view[:65536]) :]
+                view = view[os.write(self._fd, view[:65536]) :]
             except BlockingIOError:
                 self._outbox.relieve()
 

@@ -42,7 +42,7 @@ def encode(message: m.Message) -> bytes:
     elif type(message) is m.Display and message.blobs:
         values[-1] = {mime: len(blob) for mime, blob in message.blobs.items()}
         binary = b"".join(message.blobs.values())
-    header = json.dumps([type(message).__name__, *values], separators=(",", ":"), default=_as_json).encode()
+    header = _to_json([type(message).__name__, *values]).encode()
     if len(header) + len(binary) > MAX_FRAME:
         size = len(header) + len(binary)
         raise ProtocolError(f"a {type(message).__name__} of {size:,} bytes does not fit a frame ({MAX_FRAME:,})")
@@ -59,6 +59,11 @@ def _as_json(value: Any) -> Any:
         if hasattr(value, method):
             return form(value)
     raise TypeError(f"{type(value).__name__} is not JSON serializable")
+
+
+# Made once: json.dumps and json.loads would make them anew for every message.
+_to_json = json.JSONEncoder(separators=(",", ":"), default=_as_json).encode
+_from_json = json.JSONDecoder().decode
 
 
 class Decoder:
@@ -106,7 +111,7 @@ class Decoder:
 
 def _decode(header: bytes, binary: bytes) -> m.Message:
     try:
-        return _build(json.loads(header), binary)
+        return _build(_from_json(header.decode()), binary)
     except (ValueError, TypeError, KeyError, RecursionError) as exc:
         raise ProtocolError(f"not a message: {header[:80]!r}") from exc
 
