@@ -86,6 +86,11 @@ class Run:
     def __repr__(self) -> str:
         return f"<Run {self.execution!r}>"
 
+    @property
+    def ended(self) -> bool:
+        """Whether the kernel is free."""
+        return self._ended.is_set()
+
     async def next(self) -> list[Event]:
         """Waits for what comes next; an empty list is the end, when `execution.result` is set."""
         self._attended = True
@@ -127,6 +132,8 @@ class Run:
 
     async def stop(self) -> None:
         """Stops the cell, if it still runs, and returns when the kernel is free."""
+        if self.execution.result is not None and self._ending is None:
+            self._finish()  # it had ended, and nobody asked for more
         if not self._ended.is_set():
             self.cancel()
             await self._ended.wait()

@@ -275,7 +275,7 @@ class CodeExecutor:
                         if chunks and (text := cell.lines.add(event)):
                             yield CodeExecutionChunk(text)
         finally:
-            if cell.run.execution.result is None:
+            if not cell.run.ended:
                 cell.close("the execution was left")
                 await asyncio.shield(self._later(cell.run.stop()))
         yield await self._conclude(cell)

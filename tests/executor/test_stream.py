@@ -95,6 +95,19 @@ def test_breaking_out_of_the_loop_interrupts_the_cell_and_frees_the_kernel() -> 
     assert run(scenario) == "'interrupted'"
 
 
+def test_leaving_a_stream_whose_cell_has_ended_already_frees_the_kernel_too() -> None:
+    """The end often arrives together with the first chunk."""
+
+    async def scenario() -> None:
+        async with CodeExecutor() as executor:
+            for _ in range(50):
+                async with aclosing(executor.stream("print('x')", chunks=True)) as stream:
+                    await first_chunk(stream)
+                assert "idle" in repr(executor)
+
+    run(scenario)
+
+
 def test_closing_the_stream_returns_when_the_cell_has_stopped() -> None:
     async def scenario() -> str | None:
         async with CodeExecutor() as executor:
