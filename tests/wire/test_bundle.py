@@ -87,6 +87,11 @@ def test_markup_is_sent_whole_up_to_a_hundred_times_the_limit_or_not_at_all(valu
     assert display.cut is bool(size)
 
 
+def test_the_smallest_limit_is_a_limit_for_markup_too() -> None:
+    assert build({"text/html": "x" * 100}, text_limit=1).cut is False
+    assert build({"text/html": "x" * 101}, text_limit=1).cut is True
+
+
 def test_a_display_of_which_nothing_readable_is_left_says_so() -> None:
     display = build({"text/html": "x" * 10_001, "image/png": bytes(33 * MEGABYTE)})
     assert display.data == {"text/plain": "[a display of text/html, image/png was too large to show]"}
