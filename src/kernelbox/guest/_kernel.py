@@ -219,7 +219,7 @@ class Kernel:
         self._io.cell_begins()
         with self.asks.guarding(request):
             cell = self._run_bash(request) if bash else self._run_python(request)
-            done = self._run_to_end(request, cell)
+            done = self._run_to_end(request, cell) if self._may_wait(request) else self._run_at_once(request, cell)
         self._io.cell_ends()
         self.interrupts.end()
         done.execution_count = None if bash else self.shell.execution_count - 1
@@ -230,6 +230,34 @@ class Kernel:
         self.outbox.end(done)
         if peer.robbed:
             self.die("a cell closed the kernel's own descriptors")
+
+    def _may_wait(self, request: Execute) -> bool:
+        """Tells whether a cell can give way to the event loop: whatever does has one of these words in it."""
+        if request.language == "bash":
+            return False
+        return "await" in request.code or "async" in request.code or self.shell.has_own_transformers()
+
+    def _run_at_once(self, request: Execute, cell: Any) -> Done:
+        """Runs the coroutine of a cell that never waits, without making a task of it.
+
+        As in a notebook the loop counts as running, so that the cell can start tasks; they run when it has ended.
+        """
+        loop: Any = self.loop
+        asyncio._set_running_loop(loop)
+        loop._thread_id = threading.get_ident()
+        try:
+            self._context.run(cell.send, None)
+        except StopIteration as stop:
+            done: Done = stop.value
+            return done
+        except BaseException as exc:  # noqa: BLE001  # an interrupt outside the user's own frames
+            self.interrupts.protect()
+            self._leave_if_forked(exc)
+            return self._report(request, exc)
+        finally:
+            asyncio._set_running_loop(None)
+            loop._thread_id = None
+        raise AssertionError("a cell without await has waited")
 
     def _run_to_end(self, request: Execute, cell: Any) -> Done:
         """Runs the coroutine of a cell, come what may, and returns what to say of it."""

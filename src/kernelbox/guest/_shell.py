@@ -174,12 +174,12 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def transform_cell(self, raw_cell: str) -> str:
         """Turns IPython's syntax into Python; a cell without any is what it is, and is not tokenized to find out."""
-        if self._has_own_transformers() or _SPECIAL.search(raw_cell) or self._may_be_a_command(raw_cell):
+        if self.has_own_transformers() or _SPECIAL.search(raw_cell) or self._may_be_a_command(raw_cell):
             transformed: str = super().transform_cell(raw_cell)
             return transformed
         return raw_cell if raw_cell.endswith("\n") else raw_cell + "\n"
 
-    def _has_own_transformers(self) -> bool:
+    def has_own_transformers(self) -> bool:
         manager = self.input_transformer_manager
         counts = (len(manager.cleanup_transforms), len(manager.line_transforms), len(manager.token_transformers))
         if self._transformer_counts is None:
