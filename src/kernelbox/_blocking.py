@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from kernelbox._errors import attach_result
+from kernelbox._errors import KernelBoxError, attach_result
 from kernelbox.host import _death
 from kernelbox.host._process import DIRECT_INTERRUPT
 from kernelbox.wire._execution import Execution
@@ -124,10 +124,14 @@ def obey(
             if record.engine == "kernelbox":  # to others it is a signal like any, and ends them
                 connection.process.signal(DIRECT_INTERRUPT)
         case "kill":
-            kernels.restart(record.kernel_id, reason="restarted: a cell did not stop when interrupted")
+            failure = ""
+            try:
+                kernels.restart(record.kernel_id, reason="restarted: a cell did not stop when interrupted")
+            except KernelBoxError as exc:
+                failure = str(exc)
             leftovers = _death.read_leftovers(connection.directory, connection.process, execution.request.id)
             events = execution.recover(leftovers)
-            execution.killed(now=time.monotonic())
+            execution.killed(now=time.monotonic(), failure=failure)
             connection.close()
         case "abandon":
             connection.close()

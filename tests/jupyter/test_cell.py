@@ -26,7 +26,7 @@ def test_a_cell_has_ended_when_both_the_reply_and_idle_are_here() -> None:
 def test_what_comes_between_the_reply_and_idle_belongs_to_the_cell() -> None:
     cell = Cell(Execute("x", "1"))
     messages = feed(cell, OK, ("stream", {"name": "stderr", "text": "late"}), IDLE)
-    assert messages == [Output("x", 1, "stderr", "late"), Done("x", "ok", 3)]
+    assert messages == [Output("x", "stderr", "late"), Done("x", "ok", 3)]
 
 
 def test_published_messages_are_translated() -> None:
@@ -44,7 +44,7 @@ def test_published_messages_are_translated() -> None:
     )
     assert messages == [
         Started("x", 3),
-        Output("x", 1, "stdout", "out"),
+        Output("x", "stdout", "out"),
         Display("x", "display_data", {}, {}, "d", None, False, {"image/png": b"\x00\x01\x02"}),
         Clear("x", True),
         Display("x", "execute_result", {"text/plain": "1"}, {}, "", 3),
@@ -62,7 +62,7 @@ def test_an_error_is_taken_from_what_was_published_without_its_colours() -> None
 def test_an_error_that_did_not_fail_the_cell_is_shown() -> None:
     error = {"ename": "E", "evalue": "v", "traceback": ["shown"]}
     messages = feed(Cell(Execute("x", "1")), ("error", error), OK, IDLE)
-    assert messages == [Output("x", 1, "stderr", "shown\n"), Done("x", "ok", 3)]
+    assert messages == [Output("x", "stderr", "shown\n"), Done("x", "ok", 3)]
 
 
 def test_an_error_is_bounded() -> None:

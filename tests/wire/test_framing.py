@@ -28,7 +28,7 @@ EXAMPLES: list[m.Message] = [
     m.Execute("a", "1 + 1"),
     m.Interrupt("a"),
     m.Started("a", 1),
-    m.Output("a", 1, "stdout", "hello"),
+    m.Output("a", "stdout", "hello"),
     m.Display("a", "display_data", {"text/plain": "x"}, {}, blobs={"image/png": b"PNG"}),
     m.Clear("a", True),
     m.Ask("a", 1, "server", "tool", {"x": 1}),
@@ -120,7 +120,7 @@ def test_encoding_leaves_the_message_as_it_was(message: m.Message) -> None:
     ("message", "header", "binary"),
     [
         (m.Clear("a", True), b'["Clear","a",true]', b""),
-        (m.Output("a", 7, "stdout", "é\n"), b'["Output","a",7,"stdout"]', "é\n".encode()),
+        (m.Output("a", "stdout", "é\n"), b'["Output","a","stdout"]', "é\n".encode()),
         (
             m.Display("a", "display_data", {}, {}, blobs={"image/png": b"\x89P", "x/y": b"", "image/gif": b"G"}),
             b'["Display","a","display_data",{},{},"",null,false,{"image/png":2,"x/y":0,"image/gif":1}]',
@@ -141,13 +141,13 @@ def test_default_values_are_never_shared_between_messages(message: m.Message) ->
 
 
 def test_a_lone_surrogate_in_written_text_arrives_as_the_escape_that_python_shows() -> None:
-    (received,) = decode(encode(m.Output("a", 1, "stdout", "x\ud800y")))
-    assert received == m.Output("a", 1, "stdout", "x\\ud800y")
+    (received,) = decode(encode(m.Output("a", "stdout", "x\ud800y")))
+    assert received == m.Output("a", "stdout", "x\\ud800y")
 
 
 def test_bytes_that_are_no_text_become_replacement_characters_in_an_output() -> None:
     (received,) = decode(frame(["Output", "a", 1, "stdout"], b"a\xffb\xe2\x82"))
-    assert received == m.Output("a", 1, "stdout", "a\ufffdb\ufffd")
+    assert received == m.Output("a", "stdout", "a\ufffdb\ufffd")
 
 
 def test_a_float_field_takes_a_whole_number() -> None:
@@ -187,16 +187,16 @@ def test_a_value_that_has_no_such_form_either_is_refused_by_the_sender(value: ob
 
 
 def test_a_frame_of_exactly_the_limit_is_sent_and_received() -> None:
-    overhead = len(encode(m.Output("a", 1, "stdout", ""))) - LENGTHS.size
-    message = m.Output("a", 1, "stdout", "x" * (MAX_FRAME - overhead))
+    overhead = len(encode(m.Output("a", "stdout", ""))) - LENGTHS.size
+    message = m.Output("a", "stdout", "x" * (MAX_FRAME - overhead))
     assert decode(encode(message)) == [message]
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        m.Output("a", 1, "stdout", "x" * MAX_FRAME),
-        m.Output("a", 1, "stdout", "€" * (MAX_FRAME // 3)),
+        m.Output("a", "stdout", "x" * MAX_FRAME),
+        m.Output("a", "stdout", "€" * (MAX_FRAME // 3)),
         m.Farewell("x" * MAX_FRAME),
         m.Display("a", "display_data", {}, {}, blobs={"a": bytes(MAX_FRAME // 2), "b": bytes(MAX_FRAME // 2)}),
     ],
@@ -239,7 +239,7 @@ def test_a_frame_cut_anywhere_waits_for_the_rest(message: m.Message) -> None:
 
 
 def test_the_beginning_of_the_next_message_is_kept_when_one_is_complete() -> None:
-    first, second = m.Clear("a", True), m.Output("b", 1, "stderr", "text")
+    first, second = m.Clear("a", True), m.Output("b", "stderr", "text")
     decoder = Decoder()
     assert decoder.feed(encode(first) + encode(second)[:-1]) == [first]
     assert decoder.pending == len(encode(second)) - 1
@@ -393,8 +393,8 @@ def test_a_field_of_the_wrong_type_is_refused_by_name(message: m.Message) -> Non
 @pytest.mark.parametrize(
     "message",
     [
-        m.Output("a", 1, "stdin", "x"),
-        m.Output("a", 1, "", "x"),
+        m.Output("a", "stdin", "x"),
+        m.Output("a", "", "x"),
         m.Display("a", "stream", {}, {}),
         m.Display("a", "clear_output", {}, {}),
         m.Done("a", "success"),

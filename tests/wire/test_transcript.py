@@ -41,7 +41,7 @@ def show(
 
 
 def write(transcript: Transcript, text: str, name: str = "stdout") -> OutputItem:
-    return transcript.add_output(Output("a", 1, name, text))
+    return transcript.add_output(Output("a", name, text))
 
 
 def outline(transcript: Transcript) -> list[tuple[str, str | None]]:

@@ -78,7 +78,7 @@ class Outbox:
             peer.hold(encode(started))
             late, self._late = self._late, []
             for name, text in late:
-                peer.hold(encode(Output(execution_id, 0, name, text.text)))
+                peer.hold(encode(Output(execution_id, name, text.text)))
 
     def end(self, done: Message) -> None:
         """Sends what is left, then the end of the execution."""
@@ -194,7 +194,7 @@ class Outbox:
 
     def _forward(self, name: str, text: str) -> None:
         if self._peer is not None:
-            self._peer.send(encode(Output(self._id, 0, name, text)))
+            self._peer.send(encode(Output(self._id, name, text)))
             return
         if not self._late or self._late[-1][0] != name:
             self._late.append((name, BoundedText(_LATE_LIMIT)))

@@ -30,9 +30,6 @@ NOTE_PATIENCE = 0.15
 # While the process is a zombie its keeper is about to write; a keeper that takes longer is stuck.
 _ZOMBIE_PATIENCE = 5.0
 
-# The number of text found in a dead kernel's pipes, which nobody can have sent.
-_AFTER_ALL = 1 << 40
-
 
 def announce(directory: str, process: Process, reason: str) -> None:
     """Writes down why a process is about to be ended, for those who wait for it."""
@@ -96,9 +93,7 @@ def read_leftovers(directory: str, process: Process, execution_id: str) -> list[
     """Returns what a dead kernel had written but not sent, from its pipes."""
     note = wait_for_note(directory, process, patience=0.0)
     words = (note or {}).get("last_words", ())
-    return [
-        Output(execution_id, _AFTER_ALL, name, text) for name, text in zip(_state.STREAMS, words, strict=False) if text
-    ]
+    return [Output(execution_id, name, text) for name, text in zip(_state.STREAMS, words, strict=False) if text]
 
 
 def read_state(directory: str) -> _state.KernelState | None:

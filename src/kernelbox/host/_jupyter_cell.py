@@ -37,7 +37,6 @@ class Cell:
         self._reply: JupyterMessage | None = None
         self._error: JupyterMessage | None = None
         self._idle = False
-        self._seq = 0
 
     def __repr__(self) -> str:
         return f"<Cell {self.request.id} {'done' if self.done else 'submitted' if self.submitted else 'waiting'}>"
@@ -79,8 +78,7 @@ class Cell:
         return None
 
     def take_output(self, name: str, text: str) -> list[Message]:
-        self._seq += 1
-        return [Output(self.id, self._seq, name if name == "stderr" else "stdout", text)]
+        return [Output(self.id, name if name == "stderr" else "stdout", text)]
 
     def take_published(self, message: JupyterMessage) -> list[Message]:
         """Takes what the kernel published about the cell (iopub)."""

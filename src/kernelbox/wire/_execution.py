@@ -60,7 +60,7 @@ class Execution:
         self._transcript = Transcript(request.text_limit)
         self._execution_count: int | None = None
         self._farewell = ""
-        self._last_seq = -1
+        self._recovered = False
 
     def __repr__(self) -> str:
         return f"<Execution {self.request.id} {self.result.status if self.result else self._rung}>"
@@ -88,7 +88,6 @@ class Execution:
                 self.started = True
                 self._execution_count = message.execution_count
             case Output():
-                self._last_seq = message.seq
                 return [self._transcript.add_output(message)]
             case Display():
                 return [self._transcript.add_display(message)]
@@ -132,20 +131,20 @@ class Execution:
         return self._climb(now)
 
     def recover(self, leftovers: list[Output]) -> list[Event]:
-        """Takes what the kernel had written when it died; what had been sent as well is known by its number."""
-        if self.result is not None:
+        """Takes, once, what the kernel had written but not sent when it died."""
+        if self.result is not None or self._recovered:
             return []
-        news = [output for output in leftovers if output.id == self.request.id and output.seq > self._last_seq]
-        self._last_seq = max([self._last_seq, *(output.seq for output in news)])
-        return [self._transcript.add_output(output) for output in news]
+        self._recovered = True
+        return [self._transcript.add_output(output) for output in leftovers if output.id == self.request.id]
 
-    def killed(self, *, now: float) -> None:
-        """Ends the execution: the kernel did not stop, was killed, and a new one has its name."""
+    def killed(self, *, now: float, failure: str = "") -> None:
+        """Ends the execution: the kernel did not stop and was killed; a new one has its name, or could not start."""
         self._now = now
         if self.result is None:
+            aftermath = f"killed, and could not be started again ({failure})" if failure else "restarted"
             self._end(
-                "restarted",
-                f"{self._what_happened()}; it did not stop when interrupted, so the kernel was restarted: "
+                "died" if failure else "restarted",
+                f"{self._what_happened()}; it did not stop when interrupted, so the kernel was {aftermath}: "
                 "its variables are lost",
             )
 
@@ -212,7 +211,7 @@ class Execution:
             error = ErrorInfo(writable(error.ename), writable(error.evalue), lines)
             if error.traceback:  # or it has been written to stderr, as IPython does with a magic that is misused
                 transcript.add_error("\n".join(error.traceback), by_cell=done is not None)
-        timed_out = self._cause == "timeout" and ending != "finished" and ending != "died"
+        timed_out = self._cause == "timeout" and ending != "finished" and (error is None or error.ename != "KernelDied")
         text = transcript.text
         self.result = ExecutionResult(
             status="timeout" if timed_out else "error" if error else "success",

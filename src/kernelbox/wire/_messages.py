@@ -71,11 +71,9 @@ class Started(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Output(Message):
-    """Carries what was written to stdout or stderr. `seq` numbers the flushes of one kernel, so that what a dead
-    kernel had not flushed can be told from what had already arrived."""
+    """Carries what was written to stdout or stderr."""
 
     id: str
-    seq: int
     name: str
     text: str
 
