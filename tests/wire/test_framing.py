@@ -146,7 +146,7 @@ def test_a_lone_surrogate_in_written_text_arrives_as_the_escape_that_python_show
 
 
 def test_bytes_that_are_no_text_become_replacement_characters_in_an_output() -> None:
-    (received,) = decode(frame(["Output", "a", 1, "stdout"], b"a\xffb\xe2\x82"))
+    (received,) = decode(frame(["Output", "a", "stdout"], b"a\xffb\xe2\x82"))
     assert received == m.Output("a", "stdout", "a\ufffdb\ufffd")
 
 
