@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import contextvars
 import json
 import os
 import signal
@@ -25,7 +24,7 @@ from typing import Any
 from kernelbox.guest import _comm, _queries
 from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
-from kernelbox.guest._changes import Changes
+from kernelbox.guest._cell import Cells
 from kernelbox.guest._descendants import kill_descendants
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._io import IO, Waker
@@ -56,10 +55,6 @@ _LAST_PATIENCE = 0.3
 INTENT = "ending.json"
 
 
-class BashError(Exception):
-    """A bash cell ended with a status other than 0."""
-
-
 class Kernel:
     """One kernel process: a shell, its output, its clients and the order in which they are served."""
 
@@ -88,8 +83,8 @@ class Kernel:
         self._memory = memory
         self.directory = ""
         self._loop_wakeup: int = self.loop._ssock.fileno()  # type: ignore[attr-defined]  # what other threads wake it by
-        self._context = contextvars.copy_context()
         self._pid = os.getpid()
+        self._cells = Cells(self.shell, self.bash, self.loop, self.interrupts)
 
     def __repr__(self) -> str:
         return f"<Kernel pid={self._pid} {'idle' if self._idle else 'busy'} queued={len(self._queue)}>"
@@ -186,7 +181,7 @@ class Kernel:
         try:
             self.loop.run_forever()
         except (KeyboardInterrupt, SystemExit) as exc:
-            self._leave_if_forked(exc)
+            self._cells.leave_if_forked(exc)
             print(f"A task in the background raised {type(exc).__name__}; it has ended.", file=sys.stderr)
         finally:
             if cull is not None:
@@ -218,8 +213,7 @@ class Kernel:
         self.outbox.begin(request.id, peer, Started(request.id, count))
         self._io.cell_begins()
         with self.asks.guarding(request):
-            cell = self._run_bash(request) if bash else self._run_python(request)
-            done = self._run_to_end(request, cell) if self._may_wait(request) else self._run_at_once(request, cell)
+            done = self._cells.run(request)
         self._io.cell_ends()
         self.interrupts.end()
         done.execution_count = None if bash else self.shell.execution_count - 1
@@ -230,136 +224,6 @@ class Kernel:
         self.outbox.end(done)
         if peer.robbed:
             self.die("a cell closed the kernel's own descriptors")
-
-    def _may_wait(self, request: Execute) -> bool:
-        """Tells whether a cell can give way to the event loop: whatever does has one of these words in it."""
-        if request.language == "bash":
-            return False
-        return "await" in request.code or "async" in request.code or self.shell.has_own_transformers()
-
-    def _run_at_once(self, request: Execute, cell: Any) -> Done:
-        """Runs the coroutine of a cell that never waits, without making a task of it.
-
-        As in a notebook the loop counts as running, so that the cell can start tasks; they run when it has ended.
-        """
-        loop: Any = self.loop
-        asyncio._set_running_loop(loop)
-        loop._thread_id = threading.get_ident()
-        try:
-            self._context.run(cell.send, None)
-        except StopIteration as stop:
-            done: Done = stop.value
-            return done
-        except BaseException as exc:  # noqa: BLE001  # an interrupt outside the user's own frames
-            self.interrupts.protect()
-            self._leave_if_forked(exc)
-            return self._report(request, exc)
-        finally:
-            asyncio._set_running_loop(None)
-            loop._thread_id = None
-        raise AssertionError("a cell without await has waited")
-
-    def _run_to_end(self, request: Execute, cell: Any) -> Done:
-        """Runs the coroutine of a cell, come what may, and returns what to say of it."""
-        task = self.loop.create_task(cell, context=self._context)
-        self.interrupts.attach(task)
-        while not task.done():
-            try:
-                self.loop.run_until_complete(task)
-            except KeyboardInterrupt:
-                # It struck a task in the background while the cell waited; it was meant for the cell.
-                self.interrupts.protect()
-                if not task.done():
-                    task.cancel()
-            except (RuntimeError, asyncio.CancelledError, SystemExit):
-                continue  # the cell stopped the loop, or cancelled every task
-        self._leave_if_forked(None if task.cancelled() else task.exception())
-        if task.cancelled():
-            value = "the cell cancelled its own task"
-            return Done(request.id, "error", None, "CancelledError", value, [f"CancelledError: {value}"])
-        if (exc := task.exception()) is not None:
-            self.interrupts.protect()
-            return self._report(request, exc)
-        result: Done = task.result()
-        return result
-
-    async def _run_python(self, request: Execute) -> Done:
-        shell = self.shell
-        shell.error = None
-        shell.changes = Changes(shell) if request.report_changes else None
-        self.shell.display_pub.text_limit = self.shell.displayhook.text_limit = request.text_limit
-        try:
-            self.interrupts.expose()
-            result = await self._run_cell(request)
-            error = self._failure(result)
-            self._leave_if_forked(error)
-            report = None if error is None else shell.describe(self._as_interrupt(error), request.text_limit)
-        except BaseException as exc:  # noqa: BLE001  # an interrupt outside the user's own frames
-            self.interrupts.protect()
-            return self._report(request, exc)
-        finally:
-            self.interrupts.protect()
-            shell.error = None
-        done = Done(request.id, "ok", interrupted=self.interrupts.seen)
-        if report is not None:
-            done.status, (done.ename, done.evalue, done.traceback, done.cut) = "error", report
-        if shell.changes is not None:
-            done.changed = shell.changes.report()
-        self._restore_cwd(request)
-        return done
-
-    async def _run_cell(self, request: Execute) -> Any:
-        shell, result, failure = self.shell, None, None
-        try:
-            cell = shell.transform_cell(request.code)
-        except Exception:  # noqa: BLE001  # IPython shows what its transformers raise
-            cell, failure = request.code, sys.exc_info()
-        shell.in_cell = True
-        try:
-            result = await shell.run_cell_async(
-                request.code,
-                store_history=request.store_history,
-                silent=request.silent,
-                transformed_cell=cell,
-                preprocessing_exc_tuple=failure,
-            )
-        finally:
-            shell.in_cell = False
-            shell.events.trigger("post_execute")
-            if not request.silent:
-                shell.events.trigger("post_run_cell", result)
-        return result
-
-    async def _run_bash(self, request: Execute) -> Done:
-        try:
-            self.interrupts.expose()
-            self.shell.approved("shell", request.code)
-            status, alive = self.bash.run(request.code)
-            if not alive:
-                print("[bash exited; the next bash cell starts a new one]", file=sys.stderr)
-        except BaseException as exc:  # noqa: BLE001  # reported as the cell's error
-            self.interrupts.protect()
-            return self._report(request, exc)
-        finally:
-            self.interrupts.protect()
-        if status == 0:
-            return Done(request.id, "ok", interrupted=self.interrupts.seen)
-        value = f"bash returned exit status {status}"
-        return Done(request.id, "error", None, "CalledProcessError", value, [f"CalledProcessError: {value}"])
-
-    def _failure(self, result: Any) -> BaseException | None:
-        """Returns what a cell failed with: what the shell showed, or only noted."""
-        return result.error_before_exec or result.error_in_exec or self.shell.error
-
-    def _as_interrupt(self, error: BaseException) -> BaseException:
-        """A cell that was interrupted in an `await` sees a cancellation; its caller asked for an interrupt."""
-        if self.interrupts.seen and isinstance(error, asyncio.CancelledError):
-            return KeyboardInterrupt().with_traceback(error.__traceback__)
-        return error
-
-    def _report(self, request: Execute, exc: BaseException) -> Done:
-        name, value, lines, cut = self.shell.describe(self._as_interrupt(exc), request.text_limit)
-        return Done(request.id, "error", None, name, value, lines, self.interrupts.seen, cut)
 
     def _answer(self, peer: Peer, query: Query) -> None:
         self.interrupts.begin(query.id)
@@ -418,28 +282,6 @@ class Kernel:
 
     def keep_spares(self, spares: tuple[int, int]) -> None:
         self._spare = spares
-
-    def _restore_cwd(self, request: Execute) -> None:
-        if not request.restore_cwd:
-            return
-        try:
-            moved = os.getcwd() != request.restore_cwd
-        except FileNotFoundError:
-            moved = True
-        if moved:
-            os.chdir(request.restore_cwd)
-            print(f"\n[kernelbox] cwd reset to {request.restore_cwd}")
-
-    def _leave_if_forked(self, exc: BaseException | None) -> None:
-        """Ends a child that the cell forked and that ran on to the end of the cell, as a script would."""
-        if os.getpid() == self._pid:
-            return
-        if isinstance(exc, SystemExit):
-            os._exit(exc.code if isinstance(exc.code, int) else int(exc.code is not None))
-        if exc is not None:
-            lines = self.shell.describe(exc, 0)[2]
-            print("\n".join(lines), file=sys.stderr, flush=True)
-        os._exit(exc is not None)
 
     def _after_fork(self) -> None:
         self.outbox.after_fork()

@@ -1,0 +1,187 @@
+"""How a cell is run: from the request to what is said of its end, whatever its code does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import sys
+import threading
+from typing import Any
+
+from kernelbox.guest._bash import Bash
+from kernelbox.guest._changes import Changes
+from kernelbox.guest._interrupts import Interrupts
+from kernelbox.guest._shell import ZMQInteractiveShell
+from kernelbox.wire._messages import Done, Execute
+
+
+class Cells:
+    """Runs cells, one at a time, on the main thread; context variables last from one to the next."""
+
+    def __init__(
+        self, shell: ZMQInteractiveShell, bash: Bash, loop: asyncio.AbstractEventLoop, interrupts: Interrupts
+    ) -> None:
+        self._shell = shell
+        self._bash = bash
+        self._loop = loop
+        self._interrupts = interrupts
+        self._context = contextvars.copy_context()
+        self._pid = os.getpid()
+
+    def run(self, request: Execute) -> Done:
+        """Runs a cell to its end and returns what to say of it."""
+        cell = self._run_bash(request) if request.language == "bash" else self._run_python(request)
+        return self._run_to_end(request, cell) if self._may_wait(request) else self._run_at_once(request, cell)
+
+    def leave_if_forked(self, exc: BaseException | None) -> None:
+        """Ends a child that the cell forked and that ran on to the end of the cell, as a script would."""
+        if os.getpid() == self._pid:
+            return
+        if isinstance(exc, SystemExit):
+            os._exit(exc.code if isinstance(exc.code, int) else int(exc.code is not None))
+        if exc is not None:
+            lines = self._shell.describe(exc, 0)[2]
+            print("\n".join(lines), file=sys.stderr, flush=True)
+        os._exit(exc is not None)
+
+    def _may_wait(self, request: Execute) -> bool:
+        """Tells whether a cell can give way to the event loop: whatever does has one of these words in it."""
+        if request.language == "bash":
+            return False
+        return "await" in request.code or "async" in request.code or self._shell.has_own_transformers()
+
+    def _run_at_once(self, request: Execute, cell: Any) -> Done:
+        """Runs the coroutine of a cell that never waits, without making a task of it.
+
+        As in a notebook the loop counts as running, so that the cell can start tasks; they run when it has ended.
+        """
+        loop: Any = self._loop
+        asyncio._set_running_loop(loop)
+        loop._thread_id = threading.get_ident()
+        try:
+            self._context.run(cell.send, None)
+        except StopIteration as stop:
+            done: Done = stop.value
+            return done
+        except BaseException as exc:  # noqa: BLE001  # an interrupt outside the user's own frames
+            self._interrupts.protect()
+            self.leave_if_forked(exc)
+            return self._report(request, exc)
+        finally:
+            asyncio._set_running_loop(None)
+            loop._thread_id = None
+        raise AssertionError("a cell without await has waited")
+
+    def _run_to_end(self, request: Execute, cell: Any) -> Done:
+        """Runs the coroutine of a cell, come what may, and returns what to say of it."""
+        task = self._loop.create_task(cell, context=self._context)
+        self._interrupts.attach(task)
+        while not task.done():
+            try:
+                self._loop.run_until_complete(task)
+            except KeyboardInterrupt:
+                # It struck a task in the background while the cell waited; it was meant for the cell.
+                self._interrupts.protect()
+                if not task.done():
+                    task.cancel()
+            except (RuntimeError, asyncio.CancelledError, SystemExit):
+                continue  # the cell stopped the loop, or cancelled every task
+        self.leave_if_forked(None if task.cancelled() else task.exception())
+        if task.cancelled():
+            value = "the cell cancelled its own task"
+            return Done(request.id, "error", None, "CancelledError", value, [f"CancelledError: {value}"])
+        if (exc := task.exception()) is not None:
+            self._interrupts.protect()
+            return self._report(request, exc)
+        result: Done = task.result()
+        return result
+
+    async def _run_python(self, request: Execute) -> Done:
+        shell = self._shell
+        shell.error = None
+        shell.changes = Changes(shell) if request.report_changes else None
+        self._shell.display_pub.text_limit = self._shell.displayhook.text_limit = request.text_limit
+        try:
+            self._interrupts.expose()
+            result = await self._run_cell(request)
+            error = self._failure(result)
+            self.leave_if_forked(error)
+            report = None if error is None else shell.describe(self._as_interrupt(error), request.text_limit)
+        except BaseException as exc:  # noqa: BLE001  # an interrupt outside the user's own frames
+            self._interrupts.protect()
+            return self._report(request, exc)
+        finally:
+            self._interrupts.protect()
+            shell.error = None
+        done = Done(request.id, "ok", interrupted=self._interrupts.seen)
+        if report is not None:
+            done.status, (done.ename, done.evalue, done.traceback, done.cut) = "error", report
+        if shell.changes is not None:
+            done.changed = shell.changes.report()
+        self._restore_cwd(request)
+        return done
+
+    async def _run_cell(self, request: Execute) -> Any:
+        shell, result, failure = self._shell, None, None
+        try:
+            cell = shell.transform_cell(request.code)
+        except Exception:  # noqa: BLE001  # IPython shows what its transformers raise
+            cell, failure = request.code, sys.exc_info()
+        shell.in_cell = True
+        try:
+            result = await shell.run_cell_async(
+                request.code,
+                store_history=request.store_history,
+                silent=request.silent,
+                transformed_cell=cell,
+                preprocessing_exc_tuple=failure,
+            )
+        finally:
+            shell.in_cell = False
+            shell.events.trigger("post_execute")
+            if not request.silent:
+                shell.events.trigger("post_run_cell", result)
+        return result
+
+    async def _run_bash(self, request: Execute) -> Done:
+        try:
+            self._interrupts.expose()
+            self._shell.approved("shell", request.code)
+            status, alive = self._bash.run(request.code)
+            if not alive:
+                print("[bash exited; the next bash cell starts a new one]", file=sys.stderr)
+        except BaseException as exc:  # noqa: BLE001  # reported as the cell's error
+            self._interrupts.protect()
+            return self._report(request, exc)
+        finally:
+            self._interrupts.protect()
+        if status == 0:
+            return Done(request.id, "ok", interrupted=self._interrupts.seen)
+        value = f"bash returned exit status {status}"
+        return Done(request.id, "error", None, "CalledProcessError", value, [f"CalledProcessError: {value}"])
+
+    def _failure(self, result: Any) -> BaseException | None:
+        """Returns what a cell failed with: what the shell showed, or only noted."""
+        return result.error_before_exec or result.error_in_exec or self._shell.error
+
+    def _as_interrupt(self, error: BaseException) -> BaseException:
+        """A cell that was interrupted in an `await` sees a cancellation; its caller asked for an interrupt."""
+        if self._interrupts.seen and isinstance(error, asyncio.CancelledError):
+            return KeyboardInterrupt().with_traceback(error.__traceback__)
+        return error
+
+    def _report(self, request: Execute, exc: BaseException) -> Done:
+        name, value, lines, cut = self._shell.describe(self._as_interrupt(exc), request.text_limit)
+        return Done(request.id, "error", None, name, value, lines, self._interrupts.seen, cut)
+
+    def _restore_cwd(self, request: Execute) -> None:
+        if not request.restore_cwd:
+            return
+        try:
+            moved = os.getcwd() != request.restore_cwd
+        except FileNotFoundError:
+            moved = True
+        if moved:
+            os.chdir(request.restore_cwd)
+            print(f"\n[kernelbox] cwd reset to {request.restore_cwd}")
