@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, Literal, TypeVar
 
-    from kernelbox._kernels import AnyConnection, Kernels
+    from kernelbox._kernels import Kernels
+    from kernelbox._pool import AnyConnection
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._execution import Event, Order
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
 
-    from kernelbox._kernels import AnyConnection, Kernels
+    from kernelbox._kernels import Kernels
+    from kernelbox._pool import AnyConnection
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._results import ExecutionResult

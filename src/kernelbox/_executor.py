@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kernelbox import _asyncio
 from kernelbox._api import check_code, check_language, kernels
-from kernelbox._approvals import ApprovalPolicy, ApprovalRequest, Remembered, answer_to
+from kernelbox._approvals import ApprovalPolicy, ApprovalRequest, Remembered
 from kernelbox._asyncio import Run, in_thread
 from kernelbox._config import scrubbed_environment
 from kernelbox._errors import (
@@ -25,8 +25,7 @@ from kernelbox._errors import (
     KernelNotFound,
     StartFailed,
 )
-from kernelbox._images import ImageFiles
-from kernelbox.wire._approvals import SHELL_SERVER
+from kernelbox._executor_cell import ExecutorCell, written
 from kernelbox.wire._messages import Ask
 from kernelbox.wire._results import OutputItem
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from kernelbox._kernels import Kernels
     from kernelbox.host._record import KernelRecord
-    from kernelbox.wire._results import ExecutionResult
 
 _log = logging.getLogger("kernelbox")
 
@@ -137,7 +135,7 @@ class CodeExecutor:
         self._record: KernelRecord | None = None
         self._turn = asyncio.Lock()  # held by the cell that runs
         self._change = asyncio.Lock()  # held while the kernel is opened, replaced or given up
-        self._running: _Cell | None = None
+        self._running: ExecutorCell | None = None
         self._background: set[asyncio.Future[None]] = set()
 
     def __repr__(self) -> str:
@@ -280,7 +278,7 @@ class CodeExecutor:
                 await asyncio.shield(self._later(cell.run.stop()))
         yield await self._conclude(cell)
 
-    async def _begin(self, code: str, timeout: float | None, language: str, ask: bool, exclude: bool) -> _Cell:  # noqa: ASYNC109  # as above
+    async def _begin(self, code: str, timeout: float | None, language: str, ask: bool, exclude: bool) -> ExecutorCell:  # noqa: ASYNC109  # as above
         check_code(code)
         _check_seconds("timeout", timeout)
         options: dict[str, Any] = {
@@ -299,7 +297,7 @@ class CodeExecutor:
         except BaseException:
             self._turn.release()
             raise
-        cell = _Cell(self, run, ask, exclude)
+        cell = ExecutorCell(self, run, ask, exclude)
         if run.execution.result is None:
             self._running = cell
         return cell
@@ -312,14 +310,14 @@ class CodeExecutor:
         self._remembered.forget("execution")
         self._turn.release()
 
-    async def _conclude(self, cell: _Cell) -> CodeExecutionResult:
+    async def _conclude(self, cell: ExecutorCell) -> CodeExecutionResult:
         """Turns the end of an execution into a result or an exception."""
         result, images = cell.run.execution.result, [Path(path) for path in cell.images.paths]
         assert result is not None
         if result.status == "timeout":
             raise ExecutionTimeout(result, images)
         if cell.cancelled and result.ending in ("interrupted", "restarted", "never ran"):
-            return CodeExecutionResult(_written(result), images, result.changed, cancelled=True)
+            return CodeExecutionResult(written(result), images, result.changed, cancelled=True)
         if result.error is not None:
             if result.ending == "died":
                 result.error.evalue += "; await executor.reset() for a fresh one"
@@ -362,7 +360,7 @@ class CodeExecutor:
                 self._record = found or record
                 return kernels, self._record
 
-    async def _discard(self, record: KernelRecord, running: _Cell | None) -> None:
+    async def _discard(self, record: KernelRecord, running: ExecutorCell | None) -> None:
         """Destroys a private kernel; the cell that runs in it, if nobody awaits it, ends with it."""
         assert self._kernels is not None
         await in_thread(self._kernels.destroy, record.kernel_id)
@@ -375,92 +373,6 @@ class CodeExecutor:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
-
-
-class _Cell:
-    """A cell that a CodeExecutor runs: its execution, its images and its open approvals."""
-
-    def __init__(self, executor: CodeExecutor, run: Run, ask: bool, exclude: bool) -> None:
-        self.run = run
-        self.images = ImageFiles(executor.images_dir)
-        self.lines = _Lines()
-        self.cancelled = False
-        self._executor = executor
-        self._asks = ask
-        self._exclude = exclude
-        self._open: dict[int, tuple[ApprovalRequest, asyncio.TimerHandle | None]] = {}
-
-    def take(self, ask: Ask) -> ApprovalRequest | None:
-        """Decides about a call, or returns the request that somebody has to answer."""
-        action, reason = self._decide(ask)
-        _log.info("%s.%s: %s %s", ask.server_name, ask.tool_name, action, reason)
-        if action == "ask":
-            return self._request(ask)
-        self.run.answer(answer_to(ask, action == "allow", reason))
-        return None
-
-    def close(self, reason: str) -> None:
-        """Ends the requests that nobody has answered."""
-        for request, _ in list(self._open.values()):
-            request.close(reason)
-
-    def _decide(self, ask: Ask) -> tuple[str, str]:
-        executor = self._executor
-        remembered = executor._remembered.covers(ask)
-        action, reason = executor.approval_policy.decide(
-            ask.server_name, ask.tool_name, ask.tool_args, remembered=remembered
-        )
-        if action == "deny":
-            return action, reason
-        wanted = executor._approve_shell_cmds if ask.server_name == SHELL_SERVER else executor._approve_tool_calls
-        if action == "allow" or not self._asks or (action is None and not wanted):
-            return "allow", ""
-        return "ask", ""
-
-    def _request(self, ask: Ask) -> ApprovalRequest:
-        request = ApprovalRequest(ask, lambda accepted, reason: self._answer(ask, accepted, reason), self._remembered)
-        timer = None
-        if (seconds := self._executor.approval_timeout) is not None:
-            reason = f"no answer within {seconds:g} s"
-            timer = asyncio.get_running_loop().call_later(seconds, request.close, reason)
-        self._open[ask.ask] = (request, timer)
-        if self._exclude:
-            self.run.hold()
-        return request
-
-    @property
-    def _remembered(self) -> Remembered:
-        return self._executor._remembered
-
-    def _answer(self, ask: Ask, accepted: bool, reason: str) -> None:
-        _, timer = self._open.pop(ask.ask)
-        if timer is not None:
-            timer.cancel()
-        if not self._open:
-            self.run.go_on()
-        self.run.answer(answer_to(ask, accepted, reason))
-
-
-class _Lines:
-    """Puts what a cell shows on lines of its own between what it writes, as in the result's text."""
-
-    def __init__(self) -> None:
-        self._at_start = True
-
-    def add(self, item: OutputItem) -> str:
-        if not item.text or item.kind == "update_display_data":
-            return ""
-        if item.kind == "stream":
-            self._at_start = item.text.endswith("\n")
-            return item.text
-        before, self._at_start = "" if self._at_start else "\n", True
-        return f"{before}{item.text.rstrip()}\n"
-
-
-def _written(result: ExecutionResult) -> str | None:
-    """Returns what an interrupted cell had written, without the traceback of the interrupt."""
-    lines = _Lines()
-    return "".join(lines.add(item) for item in result.outputs if item.kind != "error").rstrip() or None
 
 
 def _check_seconds(what: str, seconds: float | None) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from kernelbox._arguments import (
@@ -16,8 +15,10 @@ from kernelbox._arguments import (
 )
 from kernelbox._config import kernel_environment
 from kernelbox._errors import KernelExists, KernelNotFound, StartFailed, StoreFailed
+from kernelbox._pool import Pool
 from kernelbox.host import _death
 from kernelbox.host._connection import Connection
+from kernelbox.host._ending import TERMINATE_PATIENCE, end_process
 from kernelbox.host._process import Process, boot_id, read_start_time
 from kernelbox.host._record import KernelRecord, format_time
 from kernelbox.host._store import RECORD, Store, is_kernel_id
@@ -25,14 +26,8 @@ from kernelbox.host._store import RECORD, Store, is_kernel_id
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox._config import KernelBoxConfig
-    from kernelbox.host._jupyter import JupyterConnection
+    from kernelbox._pool import AnyConnection
     from kernelbox.host._record import Lifetime
-
-    AnyConnection = Connection | JupyterConnection
-
-# A kernel asked to end runs its exit functions in this time; then it is killed.
-_TERMINATE_PATIENCE = 0.5
-_KILL_PATIENCE = 5.0
 
 # How many kernels are destroyed at a time: most of it is waiting for them to end.
 _HANDS = 8
@@ -47,8 +42,7 @@ class Kernels:
     def __init__(self, config: KernelBoxConfig) -> None:
         self.config = config
         self.store = _open_store(config)
-        self._pool: dict[str, list[AnyConnection]] = {}
-        self._pool_pid = os.getpid()
+        self._pool = Pool()
         # What kernels opened here were given that no record keeps: environments hold secrets.
         self._environments: dict[str, dict[str, str] | None] = {}
 
@@ -250,7 +244,7 @@ class Kernels:
 
     def _launch(self, record: KernelRecord) -> tuple[int, int]:
         """Starts the process of a record; returns its pid and start time."""
-        from kernelbox.host._launch import has_warm_template, launch
+        from kernelbox.host._launch import has_warm_template, launch, umask
         from kernelbox.host._lifeline import lifeline_to
         from kernelbox.wire._messages import Spawn
 
@@ -261,7 +255,7 @@ class Kernels:
             directory=self.store.directory(record.kernel_id),
             cwd=record.cwd,
             env=kernel_environment() if env is None else env,
-            umask=_umask(),
+            umask=umask(),
             lifeline=owned,
             idle_timeout=self.config.kernel_idle_timeout if self.config.cull_idle else 0.0,
         )
@@ -306,17 +300,9 @@ class Kernels:
 
     def connect(self, record: KernelRecord) -> AnyConnection:
         """Returns a connection for one execution at a time; `release` gives it back for the next."""
-        if self._pool_pid != os.getpid():  # we are a fork: the connections are our parent's
-            self._pool, self._pool_pid = {}, os.getpid()
-        pooled = self._pool.get(record.kernel_id)
-        while pooled:
-            try:
-                connection = pooled.pop()
-            except IndexError:
-                break
-            if connection.idle and connection.process.start_time == record.start_time:
-                return connection
-            connection.close()
+        pooled = self._pool.take(record)
+        if pooled is not None:
+            return pooled
         process = process_of(record)
         if process is None:
             raise ConnectionRefusedError("the machine has been restarted")
@@ -327,15 +313,19 @@ class Kernels:
         return Connection(self.store.directory(record.kernel_id), process)
 
     def release(self, record: KernelRecord, connection: AnyConnection) -> None:
+        """Takes a connection back."""
         if connection.ended:
             connection.close()
         else:
-            self._pool.setdefault(record.kernel_id, []).append(connection)
+            self._pool.give(record, connection)
 
     def has_connection(self, record: KernelRecord) -> bool:
         """Tells whether a pooled connection shows that the kernel lives, without a look at the file system."""
-        pooled = self._pool.get(record.kernel_id) if self._pool_pid == os.getpid() else None
-        return bool(pooled) and any(c.idle and c.process.start_time == record.start_time for c in pooled or ())
+        return self._pool.has(record)
+
+    def forget_connections(self, record: KernelRecord) -> None:
+        """Closes the connections that are kept for the next execution."""
+        self._pool.drop(record)
 
     def interrupt(self, key: str) -> bool:
         """Interrupts whatever the kernel is running; returns whether it was running anything."""
@@ -415,32 +405,12 @@ class Kernels:
         if self.ask(record, "leave", {"unused_for": self.config.kernel_idle_timeout}) is not None:
             return False
         process = process_of(record)
-        return process is not None and process.wait(_TERMINATE_PATIENCE)
+        return process is not None and process.wait(TERMINATE_PATIENCE)
 
     def _end_process(self, record: KernelRecord, reason: str) -> None:
-        """terminate → kill → wait for the keeper to have cleaned up after it."""
-        directory = self.store.directory(record.kernel_id)
         process = process_of(record)
-        if process is None or not os.path.isdir(directory):
-            return
-        if not process.alive:
-            _death.wait_for_note(directory, process)  # its keeper may still clean up; the pid is not ours to touch
-            process.close()
-            return
-        family = process.descendants()
-        _death.announce(directory, process, reason)
-        if record.engine == "jupyter":
-            from kernelbox.host._jupyter_launch import ask_to_shut_down
-
-            ask_to_shut_down(directory, process, _TERMINATE_PATIENCE)
-        if process.signal(signal.SIGTERM) and not process.wait(_TERMINATE_PATIENCE):
-            process.signal(signal.SIGKILL)
-            process.wait(_KILL_PATIENCE)
-        if _death.wait_for_note(directory, process) is None:  # its keeper is gone
-            for relative in family:
-                relative.signal(signal.SIGKILL)
-            process.kill_session()
-        process.close()
+        if process is not None:
+            end_process(self.store.directory(record.kernel_id), process, reason, engine=record.engine)
 
     def _discard(self, record: KernelRecord, reason: str, *, publish: bool = True) -> None:
         """Ends what there is of a kernel; the caller holds the name's lock."""
@@ -448,11 +418,6 @@ class Kernels:
         self._environments.pop(record.kernel_id, None)
         self.forget_connections(record)
         self.store.remove(record, publish=publish)
-
-    def forget_connections(self, record: KernelRecord) -> None:
-        """Closes the connections that are kept for the next execution."""
-        for connection in self._pool.pop(record.kernel_id, ()):
-            connection.close()
 
 
 def process_of(record: KernelRecord) -> Process | None:
@@ -480,20 +445,6 @@ def _describe_loss(record: KernelRecord) -> str:
     count = record.attempt_count
     lost = f"the variables of {count} execution{'s' if count > 1 else ''}" if count else "nothing: no cell had run"
     return f"{lost}; it had died: {record.death}" if record.status == "dead" else lost
-
-
-def _umask() -> int:
-    """Returns the umask; on Linux without the moment in which setting it to ask would change it for other threads."""
-    try:
-        with open("/proc/self/status") as file:
-            for line in file:
-                if line.startswith("Umask:"):
-                    return int(line.split()[1], 8)
-    except OSError:
-        pass
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _open_store(config: KernelBoxConfig) -> Store:

@@ -55,6 +55,20 @@ def has_warm_template() -> bool:
     return sys.platform == "linux"
 
 
+def umask() -> int:
+    """Returns the umask; on Linux without the moment in which setting it to ask would change it for other threads."""
+    try:
+        with open("/proc/self/status") as file:
+            for line in file:
+                if line.startswith("Umask:"):
+                    return int(line.split()[1], 8)
+    except OSError:
+        pass
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
 def _fork_warm(
     spawn: Spawn, fds: list[int], directory: str, preload: Sequence[str], idle_timeout: float
 ) -> Spawned | Refused:

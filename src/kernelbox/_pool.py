@@ -1,0 +1,52 @@
+"""Connections that wait for the next execution: a cell on a kernel that was used before costs no look at the disk."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host._connection import Connection
+    from kernelbox.host._jupyter import JupyterConnection
+    from kernelbox.host._record import KernelRecord
+
+    AnyConnection = Connection | JupyterConnection
+
+
+class Pool:
+    """Idle connections, by kernel. A list's `append` and `pop` are what threads share it by."""
+
+    def __init__(self) -> None:
+        self._idle: dict[str, list[AnyConnection]] = {}
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<Pool of {sum(map(len, self._idle.values()))} connections>"
+
+    def take(self, record: KernelRecord) -> AnyConnection | None:
+        """Returns a connection to the process that the record names, None if none is kept."""
+        if self._pid != os.getpid():  # we are a fork: the connections are our parent's
+            self._idle, self._pid = {}, os.getpid()
+        kept = self._idle.get(record.kernel_id)
+        while kept:
+            try:
+                connection = kept.pop()
+            except IndexError:
+                break  # another thread took the last
+            if connection.idle and connection.process.start_time == record.start_time:
+                return connection
+            connection.close()
+        return None
+
+    def give(self, record: KernelRecord, connection: AnyConnection) -> None:
+        self._idle.setdefault(record.kernel_id, []).append(connection)
+
+    def has(self, record: KernelRecord) -> bool:
+        """Tells whether a connection shows that the kernel lives."""
+        kept = self._idle.get(record.kernel_id) if self._pid == os.getpid() else None
+        return bool(kept) and any(c.idle and c.process.start_time == record.start_time for c in kept or ())
+
+    def drop(self, record: KernelRecord) -> None:
+        """Closes the connections to a kernel."""
+        for connection in self._idle.pop(record.kernel_id, ()):
+            connection.close()
