@@ -107,7 +107,7 @@ def bootstrap(python: str | None) -> None:
     pip = [uv, "pip"]
     target = ["--quiet", "--python", str(VENV_PYTHON)]
     run(
-        [*pip, "sync", *target, "--require-hashes", str(LOCK)],
+        [*pip, "sync", *target, "--compile-bytecode", "--require-hashes", str(LOCK)],
         "could not install the dependencies; the lines above are from uv. If the default package index "
         "cannot be reached, set UV_DEFAULT_INDEX to one that can: uv does not read pip's configuration.",
     )
@@ -116,6 +116,8 @@ def bootstrap(python: str | None) -> None:
         [*pip, "install", *target, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)],
         "could not install kernelbox itself; the lines above are from its build. Is pyproject.toml sound?",
     )
+    # Where PYTHONDONTWRITEBYTECODE is set, every start of Python would compile the package anew.
+    run([str(VENV_PYTHON), "-m", "compileall", "-q", str(ROOT / "src")], "the package does not compile.")
     run(
         [*pip, "check", *target],
         f"{LOCK.name} does not satisfy pyproject.toml. Run `make lock`, then this again.",

@@ -66,7 +66,16 @@ class Kernels:
     def all(self) -> list[KernelRecord]:
         """Returns every kernel, oldest first, as it is now."""
         deadline = time.monotonic() + _death.NOTE_PATIENCE  # for all the dead together
-        return [self.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
+        records = [self.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
+        return [record for record in records if not self._bury_orphan(record)]
+
+    def _bury_orphan(self, record: KernelRecord) -> bool:
+        """Removes the record of a kernel that died with its owner: nobody is left who could be told."""
+        if record.alive or record.owner_pid is None:
+            return False
+        if Process(record.owner_pid, record.owner_start_time).alive and record.boot_id == boot_id():
+            return False
+        return self._destroy(record, "its owner has ended")
 
     def refresh(self, record: KernelRecord, *, patience: float = _death.NOTE_PATIENCE) -> KernelRecord:
         """Fills in what a record says of the moment: status, last use, and how a dead kernel ended."""

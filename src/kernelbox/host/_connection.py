@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
 import time
 
@@ -111,8 +112,9 @@ class Connection:
         try:
             return self._decoder.feed(data) if data else self._end()
         except ProtocolError as exc:  # a cell found our socket and wrote to it
+            self.process.signal(signal.SIGKILL)  # nothing that it says can be trusted any more
             self._end()
-            return [Farewell(f"the kernel sent what is no message ({exc})")]
+            return [Farewell(f"killed, because it sent what is no message ({exc})")]
 
     def close(self) -> None:
         self.ended = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -158,7 +159,7 @@ class JupyterConnection:
             self.process.close()
 
     def __del__(self) -> None:
-        if not self._closed:
+        if not self._closed and not sys.is_finalizing():
             self.close()
 
     def handshake(self, timeout: float) -> bool:

@@ -20,6 +20,9 @@ _READABLE = {"text/plain", "text/markdown", "text/latex"}
 # A readable type is cut at the caller's limit; HTML or JSON is a hundred times as verbose as what it says.
 _MARKUP_FACTOR = 100
 
+# Characters of one text, without a limit of the caller's: escaped as JSON it must fit a frame, beside others.
+_LONGEST_TEXT = 4_000_000
+
 # All pictures of one display together: half a frame.
 _BLOB_ROOM = 32 * 1024 * 1024
 
@@ -35,6 +38,7 @@ def build_display(
     execution_count: int | None = None,
 ) -> Display:
     """Returns the message for a MIME bundle, bounded."""
+    limit = min(text_limit, _LONGEST_TEXT) if text_limit > 0 else _LONGEST_TEXT
     texts: dict[str, Any] = {}
     blobs: dict[str, bytes] = {}
     cut, room = False, _BLOB_ROOM
@@ -46,9 +50,9 @@ def build_display(
         elif blob is not None:
             cut = True
         elif isinstance(value, str) and mime in _READABLE:
-            texts[mime] = bound(value, text_limit)
+            texts[mime] = bound(value, limit)
             cut |= texts[mime] is not value
-        elif text_limit > 0 and len(value if isinstance(value, str) else repr(value)) > text_limit * _MARKUP_FACTOR:
+        elif len(value if isinstance(value, str) else repr(value)) > min(limit * _MARKUP_FACTOR, _LONGEST_TEXT):
             cut = True
         else:
             texts[mime] = value
