@@ -159,8 +159,11 @@ class JupyterConnection:
             self.process.close()
 
     def __del__(self) -> None:
-        if not self._closed and not sys.is_finalizing():
-            self.close()
+        try:
+            if not self._closed:
+                self.close()
+        except (AttributeError, TypeError):
+            return  # the interpreter is ending, and the modules that closing needs are gone
 
     def handshake(self, timeout: float) -> bool:
         """Waits until the kernel answers and is heard; returns whether it does, in time."""
