@@ -110,6 +110,8 @@ def bootstrap(python: str | None) -> None:
         [*pip, "sync", *target, "--compile-bytecode", "--require-hashes", str(LOCK)],
         "could not install the dependencies; the lines above are from uv. If the default package index "
         "cannot be reached, set UV_DEFAULT_INDEX to one that can: uv does not read pip's configuration.",
+        # uv brings certificates of its own; a network with a private authority is known only to the system.
+        again_with={"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"},
     )
     say("installing kernelbox in editable mode")
     run(
@@ -200,13 +202,19 @@ def rewrite_lock(uv: str) -> None:
     )
 
 
-def run(command: list[str], failure: str) -> None:
-    try:
-        status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode
-    except OSError as exc:
-        raise BootstrapError(f"{failure} ({exc})") from exc
-    if status != 0:
-        raise BootstrapError(f"{failure} (`{' '.join(command)}` ended with status {status})")
+def run(command: list[str], failure: str, *, again_with: dict[str, str] | None = None) -> None:
+    """Runs a command; if it fails, once more with the variables of `again_with`."""
+    for env in [{}] if again_with is None else [{}, again_with]:
+        try:
+            environment = {**os.environ, **env}
+            status = subprocess.run(
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False
+            ).returncode
+        except OSError as exc:
+            raise BootstrapError(f"{failure} ({exc})") from exc
+        if status == 0:
+            return
+    raise BootstrapError(f"{failure} (`{' '.join(command)}` ended with status {status})")
 
 
 def say(message: str) -> None:

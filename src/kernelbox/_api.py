@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _LANGUAGES = {"python": "python", "py": "python", "bash": "bash", "sh": "bash", "shell": "bash"}
 
+# What fits a message, whatever it takes to escape it.
+_LONGEST_CODE = 8_000_000
+
 _kernels: dict[KernelBoxConfig, Kernels] = {}
 
 # What was approved "for the session", by kernel.
@@ -119,6 +122,8 @@ def execute_with_retry(
     allowed = kernels().config.max_retries if max_attempts is None else max_attempts
     if type(allowed) is not int or allowed < 1:
         raise InvalidInput("max_attempts", allowed, "use a whole number of at least 1")
+    if not callable(on_error_fn):
+        raise InvalidInput("on_error_fn", on_error_fn, "use a function of a result and the number of the attempt")
     attempts = []
     for attempt in range(1, allowed + 1):
         result = execute(kernel, code, language=language, timeout=timeout, images_dir=images_dir, approve=approve)
@@ -201,7 +206,8 @@ def _stream(
     result.images = images.paths
     if result.error is not None and result.error.ename == "KernelDied":
         here.claim_report(record)
-        result.error.evalue += f"; get_or_create({record.name!r}) starts a fresh one"
+        if not result.error.evalue.startswith("restarted"):
+            result.error.evalue += f"; get_or_create({record.name!r}) starts a fresh one"
     yield result
 
 
@@ -234,6 +240,8 @@ def _key(kernel: KernelRecord | str) -> str:
 def check_code(code: object) -> None:
     if not isinstance(code, str):
         raise InvalidInput("code", code, "use a string")
+    if len(code) > _LONGEST_CODE:
+        raise InvalidInput("code", code, f"use at most {_LONGEST_CODE:,} characters; put data into a file")
 
 
 def check_language(language: str) -> str:

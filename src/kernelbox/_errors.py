@@ -142,6 +142,8 @@ def attach_attempts(exc: BaseException, attempts: list[AttemptSnapshot]) -> None
 def attach_result(exc: BaseException, result: ExecutionResult | None) -> None:
     """Leaves what a cell had come to on the exception that stopped it."""
     exc.result = result  # type: ignore[attr-defined]  # read by whoever catches it
+    if result is not None and result.error is not None:
+        exc.add_note(f"kernelbox: {result.error.evalue}")
 
 
 def _show(value: object) -> str:

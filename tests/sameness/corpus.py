@@ -675,7 +675,6 @@ sys.stdout.isatty(), sys.stderr.isatty(), sys.stdout.encoding.lower(), sys.stdou
 # %% differs in outputs: ours are called as CPython calls them
 sys.stdout.name, sys.stderr.name
 # %% raises TypeError
-# | differs in error, outputs: ours says it as CPython does
 sys.stdout.write(b'bytes')
 # %%
 import contextlib, io

@@ -22,10 +22,10 @@ AHEAD = 2
 
 
 @pytest.fixture(scope="module")
-def same_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def same_surroundings(shared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Gives both kernels one environment, with homes of their own and no limit on what a cell may show."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERNELBOX_HOME", str(tmp_path_factory.mktemp("kb")))
+        patch.setenv("KERNELBOX_HOME", str(shared_home))
         patch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", "0")
         patch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
         yield

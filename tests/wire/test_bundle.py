@@ -98,7 +98,7 @@ def test_a_display_of_which_nothing_readable_is_left_says_so() -> None:
     assert (display.blobs, display.cut) == ({}, True)
 
 
-@pytest.mark.parametrize("value", ["x" * 1_000_000, ["x"] * 1_000_000])
+@pytest.mark.parametrize("value", ["x" * 1_000_000, ["x"] * 500_000])
 def test_without_a_limit_nothing_is_cut(value: object) -> None:
     data = {"text/plain": value, "text/html": value}
     display = build(data, text_limit=0)

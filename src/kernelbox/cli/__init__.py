@@ -87,7 +87,7 @@ def _fail(sentence: str, status: int) -> int:
 
     try:
         print(json.dumps({"error": sentence}, indent=2, sort_keys=True), flush=True)
-    except BrokenPipeError:
+    except OSError:  # nobody reads it, or there is no room for it
         _give_up_stdout()
     print(f"kernelbox: {sentence.splitlines()[0] if sentence else 'failed'}", file=sys.stderr)
     return status

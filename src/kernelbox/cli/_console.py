@@ -75,7 +75,7 @@ class Console:
                 continue  # at the prompt it only clears the line
             except EOFError:
                 break
-            if code.strip() in ("exit", "quit"):
+            if code.strip() in ("exit", "quit", "exit()", "quit()"):
                 break
             if code.strip():
                 self._execute(code)

@@ -78,6 +78,7 @@ def follow(steps: Iterator[object], key: str, show: Callable[[OutputItem], None]
             if isinstance(result, ExecutionResult):
                 return result
             if ctrl_c.pressed > 1:
+                say("gave up on a cell that does not stop; the kernel may be restarted, and its variables lost, for it")
                 raise
             _api.interrupt(key)  # it was pressed between two outputs: the cell runs, and we go on listening
             continue

@@ -161,7 +161,8 @@ def _template_key(env: dict[str, str], preload: Sequence[str]) -> str:
     """Names the template by all that its forks inherit: interpreter, code, preloaded modules, import-time settings."""
     import hashlib
 
-    identity = [sys.executable, sys.version, __file__, _code_stamp(), list(preload)]
+    interpreter = [sys.prefix, os.path.realpath(sys.executable), sys.version]  # `python` and `python3` are one
+    identity = [interpreter, __file__, _code_stamp(), list(preload)]
     shared = sorted(template_environment(env).items())
     return hashlib.sha256(json.dumps([identity, shared]).encode()).hexdigest()[:16]
 
