@@ -399,3 +399,15 @@ def test_threads_of_the_users_are_named_when_the_kernel_is_quiesced(kernel: Kern
     run(kernel, "import threading; e = threading.Event(); threading.Thread(target=e.wait, name='mine').start()")
     assert ask(kernel, "quiesce")["python_threads"] == ["MainThread", "mine"]
     run(kernel, "e.set()")
+
+
+def test_a_macro_may_await(kernel: KernelRecord) -> None:
+    run(kernel, "import asyncio\nawait asyncio.sleep(0.001)\nx = 5")
+    run(kernel, "%macro -q again 1")
+    run(kernel, "x = 0")
+    run(kernel, "again")
+    assert value(kernel, "x") == "5"
+
+
+def test_a_request_leaves_nothing_to_do_in_the_event_loop(kernel: KernelRecord) -> None:
+    assert value(kernel, "len(get_ipython().kernel.loop._ready)") == "0"

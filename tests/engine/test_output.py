@@ -286,3 +286,31 @@ def test_whatever_a_cell_displays_harms_only_itself(what: str, kernel: KernelRec
     assert result.ok == (result.output == "on\n")
     json.dumps(result.to_dict())
     assert value(kernel, "kept") == "1"
+
+
+@pytest.mark.parametrize("limit", ["0", "100000000"])
+def test_an_error_of_any_size_fits_its_message(limit: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", limit)
+    result = execute("errors without a limit", "raise ValueError('\N{GRINNING FACE}' * 9_000_000)", timeout=DEADLINE)
+    assert result.error is not None
+    assert result.error.ename == "ValueError"
+    assert result.truncated
+
+
+def test_what_threads_print_between_cells_in_turns_is_bounded_too(kernel: KernelRecord, tmp_path: Path) -> None:
+    first = run(
+        kernel,
+        "import asyncio, pathlib, sys, threading\n"
+        "go = threading.Event()\n"
+        "def talk():\n"
+        "    go.wait()\n"
+        "    for n in range(1000): print(n); print(n, file=sys.stderr)\n"
+        f"    pathlib.Path({str(tmp_path)!r}, 'done').touch()\n"
+        "threading.Thread(target=talk).start()\n"
+        "asyncio.get_running_loop().call_later(0.01, go.set)",  # when the cell has ended
+    )
+    eventually((tmp_path / "done").exists)
+    result = run(kernel, "pass")
+    lines = "".join(f"{n}\n" for n in range(1000))
+    assert (first.output + result.output, first.stderr + result.stderr) == (lines, lines)
+    assert len(result.outputs) <= 101

@@ -46,10 +46,16 @@ class Cells:
         os._exit(exc is not None)
 
     def _may_wait(self, request: Execute) -> bool:
-        """Tells whether a cell can give way to the event loop: whatever does has one of these words in it."""
+        """Tells whether a cell can give way to the event loop: the code of one that does has one of these words in it.
+
+        That code may also come from elsewhere: from a macro that the cell names, or from a transformer.
+        """
         if request.language == "bash":
             return False
-        return "await" in request.code or "async" in request.code or self._shell.has_own_transformers()
+        if "await" in request.code or "async" in request.code:
+            return True
+        shell = self._shell
+        return shell.has_own_transformers() or bool(shell.ast_transformers) or shell.may_be_a_command(request.code)
 
     def _run_at_once(self, request: Execute, cell: Any) -> Done:
         """Runs the coroutine of a cell that never waits, without making a task of it.

@@ -42,8 +42,9 @@ from kernelbox.guest._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._messages import Display
 
-# What "no limit" means for an error: its text must still fit into one message.
-_UNLIMITED = 4 * 1024 * 1024
+# What an error may have of a caller who wants more, or all: its value stands in the traceback again, JSON writes a
+# character in up to 12 bytes, and both must fit into one message.
+_LONGEST_ERROR = 2 * 1024 * 1024
 
 
 # What any of IPython's transformers looks for: escapes, continued magics, prompts that were copied, indentation.
@@ -174,7 +175,7 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def transform_cell(self, raw_cell: str) -> str:
         """Turns IPython's syntax into Python; a cell without any is what it is, and is not tokenized to find out."""
-        if self.has_own_transformers() or _SPECIAL.search(raw_cell) or self._may_be_a_command(raw_cell):
+        if self.has_own_transformers() or _SPECIAL.search(raw_cell) or self.may_be_a_command(raw_cell):
             transformed: str = super().transform_cell(raw_cell)
             return transformed
         return raw_cell if raw_cell.endswith("\n") else raw_cell + "\n"
@@ -186,7 +187,7 @@ class ZMQInteractiveShell(InteractiveShell):
             self._transformer_counts = counts
         return bool(self.input_transformers_post) or counts != self._transformer_counts
 
-    def _may_be_a_command(self, cell: str) -> bool:
+    def may_be_a_command(self, cell: str) -> bool:
         """Tells whether a cell may be `exit`, a macro, a magic without its `%` or a call without its brackets."""
         word = _FIRST_WORD.match(cell)
         if word is None or "\n" in cell.rstrip("\n"):
@@ -252,7 +253,7 @@ class ZMQInteractiveShell(InteractiveShell):
             lines = self._format_traceback(exc, value)
         except BaseException as failure:  # noqa: BLE001  # the user's __notes__, loaders, _render_traceback_
             lines = [f"{name}: {value}", f"(formatting the traceback failed: {type(failure).__name__})"]
-        limit, text = limit or _UNLIMITED, "\n".join(lines)
+        limit, text = min(limit or _LONGEST_ERROR, _LONGEST_ERROR), "\n".join(lines)
         lines = bound(text, limit).split("\n") if text else []
         return name, bound(value, limit), lines, max(len(value), len(text)) > limit
 
