@@ -76,11 +76,12 @@ def _step(
 ) -> Generator[Event, Answer | None, None]:
     """Waits for what comes next: messages, the end of the kernel, or the deadline."""
     wait = None if execution.due == math.inf else min(execution.due - time.monotonic(), _LONGEST_WAIT)
-    for message in connection.receive(wait):
-        for event in execution.receive(message, now=time.monotonic()):
-            answer = yield event
-            if isinstance(event, Ask):
-                connection.send(answer or Answer(event.id, event.ask, False, "nobody is there to answer"))
+    messages, now = connection.receive(wait), time.monotonic()
+    # All are taken before any is passed on: a caller who leaves now must not take the end of the cell with him.
+    for event in [event for message in messages for event in execution.receive(message, now=now)]:
+        answer = yield event
+        if isinstance(event, Ask):
+            connection.send(answer or Answer(event.id, event.ask, False, "nobody is there to answer"))
     if execution.result is not None:
         return
     if connection.ended:

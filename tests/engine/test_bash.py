@@ -10,7 +10,7 @@ import pytest
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, interrupt, restart, stream
 
-from .support import DEADLINE, Running, value, wait_for_end
+from .support import DEADLINE, Running, run, value, wait_for_end
 
 
 def bash(kernel: KernelRecord | str, code: str, timeout: float = DEADLINE) -> ExecutionResult:
@@ -219,3 +219,15 @@ def test_an_interrupt_at_any_moment_of_a_commands_start_lets_nothing_run_on(
         assert (result.status, result.state) == ("timeout", "kept")
         assert say(kernel, "echo on") == "on\n"
     assert say(kernel, "echo $$") == shell
+
+
+def test_a_harder_interrupt_of_a_python_cell_keeps_bash(kernel: KernelRecord) -> None:
+    run(kernel, "X=kept", language="bash")
+    code = (
+        "import subprocess, time\n"
+        "try: time.sleep(60)\n"
+        "except KeyboardInterrupt: subprocess.run(['sleep', '60'], start_new_session=True)"
+    )
+    result = execute(kernel, code, timeout=0.2)
+    assert (result.status, result.state) == ("timeout", "kept")
+    assert run(kernel, "echo $X", language="bash").output == "kept\n"

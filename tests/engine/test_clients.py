@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import subprocess
 import sys
+import termios
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-from kernelbox import KernelRecord, execute, get_or_create, interrupt
-from kernelbox.wire._messages import Done, Execute
+import pytest
 
-from .support import DEADLINE, Running, connected, run, value
+from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kernels, stream
+from kernelbox.host._connection import Connection
+from kernelbox.wire._messages import Done, Execute, Interrupt
+
+from .support import DEADLINE, Running, connected, eventually, run, value
 
 
 def test_threads_share_a_kernel_and_each_gets_its_own_output(kernel: KernelRecord) -> None:
@@ -86,3 +93,48 @@ def test_what_one_clients_thread_prints_goes_to_whoever_runs_a_cell(kernel: Kern
         "def speak(): print('from the thread'); printed.set()\nt = threading.Timer(0.05, speak); t.start()",
     )
     assert "from the thread\n" in run(kernel, "_ = printed.wait(60)").output
+
+
+def test_a_stream_that_is_left_when_its_cell_has_ended_leaves_the_kernel_as_it_is(kernel: KernelRecord) -> None:
+    run(kernel, "x = 41")
+    steps = stream(kernel, "import sys\nprint(1, flush=True)\nfor n in range(5): print(n); print(n, file=sys.stderr)")
+    next(steps)
+    eventually(lambda: list_kernels()[0].status == "idle")
+    next(steps)  # what else there was, the end of the cell too, has come with this
+    del steps
+    assert value(kernel, "x") == "41"
+
+
+def test_a_harder_interrupt_that_comes_too_late_harms_no_other_cell(kernel: KernelRecord) -> None:
+    cell = Running(kernel, "print('begun', flush=True)\n!sleep 1\nprint(_exit_code)").wait_for_output()
+    with connected(kernel) as other:
+        other.send(Interrupt("0123456789abcdef", harder=True))
+        other.send(Execute("e", ""))
+        assert cell.result().output == "begun\n0\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+@pytest.mark.parametrize("kind", ["kernel", "template"])
+def test_another_user_is_not_let_in(own_home: Path, kind: str) -> None:
+    kernel = get_or_create("mine")
+    directory = Path(kernel.connection_file).parent
+    path = directory / "socket" if kind == "kernel" else next(directory.parent.glob("template-*[0-9a-f]"))
+    for opened in (own_home, directory.parent, directory, path):
+        opened.chmod(0o777)
+    code = "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.settimeout(20); print(s.recv(1))"  # noqa: E501
+    answer = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert answer.stdout == "b''\n"
+
+
+def test_a_client_that_does_not_read_keeps_nobody_from_interrupting(kernel: KernelRecord) -> None:
+    with connected(kernel) as idler:
+        idler.send(Execute("e", "import sys\nwhile True: print('x' * 1000); print('y' * 1000, file=sys.stderr)"))
+        eventually(lambda: _unread(idler) > 20_000)
+        with connected(kernel) as passer_by:
+            passer_by.send(Execute("f", ""))
+        interrupt(kernel.name)
+        eventually(lambda: list_kernels()[0].status == "idle")
+
+
+def _unread(connection: Connection) -> int:
+    return int.from_bytes(fcntl.ioctl(connection.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)

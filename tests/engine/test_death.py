@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from kernelbox import KernelRecord, destroy, execute, get_or_create, list_kernels
+from kernelbox.wire._messages import Done, Execute
 
-from .support import DEADLINE, Running, eventually, is_running, parent_of, run, value, wait_for_end
+from .support import DEADLINE, Running, connected, eventually, is_running, parent_of, run, value, wait_for_end
 
 DEATHS = {
     "SIGKILL": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
@@ -286,3 +287,36 @@ def test_a_kernel_killed_for_want_of_memory_says_so(own_home: Path, small_memory
     assert "out of memory" in result.error.evalue
     assert result.output == "eating\n"
     destroy(kernel)
+
+
+def test_files_of_a_kernel_are_private(kernel: KernelRecord) -> None:
+    previous = os.umask(0)
+    try:
+        execute(kernel, "exit()", timeout=DEADLINE)
+    finally:
+        os.umask(previous)
+    directory = Path(kernel.connection_file).parent
+    assert (directory / "ending.json").exists()
+    assert not [path for path in directory.iterdir() if path.is_file() and path.stat().st_mode & 0o077]
+
+
+def test_a_client_that_comes_while_there_are_no_descriptors_is_served_when_there_are(kernel: KernelRecord) -> None:
+    run(kernel, "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 1024))\nheld = []")
+    run(kernel, "try:\n    while True: held.append(os.dup(0))\nexcept OSError: pass")
+    with connected(kernel) as waiting:
+        waiting.send(Execute("late", ""))
+        run(kernel, "for fd in held: os.close(fd)")
+        eventually(lambda: any(isinstance(message, Done) for message in waiting.receive(1.0)))
+
+
+def test_exit_functions_run_though_the_cell_is_in_the_middle_of_printing(kernel: KernelRecord, tmp_path: Path) -> None:
+    run(
+        kernel,
+        f"import atexit, os, pathlib, signal, socket\natexit.register(pathlib.Path({str(tmp_path)!r}, 'left').touch)",
+    )
+    # As if the signal came between a part of a frame and the next.
+    code = "peer = get_ipython().kernel.outbox.peer\nwith get_ipython().kernel.outbox.lock, memoryview(peer._backlog):\n    os.kill(os.getpid(), signal.SIGTERM)\n    while True: pass"  # noqa: E501
+    result = execute(kernel, code, timeout=DEADLINE)
+    assert result.error is not None
+    assert "SIGTERM" in result.error.evalue
+    assert (tmp_path / "left").exists()

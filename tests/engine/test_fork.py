@@ -265,3 +265,8 @@ def test_opening_and_destroying_leaks_no_descriptors_processes_or_files(own_home
     for number in range(1, 25):
         cycle(number)
     assert count() == before
+
+
+def test_a_program_inherits_no_descriptor_of_the_kernel(kernel: KernelRecord) -> None:
+    inherited = run(kernel, "import os\nos.system('ls -l /proc/self/fd') and None").output
+    assert "socket:" not in inherited

@@ -41,7 +41,12 @@ class Bash:
         self._unsettled = False  # a cell was begun and its end has not been seen
 
     def __repr__(self) -> str:
-        return f"<Bash pid={self._process.pid if self._process else None}>"
+        return f"<Bash pid={self.pid}>"
+
+    @property
+    def pid(self) -> int:
+        """The process, 0 if there is none."""
+        return self._process.pid if self._process else 0
 
     def run(self, code: str) -> tuple[int, bool]:
         """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""

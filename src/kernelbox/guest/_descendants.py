@@ -18,11 +18,25 @@ def children(pid: int | str = "self") -> list[int]:
     return found
 
 
-def kill_descendants(of: int | str = "self") -> None:
-    """Kills everything below a process, which is this one or a child of it."""
+def kill_descendants(of: int | str = "self", *, since: float = 0.0, spare: int = 0) -> None:
+    """Kills what is below a process, which is this one or a child of it, and began at a time since boot or later.
+
+    The system counts in hundredths of a second; `spare` is a process that is known to be older.
+    """
+    ticks = int(since * os.sysconf("SC_CLK_TCK"))
     for pid in list(_walk(of)):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            if pid != spare and start_time(pid) >= ticks:
+                os.kill(pid, signal.SIGKILL)
+
+
+def start_time(pid: int) -> int:
+    """Returns when a process began, in ticks since boot (proc(5)); 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except OSError:
+        return 0
 
 
 def _walk(pid: int | str) -> Iterator[int]:

@@ -15,6 +15,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from mmap import mmap
 from types import FrameType
@@ -23,6 +24,8 @@ from kernelbox.wire import _state as state
 
 # What the host sends when requests are not answered; no library uses it. host/_process.py has the same.
 DIRECT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 # How long to wait before SIGINT is sent once more.
 _REPEAT = 0.05
@@ -41,6 +44,7 @@ class Interrupts:
         self._target: str | None = None
         self._depth = 1
         self._deferred = False
+        self.began = 0.0  # the running execution, in seconds since boot, as the start of a process is
 
     def install(self) -> None:
         global _installed
@@ -55,6 +59,7 @@ class Interrupts:
         self._seen = self._deferred = False
         self._target = None
         self._running = execution_id
+        self.began = time.clock_gettime(_SINCE_BOOT)
         if _signal.getsignal(signal.SIGINT) is not self._handler:
             signal.signal(signal.SIGINT, self._handler)  # an earlier cell took it away
 
@@ -78,9 +83,13 @@ class Interrupts:
         self._running = self._task = None
         self._deferred = False
 
+    def is_running(self, execution_id: str) -> bool:
+        """Tells whether this execution runs; an empty id means any."""
+        return self._running is not None and execution_id in ("", self._running)
+
     def request(self, execution_id: str) -> float | None:
         """Interrupts an execution if it runs; called by the I/O thread. Returns when to call `repeat`."""
-        if self._running is None or execution_id not in ("", self._running):
+        if not self.is_running(execution_id):
             return None
         self._target = self._running
         os.killpg(0, signal.SIGINT)

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._alarm import Alarm
-from kernelbox.guest._peer import Peer
+from kernelbox.guest._peer import Peer, is_same_user
 from kernelbox.wire._framing import ProtocolError
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ REST = 0.01
 
 # While a cell runs, lines that it has begun and not ended are looked for this often.
 TICK = 0.02
+
+# When a cell has used up the descriptors a client cannot be let in; it stays in line, and is asked for this often.
+_DEAFNESS = 0.1
 
 # A thread that has left Python's hands is gone in microseconds, unless the machine is very busy.
 _EXIT_PATIENCE = 1.0
@@ -69,7 +72,7 @@ class IO:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._repeat_at: float | None = None
-        self._rest_until = 0.0
+        self._rest_until = self._deaf_until = 0.0
         self._alarm = Alarm(REST)
         self._serving = threading.Lock()  # held by whoever reads
         self._wanted = False  # by the main thread
@@ -159,7 +162,8 @@ class IO:
         resting = time.monotonic() < self._rest_until
         poller = select.poll()
         poller.register(self._waker.fd, select.POLLIN)
-        poller.register(self._listener, select.POLLIN)
+        if time.monotonic() >= self._deaf_until:
+            poller.register(self._listener, select.POLLIN)
         if also >= 0:
             poller.register(also, select.POLLIN)
         if not resting and not outbox.congested:
@@ -193,7 +197,9 @@ class IO:
 
     def _timeout_ms(self) -> float | None:
         now = time.monotonic()
-        waits = [at - now for at in (self._rest_until, self._repeat_at) if at is not None and at > now]
+        waits = [
+            at - now for at in (self._rest_until, self._repeat_at, self._deaf_until) if at is not None and at > now
+        ]
         if self._kernel.outbox.peer is not None:
             waits.append(TICK)
         if self._repeat_at is not None and self._repeat_at <= now:
@@ -204,11 +210,13 @@ class IO:
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
+        except BlockingIOError:
+            return  # it has gone away again
         except OSError:
+            self._deaf_until = time.monotonic() + _DEAFNESS
             return
-        peer = Peer(sock)
-        if peer.same_user:
-            self._peers[sock.fileno()] = peer
+        if is_same_user(sock):
+            self._peers[sock.fileno()] = Peer(sock)
         else:
             sock.close()
 

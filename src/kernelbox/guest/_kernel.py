@@ -83,7 +83,7 @@ class Kernel:
         self._memory = memory
         self.directory = ""
         self._loop_wakeup: int = self.loop._ssock.fileno()  # type: ignore[attr-defined]  # what other threads wake it by
-        self._pid = os.getpid()
+        self._pid, self._main = os.getpid(), threading.get_ident()
         self._cells = Cells(self.shell, self.bash, self.loop, self.interrupts)
 
     def __repr__(self) -> str:
@@ -118,13 +118,13 @@ class Kernel:
             case Execute() | Query():
                 with self._queue_lock:
                     self._queue.append((peer, message))
-                if self._idle:
+                if self._idle and threading.get_ident() != self._main:  # who is not in the loop then, but here
                     self.loop.call_soon_threadsafe(self._stop_idling)
             case Interrupt():
                 if self._withdraw(message.id):
                     return None
-                if message.harder:
-                    kill_descendants()
+                if message.harder and self.interrupts.is_running(message.id):
+                    kill_descendants(since=self.interrupts.began, spare=self.bash.pid)
                 return None if self.interrupts.aimed else self.interrupts.request(message.id)
             case Answer():
                 self.asks.answer(peer, message)
@@ -295,21 +295,26 @@ class Kernel:
     def _leave(self, reason: str) -> None:
         """Ends the process in good order: clients are told, exit functions run."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        # A signal that came in the middle of sending leaves half a frame, which nothing can follow; the note is there.
+        sending = self.outbox.is_held_here
         try:
             self._announce(reason)
-            for peer in self._io.peers():
+            for peer in self._io.peers() if not sending else ():
                 self.outbox.reply(peer, Farewell(reason))
             self.bash.close()
             atexit._run_exitfuncs()
-            self._io.drain(_LAST_PATIENCE)
+            if not sending:
+                self._io.drain(_LAST_PATIENCE)
             kill_descendants()  # our keeper, which would do it, may be gone
         finally:
             os._exit(0)
 
     def _announce(self, reason: str) -> None:
         if not self._read_intent():
-            with contextlib.suppress(OSError), open(os.path.join(self.directory, INTENT), "w") as file:
-                json.dump({"pid": self._pid, "reason": reason}, file)
+            with contextlib.suppress(OSError):
+                fd = os.open(os.path.join(self.directory, INTENT), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with open(fd, "w") as file:
+                    json.dump({"pid": self._pid, "reason": reason}, file)
 
     def _read_intent(self) -> str:
         """Returns why somebody is ending this process on purpose, if anybody is."""

@@ -26,8 +26,10 @@ from kernelbox.wire._messages import Message, Output
 if TYPE_CHECKING:
     from kernelbox.guest._streams import OutStream
 
-# What threads print between cells is kept for the next execution, this much of it.
+# What threads print between cells is kept for the next execution, this much of it; after so many changes from one
+# stream to the other, each is kept by itself.
 _LATE_LIMIT = 1_000_000
+_LATE_PIECES = 100
 
 _READ = 256 * 1024
 _READS = 4
@@ -118,8 +120,16 @@ class Outbox:
             stream.after_fork()
 
     def switch(self, stream: int) -> None:
-        """Empties the pipes before another stream is written to, which keeps the two in order."""
-        self.relieve()
+        """Empties the pipes before another stream is written to, which keeps the two in order.
+
+        The caller holds the lock, and has relieved the pipes before he took it: nobody waits for the reader with it.
+        """
+        if not self.forked:
+            self._interrupts.enter()
+            try:
+                self._drain()
+            finally:
+                self._interrupts.leave()
         self.current_stream = stream
 
     def relieve(self) -> None:
@@ -159,6 +169,11 @@ class Outbox:
             peer.send(frame)
 
     @property
+    def is_held_here(self) -> bool:
+        """Whether this thread is in the middle of writing or sending: for a signal handler, which may have cut in."""
+        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # as threading.Condition asks
+
+    @property
     def congested(self) -> bool:
         """Whether the reader is so far behind that writers must wait."""
         return self._peer is not None and self._peer.congested
@@ -196,9 +211,11 @@ class Outbox:
         if self._peer is not None:
             self._peer.send(encode(Output(self._id, name, text)))
             return
-        if not self._late or self._late[-1][0] != name:
-            self._late.append((name, BoundedText(_LATE_LIMIT)))
-        self._late[-1][1].add(text)
+        late = self._late
+        if len(late) < _LATE_PIECES and (not late or late[-1][0] != name):
+            room = _LATE_LIMIT - sum(len(kept.text) for _, kept in late)
+            late.append((name, BoundedText(max(room, _LATE_LIMIT // _LATE_PIECES))))
+        next(kept for origin, kept in reversed(late) if origin == name).add(text)
 
     def _wait_for_reader(self) -> None:
         """Holds a writer back until the reader has caught up; an interrupt ends the wait."""

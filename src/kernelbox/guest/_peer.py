@@ -28,14 +28,6 @@ class Peer:
     def __repr__(self) -> str:
         return f"<Peer fd={self.sock.fileno()} backlog={len(self._backlog)}{' closed' if self.closed else ''}>"
 
-    @property
-    def same_user(self) -> bool:
-        if not hasattr(socket, "SO_PEERCRED"):
-            return True  # the directory's mode is the guard where the kernel does not tell who called
-        credentials = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        _, uid, _ = struct.unpack("3i", credentials)
-        return uid in (os.getuid(), 0)
-
     def receive(self) -> list[Message] | None:
         """Returns the messages that have arrived, None at the end of the stream."""
         try:
@@ -84,3 +76,12 @@ class Peer:
         self._backlog.clear()
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
+
+
+def is_same_user(sock: socket.socket) -> bool:
+    """Tells whether whoever connected is our own user, or root."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the directory's mode is the guard where the kernel does not tell who called
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", credentials)
+    return uid in (os.getuid(), 0)

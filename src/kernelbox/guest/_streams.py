@@ -58,6 +58,8 @@ class OutStream(io.TextIOBase):
 
         def write(text: str) -> int:
             nonlocal begun
+            if outbox.current_stream != stream:
+                outbox.relieve()
             with lock:
                 if outbox.current_stream != stream:
                     outbox.switch(stream)

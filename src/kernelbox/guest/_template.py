@@ -19,7 +19,9 @@ import sys
 import time
 import traceback
 
+from kernelbox.guest._descendants import start_time
 from kernelbox.guest._keeper import Keeper, Kept, become_subreaper
+from kernelbox.guest._peer import is_same_user
 from kernelbox.guest._specialize import preload, serve, specialize
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
@@ -115,6 +117,9 @@ class Template:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             client, _ = self._listener.accept()
+            if not is_same_user(client):
+                client.close()
+                return
             client.settimeout(_CLIENT_PATIENCE)
             self._clients[client.fileno()] = client
             self._used_at = time.monotonic()
@@ -156,7 +161,7 @@ class Template:
             _close(write)
         lifeline = os.dup(fds[1]) if spawn.lifeline else -1
         self._keeper.kernels[pid] = Kept(spawn.directory, (pipes[0][0], pipes[1][0]), lifeline)
-        return Spawned(pid, _start_time(pid))
+        return Spawned(pid, start_time(pid))
 
     def _become_kernel(self, spawn: Spawn, fds: list[int], pipes: tuple[tuple[int, int], tuple[int, int]]) -> None:
         try:
@@ -209,6 +214,8 @@ def _receive(client: socket.socket) -> tuple[Message, list[int]]:
     decoder, fds = Decoder(), list[int]()
     while True:
         data, received, _, _ = socket.recv_fds(client, 65536, 4)
+        for fd in received:
+            os.set_inheritable(fd, False)  # a program that a cell starts must not hold the kernel's socket open
         fds += received
         if not data:
             raise ConnectionResetError("the opener went away")
@@ -241,11 +248,3 @@ def _raise_files_limit() -> tuple[int, int]:
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft, hard
-
-
-def _start_time(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except OSError:
-        return 0

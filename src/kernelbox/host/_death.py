@@ -35,7 +35,8 @@ def announce(directory: str, process: Process, reason: str) -> None:
     """Writes down why a process is about to be ended, for those who wait for it."""
     path = os.path.join(directory, INTENT)
     try:
-        with open(path + ".new", "w", encoding="utf-8") as file:
+        fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:
             json.dump({"pid": process.pid, "reason": reason}, file)
         os.replace(path + ".new", path)
     except OSError:
