@@ -155,7 +155,7 @@ class Done(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Query(Message):
-    """Asks the guest something between cells: `what` is complete, inspect, is_complete, variables or quiesce."""
+    """Asks the guest something between cells: `what` is complete, inspect, is_complete, variables, leave or quiesce."""
 
     id: str
     what: str
