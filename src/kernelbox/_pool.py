@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+
+# Looking at every connection costs a few microseconds each: not after every cell.
+_SWEEP_EVERY = 100
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ class Pool:
     def __init__(self) -> None:
         self._idle: dict[str, list[AnyConnection]] = {}
         self._pid = os.getpid()
+        self._given = 0
 
     def __repr__(self) -> str:
         return f"<Pool of {sum(map(len, self._idle.values()))} connections>"
@@ -39,7 +44,21 @@ class Pool:
         return None
 
     def give(self, record: KernelRecord, connection: AnyConnection) -> None:
+        """Keeps a connection for the next execution."""
         self._idle.setdefault(record.kernel_id, []).append(connection)
+        self._given += 1
+        if self._given % _SWEEP_EVERY == 0:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Closes connections to kernels that others have ended: nobody else would ever ask for them."""
+        for kernel_id, kept in list(self._idle.items()):
+            for connection in [connection for connection in kept if not connection.idle]:
+                with contextlib.suppress(ValueError):  # another thread has just taken it
+                    kept.remove(connection)
+                    connection.close()
+            if not kept:
+                self._idle.pop(kernel_id, None)
 
     def has(self, record: KernelRecord) -> bool:
         """Tells whether a connection shows that the kernel lives."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import uuid
 from collections.abc import Iterator
@@ -320,3 +321,11 @@ def test_exit_functions_run_though_the_cell_is_in_the_middle_of_printing(kernel:
     assert result.error is not None
     assert "SIGTERM" in result.error.evalue
     assert (tmp_path / "left").exists()
+
+
+def test_a_kernel_without_keeper_and_directory_ends_by_itself(own_home: Path) -> None:
+    kernel = get_or_create("abandoned")
+    assert kernel.pid is not None
+    os.kill(parent_of(kernel.pid), signal.SIGKILL)
+    shutil.rmtree(own_home / "runtime")
+    wait_for_end(kernel.pid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from pathlib import Path
@@ -411,3 +412,8 @@ def test_a_macro_may_await(kernel: KernelRecord) -> None:
 
 def test_a_request_leaves_nothing_to_do_in_the_event_loop(kernel: KernelRecord) -> None:
     assert value(kernel, "len(get_ipython().kernel.loop._ready)") == "0"
+
+
+def test_what_a_command_leaves_in_the_background_is_no_zombie_when_it_has_ended(kernel: KernelRecord) -> None:
+    pid = int(value(kernel, "x = !sleep 0.01 & echo $!\nint(x[0])"))
+    eventually(lambda: run(kernel, "pass").ok and not os.path.exists(f"/proc/{pid}"))

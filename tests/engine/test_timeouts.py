@@ -253,3 +253,14 @@ def test_an_interrupt_in_the_middle_of_printing_loses_and_repeats_nothing(
         lines = result.output.removesuffix("\n").split("\n") if result.output else []
         assert lines == [str(n) for n in range(len(lines))]
         assert run(kernel, "pass").output == ""
+
+
+def test_a_cell_too_long_for_a_stopped_kernel_to_take_times_out_like_any(kernel: KernelRecord) -> None:
+    assert kernel.pid is not None
+    os.kill(kernel.pid, signal.SIGSTOP)
+    try:
+        result = execute(kernel, f"{'x' * 2_000_000!r}\nwhile True: pass", timeout=0.5)
+    finally:
+        os.kill(kernel.pid, signal.SIGCONT)
+    assert (result.status, result.state) == ("timeout", "kept")
+    assert value(kernel, "1 + 1") == "2"

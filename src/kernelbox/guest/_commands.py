@@ -23,6 +23,9 @@ from kernelbox.guest._streams import OutStream
 # After an interrupt a command has this long before it is killed.
 _PATIENCE = 0.5
 
+# The process groups of commands that have ended, and may have left processes behind.
+_groups: set[int] = set()
+
 
 def run_command(
     command: str | Sequence[str],
@@ -54,7 +57,9 @@ def run_command(
                 process_group=0,
             )
         _collect(process, out, err)
-        return process.wait()
+        status = process.wait()
+        _groups.add(process.pid)
+        return status
     except BaseException:
         if process is not None:
             _stop(process)
@@ -62,6 +67,19 @@ def run_command(
     finally:
         if process is not None:
             _close_pipes(process)
+
+
+def bury_background() -> None:
+    """Takes note of the end of what commands left running (`!server &`): such orphans have become our children.
+
+    They are found by the group of their command, so that nobody is robbed of a child to wait for.
+    """
+    for group in list(_groups):
+        try:
+            while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG) is not None:
+                continue
+        except ChildProcessError:
+            _groups.discard(group)  # nobody of that group is left
 
 
 def start_command(command: Sequence[str], *, stdin: str, out: bool, err: bool) -> subprocess.Popen[bytes]:

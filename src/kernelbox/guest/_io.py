@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 # A reader sees text this soon.
 REST = 0.01
 
+# How often a kernel that nobody talks to makes sure that somebody could.
+CHECK = 15.0
+
 # While a cell runs, lines that it has begun and not ended are looked for this often.
 TICK = 0.02
 
@@ -172,7 +175,10 @@ class IO:
         for fd, peer in self._peers.items():
             waits_to_write = peer.waiting and not resting
             poller.register(fd, select.POLLIN | (select.POLLOUT if waits_to_write else 0))
-        for fd, event in poller.poll(self._timeout_ms()):
+        events = poller.poll(self._timeout_ms())
+        if not events:
+            self._kernel.leave_if_abandoned()
+        for fd, event in events:
             if fd == self._waker.fd:
                 self._waker.clear()
             elif fd == also:
@@ -195,7 +201,7 @@ class IO:
         """Leaves the pipes alone for a moment: many small texts then travel together, and short cells undisturbed."""
         self._rest_until = time.monotonic() + seconds
 
-    def _timeout_ms(self) -> float | None:
+    def _timeout_ms(self) -> float:
         now = time.monotonic()
         waits = [
             at - now for at in (self._rest_until, self._repeat_at, self._deaf_until) if at is not None and at > now
@@ -205,7 +211,7 @@ class IO:
         if self._repeat_at is not None and self._repeat_at <= now:
             return 0.0
         # Rounded up: poll(2) counts whole milliseconds, and waking too early would be a busy loop.
-        return math.ceil(min(waits) * 1000) if waits else None
+        return math.ceil(min(waits, default=CHECK) * 1000)
 
     def _accept(self) -> None:
         try:

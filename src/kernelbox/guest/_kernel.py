@@ -25,6 +25,7 @@ from kernelbox.guest import _comm, _queries
 from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._cell import Cells
+from kernelbox.guest._commands import bury_background
 from kernelbox.guest._descendants import kill_descendants
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._io import IO, Waker
@@ -67,7 +68,7 @@ class Kernel:
         idle_timeout: float,
     ) -> None:
         self.shell = shell
-        self.loop = asyncio.new_event_loop()
+        self.loop = asyncio.SelectorEventLoop()  # whatever policy a preloaded module has set
         asyncio.set_event_loop(self.loop)
         self.interrupts = Interrupts(self.loop, memory)
         waker = Waker()
@@ -84,6 +85,7 @@ class Kernel:
         self.directory = ""
         self._loop_wakeup: int = self.loop._ssock.fileno()  # type: ignore[attr-defined]  # what other threads wake it by
         self._pid, self._main = os.getpid(), threading.get_ident()
+        self.keeper = os.getppid()
         self._cells = Cells(self.shell, self.bash, self.loop, self.interrupts)
 
     def __repr__(self) -> str:
@@ -143,6 +145,11 @@ class Kernel:
                 self.outbox.reply(peer, Farewell(reason))
         finally:
             os._exit(1)
+
+    def leave_if_abandoned(self) -> None:
+        """Ends the process if nobody can reach it, and the keeper, which would see to that, is gone as well."""
+        if os.getppid() != self.keeper and not os.path.isdir(self.directory):
+            self.die("its directory is gone")
 
     def _withdraw(self, execution_id: str) -> bool:
         with self._queue_lock:
@@ -222,6 +229,7 @@ class Kernel:
             self.outbox.relieve()
             self._leave("the cell called exit()")
         self.outbox.end(done)
+        bury_background()
         if peer.robbed:
             self.die("a cell closed the kernel's own descriptors")
 

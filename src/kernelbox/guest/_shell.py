@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -111,6 +112,8 @@ class ZMQInteractiveShell(InteractiveShell):
         self.in_cell = False
         self.exit_requested = False
         self.changes: Changes | None = None
+        # IPython's advice after sys.exit(); a model that took it would end its kernel.
+        warnings.filterwarnings("ignore", message="To exit: use 'exit', 'quit', or Ctrl-D.")
         builtins.input = refuse_input
         getpass.getpass = refuse_input
 

@@ -47,7 +47,9 @@ def specialize(spawn: Spawn, pipes: tuple[tuple[int, int], tuple[int, int]]) -> 
     _reseed()
 
 
-def serve(spawn: Spawn, listener: socket.socket, pipes: tuple[tuple[int, int], tuple[int, int]]) -> None:
+def serve(
+    spawn: Spawn, listener: socket.socket, pipes: tuple[tuple[int, int], tuple[int, int]], *, keeper: int
+) -> None:
     """Runs the kernel in this process until it ends."""
     from kernelbox.guest._kernel import Kernel
     from kernelbox.guest._shell import ZMQInteractiveShell
@@ -61,6 +63,7 @@ def serve(spawn: Spawn, listener: socket.socket, pipes: tuple[tuple[int, int], t
     gc.enable()
     kernel = Kernel(shell, listener, memory, (pipes[0][0], pipes[1][0]), spawn.idle_timeout)
     kernel.directory = spawn.directory
+    kernel.keeper = keeper
     kernel.keep_spares((pipes[0][1], pipes[1][1]))
     kernel.serve()
 

@@ -39,6 +39,8 @@ class Template:
     def __init__(self, listener: socket.socket, path: str, idle_timeout: float) -> None:
         self._listener = listener
         self._path = path
+        self._inode = _inode(path)
+        self._pid = os.getpid()
         self._idle_timeout = idle_timeout
         self._keeper = Keeper()
         self._clients: dict[int, socket.socket] = {}
@@ -68,7 +70,7 @@ class Template:
         if cold:
             return not self._clients
         idle = time.monotonic() - self._used_at
-        return (idle > self._idle_timeout or not os.path.exists(self._path)) and self._withdraw()
+        return (idle > self._idle_timeout or not self._has_its_place()) and self._withdraw()
 
     def _withdraw(self) -> bool:
         """Takes the socket away, under the lock that openers hold; not if somebody waits at it."""
@@ -81,12 +83,17 @@ class Template:
                 poller.register(self._listener, select.POLLIN)
                 if os.stat(lock_path).st_ino != os.fstat(lock).st_ino or poller.poll(0):
                     return False
-                os.unlink(self._path)
+                if self._has_its_place():
+                    os.unlink(self._path)
                 os.unlink(lock_path)
             finally:
                 os.close(lock)
             return True
-        return not os.path.exists(self._path)
+        return not self._has_its_place()
+
+    def _has_its_place(self) -> bool:
+        """Tells whether the socket at our path is ours, not gone and not that of a successor."""
+        return _inode(self._path) == self._inode
 
     def _turn(self, cold: bool) -> None:
         poller = select.poll()
@@ -180,7 +187,7 @@ class Template:
                 for fd in fds:
                     _close(fd)
                 os.execvpe(spawn.argv[0], spawn.argv, os.environ)
-            serve(spawn, socket.socket(fileno=fds[0]), pipes)
+            serve(spawn, socket.socket(fileno=fds[0]), pipes, keeper=self._pid)
         except BaseException:  # noqa: BLE001  # nothing above this frame belongs to the kernel
             with contextlib.suppress(OSError), open(os.path.join(spawn.directory, "log"), "a") as log:
                 traceback.print_exc(file=log)
@@ -221,6 +228,13 @@ def _receive(client: socket.socket) -> tuple[Message, list[int]]:
             raise ConnectionResetError("the opener went away")
         if messages := decoder.feed(data):
             return messages[0], fds
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
 
 
 def _pipe(spawn: Spawn) -> tuple[int, int]:

@@ -24,9 +24,6 @@ SOCKET = "socket"
 # sun_path holds 108 bytes on Linux and 104 on macOS.
 _LONGEST_PATH = 100
 
-# A kernel's I/O thread takes requests even while a cell runs; one that takes none for this long is stuck.
-_SEND_PATIENCE = 5.0
-
 
 class Connection:
     """Sends and receives messages; ends when the kernel closes it or dies."""
@@ -37,6 +34,7 @@ class Connection:
         self.ended = False
         self.pid = os.getpid()
         self._decoder = Decoder()
+        self._unsent = b""
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with reachable(os.path.join(directory, SOCKET)) as path:
@@ -58,8 +56,8 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Whether the connection can carry another execution: open, and with nothing to read."""
-        if self.ended or self.pid != os.getpid():
+        """Whether the connection can carry another execution: open, with nothing to read and nothing left to send."""
+        if self.ended or self._unsent or self.pid != os.getpid():
             return False
         poller = select.poll()  # not ours: another thread may be waiting at it, which a poller refuses
         try:
@@ -71,13 +69,8 @@ class Connection:
             return False  # another thread has closed it this moment
 
     def send(self, message: Message) -> None:
-        """Sends a message; a kernel that cannot take it any more is found out by `receive`."""
-        data = memoryview(encode(message))
-        deadline = time.monotonic() + _SEND_PATIENCE
-        while (data := self.send_some(data)) and time.monotonic() < deadline:
-            poller = select.poll()
-            poller.register(self._sock, select.POLLOUT)
-            poller.poll(100)
+        """Sends a message, without waiting: what a busy kernel does not take now, `receive` sends while it waits."""
+        self._unsent = bytes(self.send_some(memoryview(self._unsent + encode(message))))
 
     def send_some(self, data: memoryview) -> memoryview:
         """Sends as much as the kernel takes at once, and returns the rest; nothing is left of what nobody can get."""
@@ -92,6 +85,8 @@ class Connection:
 
     def receive(self, timeout: float | None) -> list[Message]:
         """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
+        if self._unsent:
+            timeout = self._send_rest(timeout)
         for fd, _ in self._poller.poll(None if timeout is None else max(0.0, timeout) * 1000):
             if fd == self._sock.fileno():
                 return self.read()
@@ -100,6 +95,22 @@ class Connection:
         if self.process.fileno() < 0 and not self.process.alive:
             return self.read() or self._end()
         return []
+
+    def _send_rest(self, timeout: float | None) -> float | None:
+        """Sends what is left until something arrives or the time is up; returns how much of it remains."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        poller = select.poll()
+        poller.register(self._sock, select.POLLIN | select.POLLOUT)
+        if self.process.fileno() >= 0:
+            poller.register(self.process.fileno(), select.POLLIN)
+        left = timeout
+        while self._unsent and not self.ended and (left is None or left > 0):
+            events = poller.poll(None if left is None else left * 1000)
+            if any(event & ~select.POLLOUT for _, event in events):
+                break
+            self._unsent = bytes(self.send_some(memoryview(self._unsent)))
+            left = None if deadline is None else deadline - time.monotonic()
+        return left
 
     def read(self) -> list[Message]:
         """Takes what has arrived."""
