@@ -3,7 +3,7 @@
 # Pairs of command:package; a pair whose command is on PATH costs nothing.
 set -eu
 
-needed="bash:bash"
+needed="bash:bash zsh:zsh fish:fish"
 
 missing=""
 for pair in $needed; do
@@ -13,8 +13,9 @@ done
 
 echo "system packages missing:$missing"
 if [ "$(id -u)" -ne 0 ]; then
-    echo "error: install them with the system's package manager, or run this as root once." >&2
-    exit 1
+    echo "install them with the system's package manager, or run this as root once, to run the tests that need them." >&2
+    [ -z "${CI:-}" ] || exit 1
+    exit 0
 fi
 # $missing is a list of words: it must split.
 if command -v apt-get >/dev/null 2>&1; then

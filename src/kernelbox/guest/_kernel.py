@@ -1,6 +1,6 @@
-"""The kernel: takes requests one at a time and runs them on the main thread, inside an event loop that never stops.
+"""The kernel: takes requests one at a time and runs them on the main thread.
 
-Between cells the loop runs alone, so tasks that a cell started go on. The I/O thread queues requests and wakes it.
+Between cells it waits for the next request, in the event loop if tasks that a cell started are still alive there.
 """
 
 from __future__ import annotations

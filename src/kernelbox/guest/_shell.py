@@ -170,9 +170,6 @@ class ZMQInteractiveShell(InteractiveShell):
     def ask_exit(self) -> None:
         self.exit_requested = True
 
-    def _default_exiter(self) -> ZMQExitAutocall:
-        return ZMQExitAutocall(self)
-
     def _exiter_default(self) -> ZMQExitAutocall:
         return ZMQExitAutocall(self)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import gc
 import importlib
-import logging
 import mmap
 import os
 import random
@@ -123,4 +122,3 @@ def _reseed() -> None:
         numpy_random.seed()
     if (uuid := sys.modules.get("uuid")) is not None:
         uuid._last_timestamp = None  # type: ignore[attr-defined]  # what uuid1() counts from
-    logging.captureWarnings(False)
