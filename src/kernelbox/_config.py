@@ -69,44 +69,24 @@ def kernel_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
-# What an executor's kernel gets of the caller's environment: what programs need to run at all, and no secrets.
-_HARMLESS_NAMES = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LANGUAGE",
-    "TMPDIR",
-    "TZ",
-    "VIRTUAL_ENV",
-    "LD_LIBRARY_PATH",
-    "DYLD_LIBRARY_PATH",
-)
+# What programs need to run at all, and no secrets.
+_HARMLESS_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TMPDIR", "TZ", "VIRTUAL_ENV")
+_LIBRARY_NAMES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 def scrubbed_environment(kernel_env: dict[str, str]) -> dict[str, str]:
     """Returns the environment of an executor's kernel: `kernel_env` and a short list of harmless variables."""
-    harmless = {name: value for name, value in os.environ.items() if name in _HARMLESS_NAMES or name.startswith("LC_")}
+    harmless = {
+        name: value
+        for name, value in os.environ.items()
+        if name in (*_HARMLESS_NAMES, *_LIBRARY_NAMES) or name.startswith("LC_")
+    }
     return {**harmless, **kernel_env}
 
 
 # What a template is started with. Its children get their own environment, but can read the one it began with
 # (/proc/self/environ), so nothing secret may be in it; and what libraries read while they are imported belongs
 # to its identity.
-_TEMPLATE_NAMES = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LANGUAGE",
-    "TMPDIR",
-    "TZ",
-    "VIRTUAL_ENV",
-)
 _TEMPLATE_PREFIXES = (
     "PYTHON",
     "LC_",
@@ -124,7 +104,7 @@ _TEMPLATE_PREFIXES = (
 def template_environment(env: dict[str, str]) -> dict[str, str]:
     """Returns the part of a kernel's environment that its template must share."""
     return {
-        name: value for name, value in env.items() if name in _TEMPLATE_NAMES or name.startswith(_TEMPLATE_PREFIXES)
+        name: value for name, value in env.items() if name in _HARMLESS_NAMES or name.startswith(_TEMPLATE_PREFIXES)
     }
 
 

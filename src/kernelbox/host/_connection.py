@@ -35,13 +35,7 @@ class Connection:
         self.pid = os.getpid()
         self._decoder = Decoder()
         self._unsent = b""
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            with reachable(os.path.join(directory, SOCKET)) as path:
-                self._sock.connect(path)
-        except OSError:
-            self._sock.close()
-            raise
+        self._sock = dial(os.path.join(directory, SOCKET))
         self._sock.setblocking(False)
         self._poller = select.poll()
         self._poller.register(self._sock, select.POLLIN)
@@ -133,11 +127,24 @@ class Connection:
         self.process.close()
 
     def __del__(self) -> None:
-        self._sock.close()  # one that waited in the pool until the interpreter ended
+        if hasattr(self, "_sock"):
+            self._sock.close()  # one that waited in the pool until the interpreter ended
 
     def _end(self) -> list[Message]:
         self.ended = True
         return []
+
+
+def dial(path: str) -> socket.socket:
+    """Returns a socket that is connected to the one at `path`."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with reachable(path) as short:
+            sock.connect(short)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def listen(path: str) -> socket.socket:

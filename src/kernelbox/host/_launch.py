@@ -14,7 +14,7 @@ import sys
 
 from kernelbox._config import template_environment
 from kernelbox._errors import StartFailed
-from kernelbox.host._connection import SOCKET, listen, reachable
+from kernelbox.host._connection import SOCKET, dial, listen
 from kernelbox.host._lock import locked
 from kernelbox.wire import _state
 from kernelbox.wire._framing import Decoder, encode
@@ -74,12 +74,12 @@ def _fork_warm(
 ) -> Spawned | Refused:
     path = os.path.join(directory, f"template-{_template_key(spawn.env, preload)}")
     for _ in range(3):
-        with contextlib.suppress(OSError), _connect(path) as client:
+        with contextlib.suppress(OSError), dial(path) as client:
             answer = _request(client, spawn, fds)
             if answer is not None:
                 return answer
         with locked(path + ".lock"):
-            with contextlib.suppress(OSError), _connect(path):
+            with contextlib.suppress(OSError), dial(path):
                 continue  # somebody else has started it meanwhile
             with listen(path) as listener:
                 argv = ["warm", str(listener.fileno()), path, str(idle_timeout), *preload]
@@ -124,17 +124,6 @@ def _start(argv: list[str], fd: int, log_path: str, env: dict[str, str]) -> None
         raise StartFailed(f"cannot start {sys.executable!r}: {exc}") from exc
     finally:
         os.close(log)
-
-
-def _connect(path: str) -> socket.socket:
-    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with reachable(path) as short:
-            client.connect(short)
-    except OSError:
-        client.close()
-        raise
-    return client
 
 
 def _request(client: socket.socket, spawn: Spawn, fds: list[int]) -> Spawned | Refused | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import stat
 
-from kernelbox.host._connection import reachable
+from kernelbox.host._connection import dial
 from kernelbox.host._lock import locked
 
 _PREFIX = "template-"
@@ -27,7 +26,7 @@ def list_templates(runtime_dir: str) -> list[str]:
 
 def is_answering(path: str) -> bool:
     """Tells whether a template listens at a socket."""
-    with contextlib.suppress(OSError), _connect(path):
+    with contextlib.suppress(OSError), dial(path):
         return True
     return False
 
@@ -45,7 +44,7 @@ def dismiss_templates(runtime_dir: str) -> None:
 def _dismiss(path: str) -> None:
     """Takes a template's socket away, wakes it up to see that, and waits for it to be gone."""
     try:
-        nudge, watch = _connect(path), _connect(path)
+        nudge, watch = dial(path), dial(path)
     except OSError:
         os.unlink(path)  # nobody is behind it
         return
@@ -54,17 +53,6 @@ def _dismiss(path: str) -> None:
         nudge.close()
         watch.settimeout(_LEAVE_PATIENCE)
         watch.recv(1)  # the connection ends with the process
-
-
-def _connect(path: str) -> socket.socket:
-    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with reachable(path) as short:
-            client.connect(short)
-    except OSError:
-        client.close()
-        raise
-    return client
 
 
 def _is_socket(path: str) -> bool:
