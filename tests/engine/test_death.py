@@ -326,6 +326,7 @@ def test_exit_functions_run_though_the_cell_is_in_the_middle_of_printing(kernel:
 def test_a_kernel_without_keeper_and_directory_ends_by_itself(own_home: Path) -> None:
     kernel = get_or_create("abandoned")
     assert kernel.pid is not None
+    run(kernel, "pass")  # it is up, and writes nothing into its directory any more
     os.kill(parent_of(kernel.pid), signal.SIGKILL)
     shutil.rmtree(own_home / "runtime")
     wait_for_end(kernel.pid)

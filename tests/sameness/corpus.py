@@ -454,14 +454,14 @@ raise KeyboardInterrupt
 # %% raises KeyboardInterrupt
 raise KeyboardInterrupt('with a message')
 # %% raises SystemExit
-# | differs in outputs: ours adds that the kernel goes on
+# | differs in outputs: ours says that the kernel goes on, not to call exit()
 import sys
 sys.exit(3)
 # %% raises SystemExit
-# | differs in outputs: ours adds that the kernel goes on
+# | differs in outputs: ours says that the kernel goes on, not to call exit()
 raise SystemExit
 # %% raises SystemExit
-# | differs in outputs: ours adds that the kernel goes on
+# | differs in outputs: ours says that the kernel goes on, not to call exit()
 sys.exit('a reason')
 # %% raises GeneratorExit
 raise GeneratorExit('odd')
@@ -588,7 +588,7 @@ try:
     outer(6)
 except ValueError:
     get_ipython().showtraceback(exception_only=True)
-# %%
+# %% differs in outputs: ours does not advise to call exit(), which would end the kernel
 get_ipython().run_cell('raise SystemExit(3)').success
 # %% raises ValueError
 outer(7)
