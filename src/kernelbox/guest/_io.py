@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 # A reader sees text this soon.
-REST = 0.01
+REST = 0.02
 
 # How often a kernel that nobody talks to makes sure that somebody could.
 CHECK = 15.0

@@ -32,6 +32,9 @@ _LATE_LIMIT = 1_000_000
 _LATE_PIECES = 100
 
 _READ = 256 * 1024
+
+# Three quarters of a pipe: whoever wrote so much within a rest of the helper is about to be held up.
+_MUCH = 48 * 1024
 _READS = 4
 
 
@@ -200,7 +203,7 @@ class Outbox:
             for _ in range(_READS):
                 if (self.congested and not final) or not (data := _read(pipe)):
                     break
-                much |= len(data) > _READ // 16
+                much |= len(data) >= _MUCH
                 if text := decoder.decode(data):
                     self._forward(name, text)
             if final and (text := decoder.decode(b"", final=True)):

@@ -13,13 +13,6 @@ from kernelbox.guest._outbox import Outbox, open_writer
 _LONGEST_PARTIAL = 1000
 
 
-def _encode(text: str) -> bytes:
-    try:
-        return text.encode()  # without arguments it is twice as fast
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "backslashreplace")
-
-
 class OutStream(io.TextIOBase):
     """A text stream into the pipe of descriptor 1 or 2.
 
@@ -58,27 +51,35 @@ class OutStream(io.TextIOBase):
 
         def write(text: str) -> int:
             nonlocal begun
-            if outbox.current_stream != stream:
-                outbox.relieve()
             with lock:
-                if outbox.current_stream != stream:
-                    outbox.switch(stream)
-                try:
-                    line = begun + text
-                except TypeError:
-                    raise TypeError(f"write() argument must be str, not {type(text)}") from None
-                if text != "\n" and text[-1:] != "\n" and len(line) < _LONGEST_PARTIAL:
-                    begun = line
-                    return len(text)
-                begun = ""  # before writing: an interrupt strikes right after, and would have it written twice
-                data = _encode(line)
-                try:
-                    written = write_fd(fd, data)
-                except BlockingIOError:
-                    written = 0
-            if written != len(data):
+                if outbox.current_stream == stream:
+                    try:
+                        line = begun + text
+                    except TypeError:
+                        raise TypeError(f"write() argument must be str, not {type(text)}") from None
+                    if text != "\n" and text[-1:] != "\n" and len(line) < _LONGEST_PARTIAL:
+                        begun = line
+                        return len(text)
+                    begun = ""  # before writing: an interrupt strikes right after, and would have it written twice
+                    try:
+                        data = line.encode()  # without arguments it is twice as fast
+                    except UnicodeEncodeError:
+                        data = line.encode("utf-8", "backslashreplace")
+                    try:
+                        written = write_fd(fd, data)
+                    except BlockingIOError:
+                        written = 0
+                    if written == len(data):
+                        return len(text)
+                else:
+                    data, written = b"", -1
+            if written >= 0:
                 write_rest(data[written:])
-            return len(text)
+                return len(text)
+            outbox.relieve()  # not under the lock: it may have to wait for the reader
+            with lock:
+                outbox.switch(stream)
+            return write(text)
 
         def push() -> bool:
             """Writes the line that has been begun; False if the pipe is too full for it."""
@@ -88,7 +89,7 @@ class OutStream(io.TextIOBase):
             with lock:
                 line, begun = begun, ""
                 try:
-                    write_fd(fd, _encode(line))
+                    write_fd(fd, line.encode("utf-8", "backslashreplace"))
                 except BlockingIOError:
                     begun = line
                     return False
