@@ -47,7 +47,7 @@ class Template:
         self._used_at = time.monotonic()
         self._checked_at = time.monotonic()
         self._refusal = ""
-        self._wake = _wake_on_child_death()
+        self._wake, self._bell = -1, -1
         self._files_limit = _raise_files_limit()
 
     def run(self, modules: list[str], *, cold: bool) -> None:
@@ -60,6 +60,7 @@ class Template:
             except Exception as exc:  # noqa: BLE001  # any module of the user's; told to whoever asks for a kernel
                 traceback.print_exc()
                 self._refusal = f"the template could not be preloaded: {type(exc).__name__}: {exc}"
+        self._wake, self._bell = _wake_on_child_death()  # not before: a module's event loop would take it
         self._used_at = time.monotonic()
         while not self._is_done(cold):
             self._turn(cold)
@@ -177,8 +178,9 @@ class Template:
             for kept in self._keeper.kernels.values():
                 for fd in (*kept.pipes, kept.lifeline):
                     _close(fd)
+            signal.set_wakeup_fd(-1)
             _close(self._wake)
-            _close(signal.set_wakeup_fd(-1))
+            _close(self._bell)
             if not spawn.argv:  # other programs do not reap orphans: those go to the template that keeps just them
                 become_subreaper()
             specialize(spawn, pipes)
@@ -247,13 +249,14 @@ def _close(fd: int) -> None:
             os.close(fd)
 
 
-def _wake_on_child_death() -> int:
+def _wake_on_child_death() -> tuple[int, int]:
+    """Returns the two ends of a pipe that a dying child writes to."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    return read
+    return read, write
 
 
 def _raise_files_limit() -> tuple[int, int]:

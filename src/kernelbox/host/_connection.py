@@ -118,6 +118,7 @@ class Connection:
             return self._decoder.feed(data) if data else self._end()
         except ProtocolError as exc:  # a cell found our socket and wrote to it
             self.process.signal(signal.SIGKILL)  # nothing that it says can be trusted any more
+            self.process.wait(1.0)
             self._end()
             return [Farewell(f"killed, because it sent what is no message ({exc})")]
 
