@@ -32,7 +32,7 @@ client.stop_channels(); manager.shutdown_kernel(now=True)
 
 
 def rows() -> Iterator[Row]:
-    """Yields the rows of issue-sized promises, in the order of the documentation."""
+    """Yields the rows in the order of docs/performance.md."""
     os.environ["KERNELBOX_PRELOAD"] = "numpy,pandas"
     kernelbox.get_or_create("warm")
     yield from _execute()
