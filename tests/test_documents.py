@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import kernelbox
-from kernelbox._config import VARIABLES, KernelBoxConfig
+from kernelbox.base._config import VARIABLES, KernelBoxConfig
 
 DOCS = Path(__file__).parent.parent / "docs"
 

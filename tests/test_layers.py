@@ -20,15 +20,13 @@ SRC = Path(__file__).resolve().parent.parent / "src"
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Limits what the modules under `path` may import; the first room that a module is in counts."""
+    """Limits what the modules in a folder may import: `ours` are rooms of kernelbox, `others` all the rest."""
 
-    path: str
-    ours: tuple[str, ...] = ("*",)
-    never: tuple[str, ...] = ()
+    ours: tuple[str, ...]
     others: tuple[str, ...] = ("*",)
 
 
-# Floors from the bottom up. `ours` and `never` are modules of kernelbox, `others` are all the rest.
+# Every folder of the package, from the bottom up; a room imports itself and the rooms named here, all of them below it.
 PURE = (
     "__future__",
     "base64",
@@ -42,19 +40,23 @@ PURE = (
     "struct",
     "typing",
 )
-ROOMS = (
-    Room(path="wire", ours=("wire",), others=PURE),
-    Room(path="guest", ours=("wire", "guest")),
-    Room(path="_errors", ours=("wire",)),
-    Room(path="_config", ours=("wire", "_errors")),
-    Room(path="host", ours=("wire", "host", "_errors", "_config")),
-    Room(path="*", never=("guest",)),
-)
+ROOMS = {
+    "wire": Room(ours=(), others=PURE),
+    "guest": Room(ours=("wire",)),
+    "base": Room(ours=("wire",)),
+    "host": Room(ours=("wire", "base")),
+    "core": Room(ours=("wire", "base", "host")),
+    "shells": Room(ours=("wire", "base", "host", "core")),
+    "api": Room(ours=("wire", "base", "host", "core", "shells")),
+    "cli": Room(ours=("wire", "base", "host", "core", "shells", "api", "__version__")),
+    # The package itself: the lazy table of public names.
+    "": Room(ours=("wire", "base", "host", "core", "api")),
+}
 
 # One importer per power: (what is used, the only files that may).
 POWERS = (
-    (("zmq", "jupyter_client"), ("*jupyter*",)),
-    (("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"), ("_config.py", "guest/*")),
+    (("zmq", "jupyter_client"), ("host/jupyter/*",)),
+    (("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"), ("base/_config.py", "guest/*")),
     (("os.fork", "os.forkpty", "pty.fork"), ("guest/*",)),
     (
         ("os.kill", "os.killpg", "signal.pidfd_send_signal", "signal.pthread_kill", "signal.raise_signal"),
@@ -84,17 +86,24 @@ def test_module_level_imports_form_no_cycle() -> None:
     [
         ("wire/_messages.py", "import socket"),
         ("wire/_messages.py", "def f():\n    from time import monotonic"),
-        ("wire/_messages.py", "from kernelbox import _config"),
-        ("wire/_messages.py", "from .. import _errors"),
+        ("wire/_messages.py", "from kernelbox.base import _config"),
+        ("wire/_messages.py", "from ..base import _errors"),
         ("guest/_shell.py", "from kernelbox.host import _process"),
-        ("guest/_shell.py", "from kernelbox._config import Config"),
+        ("guest/_shell.py", "from kernelbox.base._config import Config"),
         ("guest/_shell.py", "import kernelbox"),
-        ("host/_launch.py", "import kernelbox.guest"),
-        ("host/_launch.py", "import kernelbox._kernels"),
-        ("host/_launch.py", "import typing\nif typing.TYPE_CHECKING:\n    from kernelbox import _api"),
-        ("_config.py", "from kernelbox.host import _process"),
-        ("_api.py", "from kernelbox.guest._shell import Shell"),
+        ("host/own/_launch.py", "import kernelbox.guest"),
+        ("host/own/_launch.py", "import kernelbox.core._kernels"),
+        ("host/_store.py", "import typing\nif typing.TYPE_CHECKING:\n    from kernelbox.api import _sync"),
+        ("base/_config.py", "from kernelbox.host import _process"),
+        ("core/_kernels.py", "def f():\n    from kernelbox.shells._blocking import run"),
+        ("core/_kernels.py", "from kernelbox.cli import main"),
+        ("shells/_asyncio.py", "from kernelbox.api import _executor"),
+        ("api/_sync.py", "from kernelbox.guest._shell import Shell"),
+        ("api/_sync.py", "from kernelbox.cli import main"),
         ("cli/_main.py", "from ..guest import _shell"),
+        ("__init__.py", "from kernelbox.cli import main"),
+        ("_kernels.py", "import os"),
+        ("server/_app.py", "import os"),
     ],
 )
 def test_an_import_from_a_forbidden_room_is_caught(tmp_path: Path, path: str, source: str) -> None:
@@ -107,8 +116,9 @@ def test_an_import_from_a_forbidden_room_is_caught(tmp_path: Path, path: str, so
     [
         ("wire/_framing.py", "from collections.abc import Iterator\nfrom ._messages import Done"),
         ("guest/_shell.py", "import os, socket\nfrom kernelbox.wire import Done"),
-        ("host/_launch.py", "from kernelbox import _errors, wire\nGUEST = 'kernelbox.guest'"),
-        ("_api.py", "from kernelbox.host import _process\nfrom kernelbox import _kernels"),
+        ("host/own/_launch.py", "from kernelbox.base import _errors\nGUEST = 'kernelbox.guest'"),
+        ("api/_sync.py", "from kernelbox.host import _process\nfrom kernelbox.core import _kernels"),
+        ("cli/_exec.py", "from kernelbox import __version__"),
     ],
 )
 def test_an_import_from_a_room_below_is_allowed(tmp_path: Path, path: str, source: str) -> None:
@@ -119,14 +129,14 @@ def test_an_import_from_a_room_below_is_allowed(tmp_path: Path, path: str, sourc
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("host/_launch.py", "import zmq.asyncio"),
-        ("_api.py", "from jupyter_client.manager import KernelManager"),
+        ("host/own/_launch.py", "import zmq.asyncio"),
+        ("api/_sync.py", "from jupyter_client.manager import KernelManager"),
         ("host/_store.py", "import os\nos.environ['HOME']"),
         ("host/_store.py", "import os as system\nsystem.environ.get('HOME')"),
         ("cli.py", "from os import getenv"),
         ("host/_process.py", "import os\nos.fork()"),
-        ("host/_launch.py", "import os\nos.kill(1, 2)"),
-        ("_kernels.py", "import signal\nsend = signal.pidfd_send_signal"),
+        ("host/own/_launch.py", "import os\nos.kill(1, 2)"),
+        ("core/_kernels.py", "import signal\nsend = signal.pidfd_send_signal"),
     ],
 )
 def test_a_power_used_outside_its_file_is_caught(tmp_path: Path, path: str, source: str) -> None:
@@ -137,11 +147,11 @@ def test_a_power_used_outside_its_file_is_caught(tmp_path: Path, path: str, sour
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("host/_jupyter.py", "import zmq\nfrom jupyter_client import KernelManager"),
-        ("_config.py", "import os\nos.environ"),
+        ("host/jupyter/_channels.py", "import zmq\nfrom jupyter_client import KernelManager"),
+        ("base/_config.py", "import os\nos.environ"),
         ("guest/_template.py", "import os\nos.environ\nos.fork()\nos.kill(1, 2)"),
         ("host/_process.py", "import signal\nsignal.pidfd_send_signal(3, signal.SIGINT)"),
-        ("host/_launch.py", "import os\nos.path.join('a', 'b')"),
+        ("host/own/_launch.py", "import os\nos.path.join('a', 'b')"),
     ],
 )
 def test_a_power_used_in_its_own_file_is_allowed(tmp_path: Path, path: str, source: str) -> None:
@@ -199,15 +209,24 @@ def read_modules(src: Path) -> list[Module]:
 
 def room_violations(modules: list[Module]) -> Iterator[str]:
     for module in modules:
-        room = next(room for room in ROOMS if inside(below_kernelbox(module.name), (room.path,)))
+        name = room_of(module.path)
+        room = ROOMS.get(name)
+        if room is None:
+            yield f"{module.path} is in no room"
+            continue
         for line, target in imports(module, ast.walk(module.tree)):
             if inside(target, ("kernelbox",)):
                 ours = below_kernelbox(target)
-                allowed = inside(ours, room.ours) and not inside(ours, room.never)
+                allowed = inside(ours, (*room.ours, *([name] if name else ())))
             else:
                 allowed = inside(target, room.others)
             if not allowed:
                 yield f"{module.path}:{line} imports {target}"
+
+
+def room_of(path: str) -> str:
+    """Returns the folder that a module stands in; the package's own `__init__` stands in none."""
+    return "" if path == "__init__.py" else path.partition("/")[0]
 
 
 def power_violations(modules: list[Module]) -> Iterator[str]:

@@ -6,43 +6,43 @@ __version__ = "0.2.0"
 
 # Where each public name lives; a module is imported when one of its names is first used.
 _HOMES = {
-    "ApprovalClosed": "kernelbox._errors",
-    "ApprovalPolicy": "kernelbox._approvals",
+    "ApprovalClosed": "kernelbox.base._errors",
+    "ApprovalPolicy": "kernelbox.core._approvals",
     "ApprovalRejectedError": "kernelbox.wire._approvals",
-    "ApprovalRequest": "kernelbox._approvals",
-    "ApprovalRule": "kernelbox._approvals",
+    "ApprovalRequest": "kernelbox.core._approvals",
+    "ApprovalRule": "kernelbox.core._approvals",
     "AttemptSnapshot": "kernelbox.wire._results",
-    "CodeExecutionChunk": "kernelbox._executor",
-    "CodeExecutionError": "kernelbox._errors",
-    "CodeExecutionResult": "kernelbox._executor",
-    "CodeExecutor": "kernelbox._executor",
+    "CodeExecutionChunk": "kernelbox.api._executor",
+    "CodeExecutionError": "kernelbox.base._errors",
+    "CodeExecutionResult": "kernelbox.api._executor",
+    "CodeExecutor": "kernelbox.api._executor",
     "ErrorInfo": "kernelbox.wire._results",
     "ExecutionResult": "kernelbox.wire._results",
-    "ExecutionTimeout": "kernelbox._errors",
-    "ExecutorStopped": "kernelbox._errors",
-    "InvalidInput": "kernelbox._errors",
-    "KernelBoxConfig": "kernelbox._config",
-    "KernelBoxError": "kernelbox._errors",
-    "KernelDied": "kernelbox._errors",
-    "KernelExists": "kernelbox._errors",
-    "KernelNotFound": "kernelbox._errors",
+    "ExecutionTimeout": "kernelbox.base._errors",
+    "ExecutorStopped": "kernelbox.base._errors",
+    "InvalidInput": "kernelbox.base._errors",
+    "KernelBoxConfig": "kernelbox.base._config",
+    "KernelBoxError": "kernelbox.base._errors",
+    "KernelDied": "kernelbox.base._errors",
+    "KernelExists": "kernelbox.base._errors",
+    "KernelNotFound": "kernelbox.base._errors",
     "KernelRecord": "kernelbox.host._record",
     "OutputItem": "kernelbox.wire._results",
-    "StartFailed": "kernelbox._errors",
-    "StoreFailed": "kernelbox._errors",
-    "SyncApprovalRequest": "kernelbox._approvals",
-    "Variable": "kernelbox._executor",
-    "create": "kernelbox._api",
-    "destroy": "kernelbox._api",
-    "execute": "kernelbox._api",
-    "execute_with_retry": "kernelbox._api",
-    "get_or_create": "kernelbox._api",
-    "interrupt": "kernelbox._api",
-    "list_kernels": "kernelbox._api",
-    "restart": "kernelbox._api",
-    "status": "kernelbox._api",
-    "stream": "kernelbox._api",
-    "wipe": "kernelbox._api",
+    "StartFailed": "kernelbox.base._errors",
+    "StoreFailed": "kernelbox.base._errors",
+    "SyncApprovalRequest": "kernelbox.core._approvals",
+    "Variable": "kernelbox.api._executor",
+    "create": "kernelbox.api._sync",
+    "destroy": "kernelbox.api._sync",
+    "execute": "kernelbox.api._sync",
+    "execute_with_retry": "kernelbox.api._sync",
+    "get_or_create": "kernelbox.api._sync",
+    "interrupt": "kernelbox.api._sync",
+    "list_kernels": "kernelbox.api._sync",
+    "restart": "kernelbox.api._sync",
+    "status": "kernelbox.api._sync",
+    "stream": "kernelbox.api._sync",
+    "wipe": "kernelbox.api._sync",
 }
 
 __all__ = [
@@ -87,7 +87,8 @@ __all__ = [
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox._api import (
+    from kernelbox.api._executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor, Variable
+    from kernelbox.api._sync import (
         create,
         destroy,
         execute,
@@ -100,9 +101,8 @@ if TYPE_CHECKING:
         stream,
         wipe,
     )
-    from kernelbox._approvals import ApprovalPolicy, ApprovalRequest, ApprovalRule, SyncApprovalRequest
-    from kernelbox._config import KernelBoxConfig
-    from kernelbox._errors import (
+    from kernelbox.base._config import KernelBoxConfig
+    from kernelbox.base._errors import (
         ApprovalClosed,
         CodeExecutionError,
         ExecutionTimeout,
@@ -115,7 +115,7 @@ if TYPE_CHECKING:
         StartFailed,
         StoreFailed,
     )
-    from kernelbox._executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor, Variable
+    from kernelbox.core._approvals import ApprovalPolicy, ApprovalRequest, ApprovalRule, SyncApprovalRequest
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._approvals import ApprovalRejectedError
     from kernelbox.wire._results import AttemptSnapshot, ErrorInfo, ExecutionResult, OutputItem

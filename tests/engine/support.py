@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, stream
-from kernelbox.host._connection import Connection
 from kernelbox.host._process import Process
+from kernelbox.host.own._connection import Connection
 
 # Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
 DEADLINE = 60.0

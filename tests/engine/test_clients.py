@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kernels, stream
-from kernelbox.host._connection import Connection
+from kernelbox.host.own._connection import Connection
 from kernelbox.wire._messages import Done, Execute, Interrupt
 
 from .support import DEADLINE, Running, connected, eventually, run, value

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernelbox import KernelRecord, destroy, execute, get_or_create, interrupt, restart
-from kernelbox._errors import StartFailed
+from kernelbox.base._errors import StartFailed
 
 from .support import DEADLINE, Running, is_running, parent_of, run, value, wait_for_end
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from kernelbox import ApprovalClosed, ApprovalPolicy, ApprovalRequest, ApprovalRule, InvalidInput, SyncApprovalRequest
-from kernelbox._approvals import Remembered
+from kernelbox.core._approvals import Remembered
 from kernelbox.wire._messages import Ask
 
 

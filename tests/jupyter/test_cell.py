@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernelbox.host._jupyter_cell import Cell
-from kernelbox.host._jupyter_message import JupyterMessage
+from kernelbox.host.jupyter._cell import Cell
+from kernelbox.host.jupyter._message import JupyterMessage
 from kernelbox.wire._messages import Clear, Comm, Display, Done, Execute, Message, Output, Started
 
 IDLE: tuple[str, dict[str, Any]] = ("status", {"execution_state": "idle"})

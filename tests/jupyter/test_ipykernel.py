@@ -15,7 +15,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, get_or_create, interrupt, list_kernels, stream
-from kernelbox._api import kernels
+from kernelbox.api._sync import kernels
 
 from .support import DEADLINE, Gate, Running, run, wait_for_end
 
@@ -268,9 +268,7 @@ def test_a_kernel_completes_code(ipython: KernelRecord) -> None:
 
 
 def test_what_only_our_own_kernels_can_do_is_refused(ipython: KernelRecord) -> None:
-    from kernelbox import _blocking
-
-    result = _blocking.run(kernels(), ipython, "!echo unseen", timeout=DEADLINE, approve_shell=True)
+    result = execute(ipython, "!echo unseen", timeout=DEADLINE, approve=lambda request: True)
     assert result.status == "error"
     assert result.error is not None
     assert "approval" in result.error.evalue

@@ -20,7 +20,7 @@ from kernelbox import (
     list_kernels,
     restart,
 )
-from kernelbox._api import kernels
+from kernelbox.api._sync import kernels
 
 from .support import DEADLINE, Running, parent_of, run, wait_for_end
 
@@ -205,7 +205,7 @@ def test_the_command_line_works_the_same(odd: KernelRecord, arguments: list[str]
 
 
 def test_a_kernel_is_told_nothing_about_a_jupyter_server_around_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernelbox.host._jupyter_spec import find_spec
+    from kernelbox.host.jupyter._spec import find_spec
 
     env = find_spec("bash").environment({"JPY_PARENT_PID": "1", "PATH": "/bin"})
     assert env == {"PATH": "/bin", "PS1": "$"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jupyter_client.session import Session
 
-from kernelbox.host._jupyter_message import Codec
+from kernelbox.host.jupyter._message import Codec
 
 KEY = "a key that only we know"
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernelbox._config import VARIABLES
+from kernelbox.base._config import VARIABLES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "other-kernels.md").read_text(encoding="utf-8")
 

@@ -33,7 +33,7 @@ from kernelbox import (
     status,
     wipe,
 )
-from kernelbox._api import kernels
+from kernelbox.api._sync import kernels
 
 WRITE_AND_WAIT = "import time\nprint('running', flush=True)\nwhile True: time.sleep(0.01)"
 

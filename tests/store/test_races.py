@@ -89,7 +89,7 @@ _CRASH = """
 import json, os, signal, sys
 import kernelbox
 from kernelbox import *
-from kernelbox import _api
+from kernelbox.api import _sync
 
 STEPS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "socket.bind", "socket.connect",
          "subprocess.Popen", "fcntl.flock"}

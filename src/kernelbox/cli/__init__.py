@@ -74,7 +74,7 @@ def _leave(status: int) -> None:
 
 
 def _translate(exc: Exception) -> int:
-    from kernelbox._errors import InvalidInput, KernelBoxError
+    from kernelbox.base._errors import InvalidInput, KernelBoxError
 
     if isinstance(exc, KernelBoxError):
         return _fail(str(exc), WRONG_USAGE if isinstance(exc, InvalidInput) else FAILED)

@@ -17,8 +17,8 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers import Python3Lexer
 
-from kernelbox import _api
-from kernelbox._errors import InvalidInput
+from kernelbox.api import _sync
+from kernelbox.base._errors import InvalidInput
 from kernelbox.cli._exec import CtrlC, follow
 from kernelbox.cli._output import say
 from kernelbox.cli._pretty import progress, show_output, show_result
@@ -41,7 +41,7 @@ def run(options: Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidInput("stdin", "a pipe", "the console needs a terminal; use `kernelbox exec` in scripts")
     with progress(f"starting kernel {options.name!r}"):
-        record = _api.get_or_create(options.name)
+        record = _sync.get_or_create(options.name)
     Console(record).run()
     return 0
 
@@ -86,7 +86,7 @@ class Console:
 
     def _execute(self, code: str) -> None:
         with CtrlC() as ctrl_c:
-            result = follow(_api.stream(self._name, code, timeout=_NO_TIMEOUT), self._name, _show, ctrl_c)
+            result = follow(_sync.stream(self._name, code, timeout=_NO_TIMEOUT), self._name, _show, ctrl_c)
         show_result(result)
         self._count = (result.execution_count or self._count) + 1 if result.state == "kept" else 1
         _end_line(result)
@@ -129,7 +129,7 @@ def _key_bindings(record: KernelRecord) -> KeyBindings:
 
 
 def _ask(record: KernelRecord, what: str, args: dict[str, object]) -> dict[str, object]:
-    here = _api.kernels()
+    here = _sync.kernels()
     current = here.find(record.name)
     if current is None or current.status != "idle":
         return {}
@@ -147,7 +147,7 @@ def _end_line(result: ExecutionResult) -> None:
 
 
 def _history() -> History:
-    path = os.path.join(_api.kernels().config.home, "console_history")
+    path = os.path.join(_sync.kernels().config.home, "console_history")
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
         return FileHistory(path)

@@ -8,12 +8,12 @@ import shutil
 import sys
 import time
 
-from kernelbox import _api
-from kernelbox._config import KernelBoxConfig
-from kernelbox._errors import KernelBoxError
+from kernelbox.api import _sync
+from kernelbox.base._config import KernelBoxConfig
+from kernelbox.base._errors import KernelBoxError
 from kernelbox.cli._output import emit
 from kernelbox.host._lock import is_locked, locked
-from kernelbox.host._templates import is_answering, list_templates
+from kernelbox.host.own._templates import is_answering, list_templates
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -102,14 +102,14 @@ def _check_settings() -> Iterator[Check]:
 def _check_kernel_type() -> Iterator[Check]:
     config = KernelBoxConfig.from_env()
     if (config.kernel_type, config.engine) != ("python3", "kernelbox"):
-        from kernelbox.host._jupyter_spec import find_spec
+        from kernelbox.host.jupyter._spec import find_spec
 
         find_spec(config.kernel_type)  # says which there are, if this is none of them
     yield Check("kernel type", "ok", config.kernel_type)
 
 
 def _check_runtime_directory() -> Iterator[Check]:
-    here = _api.kernels()
+    here = _sync.kernels()
     with here.store.locking("kernelbox doctor"):
         pass  # makes the directory, and shows that it can be written to
     path = here.store.runtime_dir
@@ -126,7 +126,7 @@ def _check_runtime_directory() -> Iterator[Check]:
 
 
 def _check_kernels() -> Iterator[Check]:
-    records = _api.list_kernels()
+    records = _sync.list_kernels()
     dead = [record.name for record in records if record.status == "dead"]
     stale = [record.name for record in records if record.stale]
     yield Check("kernels", "ok", f"{len(records)} known, {len(records) - len(dead)} alive")
@@ -140,18 +140,18 @@ def _check_start() -> Iterator[Check]:
     name = f"doctor-{os.urandom(4).hex()}"
     began = time.perf_counter()
     try:
-        result = _api.execute(name, "1 + 1")
+        result = _sync.execute(name, "1 + 1")
         took = (time.perf_counter() - began) * 1000
         if result.return_value == "2":
             yield Check("start", "ok", f"a kernel opened and answered in {took:.0f} ms")
         else:
             yield Check("start", "failed", result.text, "kernelbox logs --template may say more")
     finally:
-        _api.destroy(name)
+        _sync.destroy(name)
 
 
 def _check_template() -> Iterator[Check]:
-    config = _api.kernels().config
+    config = _sync.kernels().config
     if config.engine == "jupyter" or config.kernel_type != "python3":
         yield Check("template", "ok", "not used by Jupyter kernels")
         return
@@ -159,7 +159,7 @@ def _check_template() -> Iterator[Check]:
         fix = "unset KERNELBOX_TEMPLATE for starts in milliseconds"
         yield Check("template", "warning", "switched off: each kernel starts cold", fix)
         return
-    answering = [path for path in list_templates(_api.kernels().store.runtime_dir) if is_answering(path)]
+    answering = [path for path in list_templates(_sync.kernels().store.runtime_dir) if is_answering(path)]
     if answering:
         yield Check("template", "ok", f"{len(answering)} ready to fork from")
     elif sys.platform == "linux":

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 
-from kernelbox import _api
-from kernelbox._errors import InvalidInput, KernelNotFound
+from kernelbox.api import _sync
+from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.cli._output import emit, emit_line, say
 from kernelbox.host._store import is_kernel_id
 from kernelbox.wire._results import ExecutionResult, OutputItem
@@ -56,7 +56,7 @@ class CtrlC:
 def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
     def start() -> Iterator[object]:
         language = "bash" if options.bash else "python"
-        return _api.stream(key, code, language=language, timeout=options.timeout, images_dir=options.images_dir)
+        return _sync.stream(key, code, language=language, timeout=options.timeout, images_dir=options.images_dir)
 
     if not options.pretty:
         return start()
@@ -80,14 +80,14 @@ def follow(steps: Iterator[object], key: str, show: Callable[[OutputItem], None]
             if ctrl_c.pressed > 1:
                 say("gave up on a cell that does not stop; the kernel may be restarted, and its variables lost, for it")
                 raise
-            _api.interrupt(key)  # it was pressed between two outputs: the cell runs, and we go on listening
+            _sync.interrupt(key)  # it was pressed between two outputs: the cell runs, and we go on listening
             continue
         if isinstance(event, ExecutionResult):
             return event
         if isinstance(event, OutputItem):
             show(event)
         if ctrl_c.pressed == 1:
-            _api.interrupt(key)
+            _sync.interrupt(key)
 
 
 def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Callable[[ExecutionResult], None]]:

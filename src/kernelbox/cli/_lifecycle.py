@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from kernelbox import __version__, _api
-from kernelbox._errors import InvalidInput, KernelNotFound
+from kernelbox import __version__
+from kernelbox.api import _sync
+from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.cli._output import emit, say
 from kernelbox.host._store import is_kernel_id
 
@@ -27,16 +28,16 @@ def create(options: Namespace) -> int:
     wanted = {"cwd": options.cwd, "kernel_type": options.kernel_type, "tags": tags}
     chosen = {name: value for name, value in wanted.items() if value}
     if not options.pretty:
-        return _print_record(options, _api.create(options.name, **chosen))
+        return _print_record(options, _sync.create(options.name, **chosen))
     from kernelbox.cli._pretty import progress
 
     with progress(f"starting kernel {options.name!r}"):
-        record = _api.create(options.name, **chosen)
+        record = _sync.create(options.name, **chosen)
     return _print_record(options, record)
 
 
 def show_all(options: Namespace) -> int:
-    here = _api.kernels()
+    here = _sync.kernels()
     records = here.all()
     if options.names:  # for completion scripts
         print("\n".join(record.name for record in records))
@@ -67,34 +68,34 @@ def show_one(options: Namespace) -> int:
 
 def interrupt(options: Namespace) -> int:
     record = _find(options)
-    stopped = _api.interrupt(record)
+    stopped = _sync.interrupt(record)
     if not stopped:
         say(f"kernel {record.name!r} was not running anything")
     return _print(options, {"interrupted": stopped}, "interrupted" if stopped else "")
 
 
 def restart(options: Namespace) -> int:
-    record = _api.restart(_find(options))
+    record = _sync.restart(_find(options))
     say(f"restarted {record.name!r}; lost: {record.lost}")
     return _print_record(options, record)
 
 
 def destroy(options: Namespace) -> int:
     record = _find(options)
-    if not _api.destroy(record):
+    if not _sync.destroy(record):
         raise KernelNotFound(record.name)  # somebody else has, since we looked
     return _print(options, {"destroyed": True}, f"destroyed {record.name!r}")
 
 
 def wipe(options: Namespace) -> int:
-    names = {record.kernel_id: record.name for record in _api.list_kernels()}
-    ended = _api.wipe(stale=options.stale)
+    names = {record.kernel_id: record.name for record in _sync.list_kernels()}
+    ended = _sync.wipe(stale=options.stale)
     text = "\n".join(f"destroyed {names.get(kernel_id, kernel_id)!r}" for kernel_id in ended)
     return _print(options, {"destroyed": ended}, text or "there was nothing to destroy")
 
 
 def logs(options: Namespace) -> int:
-    here = _api.kernels()
+    here = _sync.kernels()
     if options.template:
         runtime = here.store.runtime_dir
         names = sorted(os.listdir(runtime)) if os.path.isdir(runtime) else []
@@ -116,7 +117,7 @@ def version(options: Namespace) -> int:
 def _find(options: Namespace) -> KernelRecord:
     if options.id is not None and not is_kernel_id(options.id):
         raise KernelNotFound(options.id)
-    return _api.status(options.id if options.name is None else options.name)
+    return _sync.status(options.id if options.name is None else options.name)
 
 
 def _print_record(options: Namespace, record: KernelRecord) -> int:

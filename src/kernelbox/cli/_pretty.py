@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from kernelbox._config import wants_color
+from kernelbox.base._config import wants_color
 from kernelbox.host._record import parse_time
 
 TYPE_CHECKING = False

@@ -27,7 +27,7 @@ def end_process(directory: str, process: Process, reason: str, *, engine: str) -
     family = process.descendants()
     _death.announce(directory, process, reason)
     if engine == "jupyter":
-        from kernelbox.host._jupyter_launch import ask_to_shut_down
+        from kernelbox.host.jupyter._launch import ask_to_shut_down
 
         ask_to_shut_down(directory, process, TERMINATE_PATIENCE)
     if process.signal(signal.SIGTERM) and not process.wait(TERMINATE_PATIENCE):

@@ -7,7 +7,7 @@ import fcntl
 import os
 import time
 
-from kernelbox._errors import StoreFailed
+from kernelbox.base._errors import StoreFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import os
 import time
 import warnings
 
-from kernelbox._errors import StoreFailed
+from kernelbox.base._errors import StoreFailed
 from kernelbox.host._lock import is_locked, locked
 from kernelbox.host._record import KernelRecord
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from kernelbox.host._jupyter_message import JupyterMessage
+from kernelbox.host.jupyter._message import JupyterMessage
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._messages import Clear, Comm, Done, Execute, Message, Output, Started

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import os
 
-from kernelbox import _blocking
-from kernelbox._arguments import check_name
-from kernelbox._config import KernelBoxConfig
-from kernelbox._errors import InvalidInput, attach_attempts
-from kernelbox._images import ImageFiles
-from kernelbox._kernels import Kernels
+from kernelbox.base._config import KernelBoxConfig
+from kernelbox.base._errors import InvalidInput, attach_attempts
+from kernelbox.core._arguments import check_name
+from kernelbox.core._images import ImageFiles
+from kernelbox.core._kernels import Kernels
 from kernelbox.host._record import KernelRecord
 from kernelbox.host._store import is_kernel_id
+from kernelbox.shells import _blocking
 from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem
 
 TYPE_CHECKING = False
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from typing import Any
 
-    from kernelbox._approvals import Approve, Remembered, SyncApprovalRequest
+    from kernelbox.core._approvals import Approve, Remembered, SyncApprovalRequest
 
 _LANGUAGES = {"python": "python", "py": "python", "bash": "bash", "sh": "bash", "shell": "bash"}
 
@@ -37,7 +37,7 @@ def kernels() -> Kernels:
     """Returns the kernels that the environment's configuration leads to."""
     config = KernelBoxConfig.from_env()
     if config not in _kernels:
-        _kernels[config] = Kernels(config)
+        _kernels[config] = Kernels(config, _blocking.run)
     return _kernels[config]
 
 
@@ -199,7 +199,7 @@ def _stream(
         return
     steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(here, record, code, timeout=timeout, **options)
     if approve:
-        from kernelbox._approvals import Remembered, answering
+        from kernelbox.core._approvals import Remembered, answering
 
         steps = answering(steps, approve, _remembered.setdefault(record.kernel_id, Remembered()))
     result: ExecutionResult = yield from images.save_all(steps)

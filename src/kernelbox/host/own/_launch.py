@@ -12,10 +12,10 @@ import os
 import socket
 import sys
 
-from kernelbox._config import template_environment
-from kernelbox._errors import StartFailed
-from kernelbox.host._connection import SOCKET, dial, listen
+from kernelbox.base._config import template_environment
+from kernelbox.base._errors import StartFailed
 from kernelbox.host._lock import locked
+from kernelbox.host.own._connection import SOCKET, dial, listen
 from kernelbox.wire import _state
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Refused, Spawn, Spawned
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # A template imports IPython and the preload list before it answers; on a loaded machine that takes a while.
 _ANSWER_PATIENCE = 60.0
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # Runs the template of this very copy of the package, whatever is installed where it starts.
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from kernelbox.guest._template import main; del sys.path[0]; main(sys.argv[2:])"  # noqa: E501
@@ -103,7 +105,7 @@ def _start(argv: list[str], fd: int, log_path: str, env: dict[str, str]) -> None
     """Starts a template and returns when it is on its own; it forks away from the process that is waited for."""
     import subprocess
 
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    root = os.path.dirname(_PACKAGE)
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         subprocess.run(
@@ -158,8 +160,7 @@ def _template_key(env: dict[str, str], preload: Sequence[str]) -> str:
 
 def _code_stamp() -> int:
     """Returns when the code that a template runs was last changed: an upgraded package needs a new template."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    rooms = (os.path.join(package, room) for room in ("guest", "wire"))
+    rooms = (os.path.join(_PACKAGE, room) for room in ("guest", "wire"))
     return max(entry.stat().st_mtime_ns for room in rooms for entry in os.scandir(room) if entry.name.endswith(".py"))
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from kernelbox._errors import KernelBoxError, attach_result
+from kernelbox.base._errors import KernelBoxError, attach_result
 from kernelbox.host import _death
 from kernelbox.host._process import DIRECT_INTERRUPT
 from kernelbox.wire._execution import Execution
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
 
-    from kernelbox._kernels import Kernels
-    from kernelbox._pool import AnyConnection
+    from kernelbox.core._kernels import Kernels
+    from kernelbox.core._pool import AnyConnection
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._results import ExecutionResult
@@ -152,7 +152,7 @@ def _stop(kernels: Kernels, record: KernelRecord, connection: AnyConnection, exe
 
 def find_cause(kernels: Kernels, record: KernelRecord, connection: AnyConnection | None, farewell: str = "") -> str:
     """Returns why the kernel is gone, in words."""
-    from kernelbox._kernels import process_of
+    from kernelbox.core._kernels import process_of
     from kernelbox.host._process import Process
 
     process = connection.process if connection else process_of(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 
-from kernelbox._errors import InvalidInput
+from kernelbox.base._errors import InvalidInput
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from kernelbox.host._jupyter_spec import JupyterSpec
+    from kernelbox.host.jupyter._spec import JupyterSpec
 
 CONNECTION_FILE, _LINK, _SOCKETS = "jupyter.json", "link.json", "zmq"
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from kernelbox._approvals import ApprovalRequest, Remembered, answer_to
-from kernelbox._images import ImageFiles
+from kernelbox.core._approvals import ApprovalRequest, Remembered, answer_to
+from kernelbox.core._images import ImageFiles
 from kernelbox.wire._approvals import SHELL_SERVER
 from kernelbox.wire._messages import Ask
 from kernelbox.wire._results import OutputItem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox._asyncio import Run
-    from kernelbox._executor import CodeExecutor
+    from kernelbox.api._executor import CodeExecutor
+    from kernelbox.shells._asyncio import Run
     from kernelbox.wire._results import ExecutionResult
 
 _log = logging.getLogger("kernelbox")

@@ -7,8 +7,8 @@ import math
 import os
 import select
 
-from kernelbox.host._jupyter_link import reachable_directory
-from kernelbox.host._jupyter_message import Codec
+from kernelbox.host.jupyter._link import reachable_directory
+from kernelbox.host.jupyter._message import Codec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import zmq
 
-    from kernelbox.host._jupyter_link import Link
-    from kernelbox.host._jupyter_message import JupyterMessage
+    from kernelbox.host.jupyter._link import Link
+    from kernelbox.host.jupyter._message import JupyterMessage
 
     Channel = Literal["shell", "iopub", "control"]
 

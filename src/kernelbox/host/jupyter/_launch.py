@@ -9,14 +9,14 @@ import contextlib
 import os
 import signal
 
-from kernelbox._errors import StartFailed
+from kernelbox.base._errors import StartFailed
 from kernelbox.host import _death
-from kernelbox.host._jupyter import JupyterConnection
-from kernelbox.host._jupyter_link import create_link
-from kernelbox.host._jupyter_spec import find_spec
-from kernelbox.host._jupyter_turn import end_queue, is_busy, write_activity
-from kernelbox.host._launch import launch
 from kernelbox.host._process import Process
+from kernelbox.host.jupyter._connection import JupyterConnection
+from kernelbox.host.jupyter._link import create_link
+from kernelbox.host.jupyter._spec import find_spec
+from kernelbox.host.jupyter._turn import end_queue, is_busy, write_activity
+from kernelbox.host.own._launch import launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,12 +11,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelbox import _asyncio
-from kernelbox._api import check_code, check_language, kernels
-from kernelbox._approvals import ApprovalPolicy, ApprovalRequest, Remembered
-from kernelbox._asyncio import Run, in_thread
-from kernelbox._config import scrubbed_environment
-from kernelbox._errors import (
+from kernelbox.api._executor_cell import ExecutorCell, written
+from kernelbox.api._sync import check_code, check_language, kernels
+from kernelbox.base._config import scrubbed_environment
+from kernelbox.base._errors import (
     CodeExecutionError,
     ExecutionTimeout,
     ExecutorStopped,
@@ -25,7 +23,9 @@ from kernelbox._errors import (
     KernelNotFound,
     StartFailed,
 )
-from kernelbox._executor_cell import ExecutorCell, written
+from kernelbox.core._approvals import ApprovalPolicy, ApprovalRequest, Remembered
+from kernelbox.shells import _asyncio
+from kernelbox.shells._asyncio import Run, in_thread
 from kernelbox.wire._messages import Ask
 from kernelbox.wire._results import OutputItem
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Mapping
     from typing import Any, Self
 
-    from kernelbox._kernels import Kernels
+    from kernelbox.core._kernels import Kernels
     from kernelbox.host._record import KernelRecord
 
 _log = logging.getLogger("kernelbox")

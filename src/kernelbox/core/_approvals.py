@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from kernelbox._errors import ApprovalClosed, InvalidInput
+from kernelbox.base._errors import ApprovalClosed, InvalidInput
 from kernelbox.wire._approvals import SHELL_SERVER
 from kernelbox.wire._messages import Answer, Ask
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from kernelbox._arguments import (
+from kernelbox.base._config import kernel_environment
+from kernelbox.base._errors import KernelExists, KernelNotFound, StartFailed, StoreFailed
+from kernelbox.core._arguments import (
     check_directory,
     check_environment,
     check_lifetime,
@@ -13,21 +15,22 @@ from kernelbox._arguments import (
     check_names,
     check_tags,
 )
-from kernelbox._config import kernel_environment
-from kernelbox._errors import KernelExists, KernelNotFound, StartFailed, StoreFailed
-from kernelbox._pool import Pool
+from kernelbox.core._pool import Pool
 from kernelbox.host import _death
-from kernelbox.host._connection import Connection
 from kernelbox.host._ending import TERMINATE_PATIENCE, end_process
 from kernelbox.host._process import Process, boot_id, read_start_time
 from kernelbox.host._record import KernelRecord, format_time
 from kernelbox.host._store import RECORD, Store, is_kernel_id
+from kernelbox.host.own._connection import Connection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox._config import KernelBoxConfig
-    from kernelbox._pool import AnyConnection
+    from collections.abc import Callable
+
+    from kernelbox.base._config import KernelBoxConfig
+    from kernelbox.core._pool import AnyConnection
     from kernelbox.host._record import Lifetime
+    from kernelbox.wire._results import ExecutionResult
 
 # How many kernels are destroyed at a time: most of it is waiting for them to end.
 _HANDS = 8
@@ -39,8 +42,10 @@ _ANSWER_PATIENCE = 2.0
 class Kernels:
     """The kernels of one configuration, shared with every other process that has the same."""
 
-    def __init__(self, config: KernelBoxConfig) -> None:
+    def __init__(self, config: KernelBoxConfig, run: Callable[..., ExecutionResult]) -> None:
+        """`run` drives a cell to its end: the start-up code's."""
         self.config = config
+        self._run = run
         self.store = _open_store(config)
         self._pool = Pool()
         # What kernels opened here were given that no record keeps: environments hold secrets.
@@ -253,8 +258,8 @@ class Kernels:
 
     def _launch(self, record: KernelRecord) -> tuple[int, int]:
         """Starts the process of a record; returns its pid and start time."""
-        from kernelbox.host._launch import has_warm_template, launch, umask
         from kernelbox.host._lifeline import lifeline_to
+        from kernelbox.host.own._launch import has_warm_template, launch, umask
         from kernelbox.wire._messages import Spawn
 
         env = self._environments.get(record.kernel_id)
@@ -273,7 +278,7 @@ class Kernels:
             raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
         try:
             if record.engine == "jupyter":
-                from kernelbox.host._jupyter_launch import launch_jupyter
+                from kernelbox.host.jupyter._launch import launch_jupyter
 
                 spawned = launch_jupyter(spawn, record.kernel_type, lifeline=line)
                 return spawned.pid, spawned.start_time
@@ -294,9 +299,9 @@ class Kernels:
         return spawned.pid, spawned.start_time
 
     def _run_startup_code(self, record: KernelRecord) -> None:
-        from kernelbox._blocking import run
-
-        result = run(self, record, self.config.startup_code, store_history=False, timeout=self.config.execution_timeout)
+        result = self._run(
+            self, record, self.config.startup_code, store_history=False, timeout=self.config.execution_timeout
+        )
         if not result.ok:
             assert result.error is not None
             self._end_process(record, "its start-up code failed")
@@ -316,7 +321,7 @@ class Kernels:
         if process is None:
             raise ConnectionRefusedError("the machine has been restarted")
         if record.engine == "jupyter":
-            from kernelbox.host._jupyter import JupyterConnection
+            from kernelbox.host.jupyter._connection import JupyterConnection
 
             return JupyterConnection(self.store.directory(record.kernel_id), process)
         return Connection(self.store.directory(record.kernel_id), process)
@@ -382,7 +387,7 @@ class Kernels:
         """Destroys every kernel, and ends the templates; returns the ids of the kernels."""
         from concurrent.futures import ThreadPoolExecutor
 
-        from kernelbox.host._templates import dismiss_templates
+        from kernelbox.host.own._templates import dismiss_templates
 
         records = self.store.all()
         with ThreadPoolExecutor(_HANDS) as pool:
@@ -443,7 +448,7 @@ def _engine_of(kernel_type: str, engine: str) -> str:
     """
     if kernel_type == "python3" and engine == "kernelbox":
         return engine
-    from kernelbox.host._jupyter_spec import find_spec
+    from kernelbox.host.jupyter._spec import find_spec
 
     find_spec(kernel_type)
     return "jupyter"

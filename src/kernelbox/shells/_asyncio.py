@@ -13,8 +13,8 @@ import os
 import threading
 import time
 
-from kernelbox import _blocking
-from kernelbox._errors import KernelDied
+from kernelbox.base._errors import KernelDied
+from kernelbox.shells import _blocking
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._framing import ProtocolError, encode
 from kernelbox.wire._messages import Answer, Ask, Execute, Interrupt, Query, Reply
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, Literal, TypeVar
 
-    from kernelbox._kernels import Kernels
-    from kernelbox._pool import AnyConnection
+    from kernelbox.core._kernels import Kernels
+    from kernelbox.core._pool import AnyConnection
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._execution import Event, Order
 

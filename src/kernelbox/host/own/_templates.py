@@ -6,8 +6,8 @@ import contextlib
 import os
 import stat
 
-from kernelbox.host._connection import dial
 from kernelbox.host._lock import locked
+from kernelbox.host.own._connection import dial
 
 _PREFIX = "template-"
 

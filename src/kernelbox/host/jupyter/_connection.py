@@ -14,11 +14,11 @@ import time
 from collections import deque
 
 from kernelbox.host import _death
-from kernelbox.host._jupyter_cell import Cell
-from kernelbox.host._jupyter_channels import Channels
-from kernelbox.host._jupyter_link import Link
-from kernelbox.host._jupyter_turn import Turn, is_busy, write_activity
 from kernelbox.host._process import since_boot
+from kernelbox.host.jupyter._cell import Cell
+from kernelbox.host.jupyter._channels import Channels
+from kernelbox.host.jupyter._link import Link
+from kernelbox.host.jupyter._turn import Turn, is_busy, write_activity
 from kernelbox.wire._bounded import BoundedText
 from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Done, Execute, Interrupt, Query, Reply, Started
@@ -27,8 +27,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import select
 
-    from kernelbox.host._jupyter_message import JupyterMessage
     from kernelbox.host._process import Process
+    from kernelbox.host.jupyter._message import JupyterMessage
     from kernelbox.wire._messages import Message
 
 # A kernel answers a probe in a few milliseconds; when it was not heard the next one follows after this.

@@ -10,9 +10,9 @@ _SWEEP_EVERY = 100
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.host._connection import Connection
-    from kernelbox.host._jupyter import JupyterConnection
     from kernelbox.host._record import KernelRecord
+    from kernelbox.host.jupyter._connection import JupyterConnection
+    from kernelbox.host.own._connection import Connection
 
     AnyConnection = Connection | JupyterConnection
 

@@ -7,7 +7,7 @@ import string
 import sys
 from dataclasses import dataclass
 
-from kernelbox._errors import InvalidInput
+from kernelbox.base._errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kernelbox._errors import InvalidInput, StartFailed
+from kernelbox.base._errors import InvalidInput, StartFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

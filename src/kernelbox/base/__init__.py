@@ -1,0 +1,1 @@
+"""What every room above the wire uses: the errors and the configuration."""

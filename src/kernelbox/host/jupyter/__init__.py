@@ -1,0 +1,1 @@
+"""The engine of Jupyter kernels: any kernelspec, spoken to over ZeroMQ."""
