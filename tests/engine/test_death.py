@@ -297,7 +297,7 @@ def test_files_of_a_kernel_are_private(kernel: KernelRecord) -> None:
     finally:
         os.umask(previous)
     directory = Path(kernel.connection_file).parent
-    assert (directory / "ending.json").exists()
+    assert (directory / "death.json").exists()
     assert not [path for path in directory.iterdir() if path.is_file() and path.stat().st_mode & 0o077]
 
 

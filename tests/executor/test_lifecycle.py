@@ -67,6 +67,38 @@ def test_a_named_kernel_that_somebody_restarted_is_used_as_it_is_now() -> None:
     assert run(scenario) == "False"
 
 
+SEEN = "import os; print(os.environ.get('HOST_SECRET'), os.environ.get('GIVEN'))"
+
+
+def test_a_kernel_that_others_opened_gets_the_executors_environment_when_it_is_reset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOST_SECRET", "of the host")
+    kernelbox.get_or_create("attached")
+
+    async def scenario() -> tuple[str | None, str | None]:
+        async with CodeExecutor(name="attached", kernel_env={"GIVEN": "yes"}) as executor:
+            before = await text(executor, SEEN)
+            await executor.reset()
+            return before, await text(executor, SEEN)
+
+    assert run(scenario) == ("of the host None", "None yes")
+
+
+def test_a_kernel_that_had_to_be_killed_gets_the_executors_environment_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST_SECRET", "of the host")
+    kernelbox.get_or_create("attached")
+    stubborn = "sum(range(10**13))"  # C code that looks at no signals
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(name="attached", kernel_env={"GIVEN": "yes"}) as executor:
+            with pytest.raises(TimeoutError, match="restarted"):
+                await executor.execute(stubborn, timeout=0.2)
+            return await text(executor, SEEN)
+
+    assert run(scenario) == "None yes"
+
+
 def test_an_executor_that_is_not_running_says_so() -> None:
     async def scenario() -> None:
         executor = CodeExecutor()

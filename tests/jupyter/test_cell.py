@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -126,7 +126,9 @@ def test_content_of_the_wrong_shape_breaks_nothing(kind: str, value: object) -> 
     ("language", "kernel_language", "code"),
     [("python", "python", "ls"), ("bash", "python", "%%bash\nls"), ("bash", "bash", "ls"), ("python", "r", "ls")],
 )
-def test_bash_cells_are_put_in_the_words_of_the_kernel(language: str, kernel_language: str, code: str) -> None:
+def test_bash_cells_are_put_in_the_words_of_the_kernel(
+    language: Literal["python", "bash"], kernel_language: str, code: str
+) -> None:
     cell = Cell(Execute("x", "ls", language))
     assert cell.refuse(kernel_language) is None
     content = cell.content(kernel_language)

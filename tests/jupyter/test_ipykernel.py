@@ -15,7 +15,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, get_or_create, interrupt, list_kernels, stream
-from kernelbox.api._sync import kernels
+from kernelbox.api._here import kernels
 
 from .support import DEADLINE, Gate, Running, run, wait_for_end
 
@@ -262,7 +262,7 @@ def test_bash_cells_run_as_a_cell_magic(ipython: KernelRecord) -> None:
 
 def test_a_kernel_completes_code(ipython: KernelRecord) -> None:
     run(ipython, "completable = 1\n%config Completer.use_jedi = False")  # or it imports jedi, for seconds
-    answer = kernels().ask(ipython, "complete", {"code": "completab", "cursor_pos": 9}, patience=DEADLINE)
+    answer = kernels().kernel(ipython).ask("complete", {"code": "completab", "cursor_pos": 9}, patience=DEADLINE)
     assert answer is not None
     assert answer["matches"] == ["completable"]
 

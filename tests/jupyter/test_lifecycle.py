@@ -20,7 +20,7 @@ from kernelbox import (
     list_kernels,
     restart,
 )
-from kernelbox.api._sync import kernels
+from kernelbox.api._here import kernels
 
 from .support import DEADLINE, Running, parent_of, run, wait_for_end
 
@@ -171,9 +171,9 @@ def test_a_kernel_of_a_process_dies_with_it() -> None:
 def test_a_kernel_that_nobody_used_can_be_culled(monkeypatch: pytest.MonkeyPatch) -> None:
     record = get_or_create("unused", kernel_type="odd")
     run(record, "say once")
-    assert kernels().ask(record, "leave", {"unused_for": DEADLINE}) == {"left": False}
+    assert kernels().kernel(record).ask("leave", {"unused_for": DEADLINE}) == {"left": False}
     monkeypatch.setenv("KERNELBOX_KERNEL_IDLE_TIMEOUT", "0.001")
-    assert kernels().ask(record, "leave", {"unused_for": 0.0}, patience=DEADLINE) is None
+    assert kernels().kernel(record).ask("leave", {"unused_for": 0.0}, patience=DEADLINE) is None
     (dead,) = [found for found in list_kernels() if found.kernel_id == record.kernel_id]
     assert dead.death is not None
     assert "without work" in dead.death

@@ -33,7 +33,7 @@ from kernelbox import (
     status,
     wipe,
 )
-from kernelbox.api._sync import kernels
+from kernelbox.api._here import kernels
 
 WRITE_AND_WAIT = "import time\nprint('running', flush=True)\nwhile True: time.sleep(0.01)"
 
@@ -506,7 +506,7 @@ def test_the_culler_leaves_a_kernel_alone_that_has_just_become_busy(
     record = get_or_create("raced")
     eventually(lambda: status("raced").stale)
     here = kernels()
-    assert here.ask(record, "leave", {"unused_for": 1000.0}) == {"left": False}, "the kernel itself decides"
+    assert here.kernel(record).ask("leave", {"unused_for": 1000.0}) == {"left": False}, "the kernel itself decides"
     assert value("raced", "1 + 1") == "2"
 
 

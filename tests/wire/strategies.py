@@ -31,6 +31,7 @@ _json_maps: SearchStrategy[Any] = st.dictionaries(any_text, json_values, max_siz
 
 _BY_ANNOTATION: dict[str, SearchStrategy[Any]] = {
     "str": any_text,
+    "Language": st.sampled_from(["python", "bash"]),
     "int": st.integers(),
     "bool": st.booleans(),
     "float": st.floats(allow_nan=False) | st.integers(),

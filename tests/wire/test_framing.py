@@ -38,7 +38,7 @@ EXAMPLES: list[m.Message] = [
     m.Query("a", "complete", {"code": "x."}),
     m.Reply("a", {"z": 3}),
     m.Farewell("bye"),
-    m.Spawn("k", "/d", "/c", {"PATH": "/bin"}, 0o22),
+    m.Spawn("k", "/d", "/c", 0o22),
     m.Spawned(1, 2),
     m.Refused("no"),
 ]
@@ -46,6 +46,7 @@ EXAMPLES: list[m.Message] = [
 # JSON values that a field must not take, by its annotation. Booleans are not numbers here, nor the other way round.
 WRONG: dict[str, list[Any]] = {
     "str": [None, 1, 1.5, True, ["x"], {"x": "y"}],
+    "Language": [None, 1, True, "", "ruby", "Python", ["bash"], {}],
     "int": [None, "1", 1.0, True, [1], {}],
     "bool": [None, "true", 0, 1, 1.0, [True], {}],
     "float": [None, "1", True, [1.0], {}],
@@ -151,7 +152,7 @@ def test_bytes_that_are_no_text_become_replacement_characters_in_an_output() -> 
 
 
 def test_a_float_field_takes_a_whole_number() -> None:
-    (received,) = decode(encode(m.Spawn("k", "/d", "/c", {}, 0, idle_timeout=3)))
+    (received,) = decode(encode(m.Spawn("k", "/d", "/c", 0, idle_timeout=3)))
     assert isinstance(received, m.Spawn)
     assert received.idle_timeout == 3
 

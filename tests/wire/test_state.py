@@ -22,8 +22,10 @@ def file(
     last_used: float = 2000.25,
     running: bytes = b"abc",
     aimed_at: bytes = b"",
+    farewell: bytes = b"",
 ) -> bytes:
-    return state.HEADER.pack(magic, activity, executions, busy_since, last_used, running, aimed_at)
+    header = state.HEADER.pack(magic, activity, executions, busy_since, last_used, running, aimed_at)
+    return header + farewell.ljust(state.FAREWELL, b"\0")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_the_file_is_read_as_it_was_written(executions: int, busy_since: float, 
     "data",
     [
         b"",
-        file()[:-1],
+        file()[: state.HEADER.size - 1],
         bytes(state.SIZE),
         file(magic=b"KBX2"),
         file(activity=state.BUSY + 1),
@@ -110,6 +112,27 @@ def test_an_execution_to_interrupt_takes_exactly_its_place_in_the_file(execution
     parsed = state.parse(bytes(written))
     assert parsed is not None
     assert (parsed.executions, parsed.running) == (3, "abc")
+
+
+@untimed
+@given(any_text)
+def test_why_a_kernel_ended_is_read_as_it_said_it_without_what_does_not_print(reason: str) -> None:
+    parsed = state.parse(file()[: state.HEADER.size] + state.farewell(reason))
+    assert parsed is not None
+    said = reason.encode("utf-8", "replace").decode().rstrip("\0")
+    assert parsed.farewell == "".join(character if character.isprintable() else "?" for character in said)
+
+
+def test_a_long_reason_is_cut_to_its_room_and_never_in_the_middle_of_a_character() -> None:
+    parsed = state.parse(file()[: state.HEADER.size] + state.farewell("é" * 1000))
+    assert parsed is not None
+    assert parsed.farewell == "é" * (state.FAREWELL // 2)
+
+
+def test_any_bytes_in_the_place_of_the_reason_are_shown_harmlessly() -> None:
+    parsed = state.parse(file(farewell=b"\x1b[2J\xff\n" + "\u202e".encode()))
+    assert parsed is not None
+    assert parsed.farewell == "?[2J??"
 
 
 def test_an_id_of_all_its_room_stands_in_the_file_whole() -> None:

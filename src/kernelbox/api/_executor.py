@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelbox.api._executor_cell import ExecutorCell, written
-from kernelbox.api._sync import check_code, check_language, kernels
+from kernelbox.api._here import kernels
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import (
     CodeExecutionError,
@@ -24,9 +24,12 @@ from kernelbox.base._errors import (
     StartFailed,
 )
 from kernelbox.core._approvals import ApprovalPolicy, ApprovalRequest, Remembered
+from kernelbox.core._arguments import check_code, check_language
+from kernelbox.core._options import KernelOptions
 from kernelbox.shells import _asyncio
-from kernelbox.shells._asyncio import Run, in_thread
-from kernelbox.wire._messages import Ask
+from kernelbox.shells._asyncio import Run
+from kernelbox.shells._loop_connection import in_thread
+from kernelbox.wire._messages import Ask, Execute
 from kernelbox.wire._results import OutputItem
 
 TYPE_CHECKING = False
@@ -34,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Mapping
     from typing import Any, Self
 
+    from kernelbox.core._kernel import Kernel
     from kernelbox.core._kernels import Kernels
-    from kernelbox.host._record import KernelRecord
 
 _log = logging.getLogger("kernelbox")
 
@@ -132,14 +135,14 @@ class CodeExecutor:
         self._report_changes = report_changes
         self._remembered = Remembered()
         self._kernels: Kernels | None = None
-        self._record: KernelRecord | None = None
-        self._turn = asyncio.Lock()  # held by the cell that runs
+        self._kernel: Kernel | None = None
+        self._cells = asyncio.Lock()  # held by the cell that runs
         self._change = asyncio.Lock()  # held while the kernel is opened, replaced or given up
         self._running: ExecutorCell | None = None
         self._background: set[asyncio.Future[None]] = set()
 
     def __repr__(self) -> str:
-        state = "stopped" if self._record is None else "running" if self._running else "idle"
+        state = "stopped" if self._kernel is None else "running" if self._running else "idle"
         return f"<CodeExecutor {self.name or 'private'} {state}>"
 
     async def __aenter__(self) -> Self:
@@ -160,18 +163,18 @@ class CodeExecutor:
             )
         _log.setLevel(self.log_level)
         async with self._change:
-            if self._record is not None:
+            if self._kernel is not None:
                 raise RuntimeError("the executor is running already; stop() it before you start it again")
             self._kernels = kernels()
-            self._record = await self._open()
+            self._kernel = await self._open()
 
     async def stop(self) -> None:
         """Ends what is running, and the kernel if it is private; returns when nothing is left of it."""
         async with self._change:
-            record, self._record = self._record, None
+            kernel, self._kernel = self._kernel, None
         self._remembered = Remembered()
-        if record is not None and self.name is None:
-            self._later(self._discard(record, self._running))
+        if kernel is not None and self.name is None:
+            self._later(self._discard(kernel, self._running))
         elif self._running is not None:
             self._later(self._running.run.stop())
         if self._background:
@@ -185,16 +188,16 @@ class CodeExecutor:
         A cell that is running fails. Cells that wait for their turn run in the new kernel.
         """
         async with self._change:
-            kernels, old = self._kernel()
+            kernels, old = self._require_running()
             self._remembered = Remembered()
             if self.name is None:
-                self._record = await self._open()
+                self._kernel = await self._open()
                 self._later(self._discard(old, self._running))
                 return
             try:
-                self._record = await in_thread(kernels.restart, old.kernel_id)
+                self._kernel = await in_thread(self._restart, kernels, old)
             except KernelNotFound:
-                self._record = await self._open()
+                self._kernel = await self._open()
 
     async def cancel(self) -> None:
         """Stops the cell that is running, if any; its `execute` or `stream` returns what it had written."""
@@ -204,12 +207,12 @@ class CodeExecutor:
 
     async def variables(self, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # ipybox's way to say it
         """Returns what lives in the kernel, by name."""
-        async with self._turn:
-            kernels, record = await self._find()
-            content = await _asyncio.query(kernels, record, "variables", {}, timeout=timeout)
+        async with self._cells:
+            kernel = await self._find()
+            content = await _asyncio.query(kernel, "variables", {}, timeout=timeout)
         if "variables" not in content:
             reason = content.get("evalue", "unknown")
-            raise KernelBoxError(f"kernel {record.name!r} cannot list its variables: {reason}")
+            raise KernelBoxError(f"kernel {kernel.name!r} cannot list its variables: {reason}")
         return [Variable(**described) for described in content["variables"]]
 
     # -- running code ----------------------------------------------------------------------------------------
@@ -279,23 +282,23 @@ class CodeExecutor:
         yield await self._conclude(cell)
 
     async def _begin(self, code: str, timeout: float | None, language: str, ask: bool, exclude: bool) -> ExecutorCell:  # noqa: ASYNC109  # as above
-        check_code(code)
         _check_seconds("timeout", timeout)
-        options: dict[str, Any] = {
-            "language": check_language(language),
-            "approve_shell": self._approve_shell_cmds or self.approval_policy.concerns_shell(),
-            "shell_escape_only": self._require_shell_escape,
-            "restore_cwd": self.working_dir or "",
-            "report_changes": self._report_changes,
-            "text_limit": self._output_char_limit,
-        }
-        self._kernel()
-        await self._turn.acquire()
+        request = Execute(
+            os.urandom(8).hex(),
+            check_code(code),
+            check_language(language),
+            approve_shell=self._approve_shell_cmds or self.approval_policy.concerns_shell(),
+            shell_escape_only=self._require_shell_escape,
+            restore_cwd=self.working_dir or "",
+            report_changes=self._report_changes,
+            text_limit=self._output_char_limit,
+        )
+        self._require_running()
+        await self._cells.acquire()
         try:
-            kernels, record = await self._find()
-            run = await Run.begin(kernels, record, code, timeout=timeout, on_end=self._on_end, **options)
+            run = await Run.begin(await self._find(), request, timeout=timeout, on_end=self._on_end)
         except BaseException:
-            self._turn.release()
+            self._cells.release()
             raise
         cell = ExecutorCell(self, run, ask, exclude)
         if run.execution.result is None:
@@ -308,7 +311,7 @@ class CodeExecutor:
         if cell is not None:
             cell.close("the execution has ended")
         self._remembered.forget("execution")
-        self._turn.release()
+        self._cells.release()
 
     async def _conclude(self, cell: ExecutorCell) -> CodeExecutionResult:
         """Turns the end of an execution into a result or an exception."""
@@ -326,44 +329,54 @@ class CodeExecutor:
 
     # -- the kernel ------------------------------------------------------------------------------------------
 
-    def _kernel(self) -> tuple[Kernels, KernelRecord]:
-        if self._record is None or self._kernels is None:
+    def _require_running(self) -> tuple[Kernels, Kernel]:
+        if self._kernel is None or self._kernels is None:
             raise ExecutorStopped
-        return self._kernels, self._record
+        return self._kernels, self._kernel
 
-    async def _open(self) -> KernelRecord:
+    async def _open(self) -> Kernel:
         kernels = self._kernels
         assert kernels is not None
-        options = {"cwd": self.working_dir, "env": scrubbed_environment(self._kernel_env)}
+        environment = scrubbed_environment(self._kernel_env)
 
-        def open_kernel() -> KernelRecord:
+        def open_kernel() -> Kernel:
             if self.working_dir is not None and not os.path.isdir(self.working_dir):
                 raise InvalidInput("working_dir", self.working_dir, "there is no such directory")
             if self.name is not None:
-                return kernels.get_or_create(self.name, **options)
-            return kernels.create(f"executor-{os.urandom(6).hex()}", lifetime="process", **options)
+                options = KernelOptions(cwd=self.working_dir, env=environment)
+                record = kernels.get_or_create(self.name, options)
+            else:
+                options = KernelOptions(cwd=self.working_dir, env=environment, lifetime="process")
+                record = kernels.create(f"executor-{os.urandom(6).hex()}", options)
+            return kernels.kernel(record, environment=environment)
 
-        def undo(record: KernelRecord) -> None:
+        def undo(kernel: Kernel) -> None:
             if self.name is None:
-                kernels.destroy(record.kernel_id)
+                kernels.destroy(kernel.record.kernel_id)
 
         return await in_thread(open_kernel, undo=undo)
 
-    async def _find(self) -> tuple[Kernels, KernelRecord]:
-        """Returns the kernel as it is now: somebody may have restarted it."""
-        while True:
-            kernels, record = self._kernel()
-            if kernels.has_connection(record):
-                return kernels, record
-            found = await in_thread(kernels.find, record.kernel_id)
-            if self._record is record:
-                self._record = found or record
-                return kernels, self._record
+    def _restart(self, kernels: Kernels, old: Kernel) -> Kernel:
+        """Starts a named kernel anew, with this executor's environment whoever opened it."""
+        record = kernels.restart(old.record.kernel_id, environment=old.environment)
+        return kernels.kernel(record, environment=old.environment)
 
-    async def _discard(self, record: KernelRecord, running: ExecutorCell | None) -> None:
-        """Destroys a private kernel; the cell that runs in it, if nobody awaits it, ends with it."""
+    async def _find(self) -> Kernel:
+        """Returns the kernel as it is now: another client may have restarted it."""
+        while True:
+            kernels, kernel = self._require_running()
+            if kernel.is_connected:
+                return kernel
+            found = await in_thread(kernels.find, kernel.record.kernel_id)
+            if self._kernel is kernel:
+                if found is not None:
+                    self._kernel = kernels.kernel(found, environment=kernel.environment)
+                return self._kernel
+
+    async def _discard(self, kernel: Kernel, running: ExecutorCell | None) -> None:
+        """Destroys a private kernel; the cell that runs in it, if no task awaits it, ends with it."""
         assert self._kernels is not None
-        await in_thread(self._kernels.destroy, record.kernel_id)
+        await in_thread(self._kernels.destroy, kernel.record.kernel_id)
         if running is not None:
             await running.run.stop()
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import os
 
-from kernelbox.base._config import KernelBoxConfig
+from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, attach_attempts
-from kernelbox.core._arguments import check_name
+from kernelbox.core._arguments import check_code, check_language, check_name
 from kernelbox.core._images import ImageFiles
-from kernelbox.core._kernels import Kernels
+from kernelbox.core._options import KernelOptions
 from kernelbox.host._record import KernelRecord
 from kernelbox.host._store import is_kernel_id
 from kernelbox.shells import _blocking
+from kernelbox.wire._messages import Execute
 from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem
 
 TYPE_CHECKING = False
@@ -21,33 +22,28 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.core._approvals import Approve, Remembered, SyncApprovalRequest
-
-_LANGUAGES = {"python": "python", "py": "python", "bash": "bash", "sh": "bash", "shell": "bash"}
-
-# What fits a message, whatever it takes to escape it.
-_LONGEST_CODE = 8_000_000
-
-_kernels: dict[KernelBoxConfig, Kernels] = {}
+    from kernelbox.core._kernels import Kernels
+    from kernelbox.host._record import Lifetime
 
 # What was approved "for the session", by kernel.
 _remembered: dict[str, Remembered] = {}
 
 
-def kernels() -> Kernels:
-    """Returns the kernels that the environment's configuration leads to."""
-    config = KernelBoxConfig.from_env()
-    if config not in _kernels:
-        _kernels[config] = Kernels(config, _blocking.run)
-    return _kernels[config]
-
-
-def get_or_create(name: str, **options: Any) -> KernelRecord:
+def get_or_create(
+    name: str,
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    env: dict[str, str] | None = None,
+    tags: dict[str, str] | None = None,
+    session_name: str | None = None,
+    kernel_type: str | None = None,
+    lifetime: Lifetime = "kernel",
+) -> KernelRecord:
     """Returns the live kernel of a name, a new one if there is none.
 
-    Options for a new one: `cwd`, `env`, `tags`, `session_name`, `kernel_type`, and `lifetime="process"` for a kernel
-    that must not outlive this process.
+    The options are for a new one; `lifetime="process"` is for a kernel that must not outlive this process.
     """
-    return kernels().get_or_create(name, **options)
+    return kernels().get_or_create(name, KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type))
 
 
 def execute(
@@ -88,20 +84,17 @@ def stream(
     `approve` is as for `execute`; with True the requests are yielded instead, to be answered before the next item is
     asked for.
     """
-    check_code(code)
-    options = {"language": check_language(language), "approve_shell": bool(approve)}
     here = kernels()
-    seconds = _check_timeout(timeout, here.config.execution_timeout)
-    record = _resolve(here, kernel)
-    return _stream(
-        here,
-        record,
-        code,
-        seconds,
-        ImageFiles(images_dir or os.path.join(here.config.home, "images")),
-        approve,
-        options,
+    request = Execute(
+        os.urandom(8).hex(),
+        check_code(code),
+        check_language(language),
+        text_limit=max(0, here.config.output_char_limit),
+        approve_shell=bool(approve),
     )
+    seconds = _check_timeout(timeout, here.config.execution_timeout)
+    images = ImageFiles(images_dir or os.path.join(here.config.home, "images"))
+    return _stream(here, _resolve(here, kernel), request, seconds, images, approve)
 
 
 def execute_with_retry(
@@ -170,9 +163,18 @@ def status(kernel: KernelRecord | str) -> KernelRecord:
     return kernels().get(_key(kernel))
 
 
-def create(name: str, **options: Any) -> KernelRecord:
+def create(
+    name: str,
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    env: dict[str, str] | None = None,
+    tags: dict[str, str] | None = None,
+    session_name: str | None = None,
+    kernel_type: str | None = None,
+    lifetime: Lifetime = "kernel",
+) -> KernelRecord:
     """Opens a kernel under a name that no live kernel has; raises KernelExists. The options are `get_or_create`'s."""
-    return kernels().create(name, **options)
+    return kernels().create(name, KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type))
 
 
 def wipe(*, stale: bool = False) -> list[str]:
@@ -187,17 +189,17 @@ def wipe(*, stale: bool = False) -> list[str]:
 def _stream(
     here: Kernels,
     record: KernelRecord,
-    code: str,
+    request: Execute,
     timeout: float,
     images: ImageFiles,
     approve: Approve | bool | None,
-    options: dict[str, Any],
 ) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
-    if record.status == "dead" and not here.has_connection(record):
+    kernel = here.kernel(record)
+    if record.status == "dead" and not kernel.is_connected:
         here.claim_report(record)
         yield _already_dead(record)
         return
-    steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(here, record, code, timeout=timeout, **options)
+    steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(kernel, request, timeout)
     if approve:
         from kernelbox.core._approvals import Remembered, answering
 
@@ -213,7 +215,7 @@ def _stream(
 
 def _resolve(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
     if isinstance(kernel, KernelRecord):
-        if here.has_connection(kernel):
+        if here.kernel(kernel).is_connected:
             return kernel
         return here.find(kernel.kernel_id) or _gone(kernel)
     check_name(kernel)
@@ -235,20 +237,6 @@ def _already_dead(record: KernelRecord) -> ExecutionResult:
 
 def _key(kernel: KernelRecord | str) -> str:
     return kernel.kernel_id if isinstance(kernel, KernelRecord) else check_name(kernel)
-
-
-def check_code(code: object) -> None:
-    if not isinstance(code, str):
-        raise InvalidInput("code", code, "use a string")
-    if len(code) > _LONGEST_CODE:
-        raise InvalidInput("code", code, f"use at most {_LONGEST_CODE:,} characters; put data into a file")
-
-
-def check_language(language: str) -> str:
-    """Returns a language under the name that kernels know it by."""
-    if language not in _LANGUAGES:
-        raise InvalidInput("language", language, f"use one of {', '.join(_LANGUAGES)}")
-    return _LANGUAGES[language]
 
 
 def _check_timeout(timeout: float | None, default: float) -> float:

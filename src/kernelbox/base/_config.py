@@ -11,7 +11,9 @@ from kernelbox.wire._values import dataclass
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
+    from typing import Any, Literal
+
+    EngineName = Literal["kernelbox", "jupyter"]
 
 DEFAULT_HOME = ".kernelbox"
 
@@ -31,7 +33,7 @@ class KernelBoxConfig:
     kernel_type: str = "python3"
     home: str = ""
     preload: tuple[str, ...] = ()
-    engine: str = "kernelbox"
+    engine: EngineName = "kernelbox"
     cull_idle: bool = False
     template: bool = True
     template_idle_timeout: float = 300.0

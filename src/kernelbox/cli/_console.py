@@ -18,6 +18,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers import Python3Lexer
 
 from kernelbox.api import _sync
+from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput
 from kernelbox.cli._exec import CtrlC, follow
 from kernelbox.cli._output import say
@@ -129,11 +130,11 @@ def _key_bindings(record: KernelRecord) -> KeyBindings:
 
 
 def _ask(record: KernelRecord, what: str, args: dict[str, object]) -> dict[str, object]:
-    here = _sync.kernels()
+    here = kernels()
     current = here.find(record.name)
     if current is None or current.status != "idle":
         return {}
-    return here.ask(current, what, args, patience=_KEY_PATIENCE) or {}
+    return here.kernel(current).ask(what, args, patience=_KEY_PATIENCE) or {}
 
 
 def _show(item: OutputItem) -> None:
@@ -147,7 +148,7 @@ def _end_line(result: ExecutionResult) -> None:
 
 
 def _history() -> History:
-    path = os.path.join(_sync.kernels().config.home, "console_history")
+    path = os.path.join(kernels().config.home, "console_history")
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
         return FileHistory(path)

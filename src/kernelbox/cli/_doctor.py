@@ -9,6 +9,7 @@ import sys
 import time
 
 from kernelbox.api import _sync
+from kernelbox.api._here import kernels
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.cli._output import emit
@@ -109,7 +110,7 @@ def _check_kernel_type() -> Iterator[Check]:
 
 
 def _check_runtime_directory() -> Iterator[Check]:
-    here = _sync.kernels()
+    here = kernels()
     with here.store.locking("kernelbox doctor"):
         pass  # makes the directory, and shows that it can be written to
     path = here.store.runtime_dir
@@ -151,7 +152,7 @@ def _check_start() -> Iterator[Check]:
 
 
 def _check_template() -> Iterator[Check]:
-    config = _sync.kernels().config
+    config = kernels().config
     if config.engine == "jupyter" or config.kernel_type != "python3":
         yield Check("template", "ok", "not used by Jupyter kernels")
         return
@@ -159,7 +160,7 @@ def _check_template() -> Iterator[Check]:
         fix = "unset KERNELBOX_TEMPLATE for starts in milliseconds"
         yield Check("template", "warning", "switched off: each kernel starts cold", fix)
         return
-    answering = [path for path in list_templates(_sync.kernels().store.runtime_dir) if is_answering(path)]
+    answering = [path for path in list_templates(kernels().store.runtime_dir) if is_answering(path)]
     if answering:
         yield Check("template", "ok", f"{len(answering)} ready to fork from")
     elif sys.platform == "linux":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
 from kernelbox import __version__
 from kernelbox.api import _sync
+from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.cli._output import emit, say
 from kernelbox.host._store import is_kernel_id
@@ -14,6 +16,7 @@ from kernelbox.host._store import is_kernel_id
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
+    from contextlib import AbstractContextManager
 
     from kernelbox.host._record import KernelRecord
 
@@ -25,26 +28,20 @@ def create(options: Namespace) -> int:
         if not key or not equals:
             raise InvalidInput("--tag", text, "use KEY=VALUE")
         tags[key] = value
-    wanted = {"cwd": options.cwd, "kernel_type": options.kernel_type, "tags": tags}
-    chosen = {name: value for name, value in wanted.items() if value}
-    if not options.pretty:
-        return _print_record(options, _sync.create(options.name, **chosen))
-    from kernelbox.cli._pretty import progress
-
-    with progress(f"starting kernel {options.name!r}"):
-        record = _sync.create(options.name, **chosen)
+    with _progress(options, f"starting kernel {options.name!r}"):
+        record = _sync.create(options.name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags)
     return _print_record(options, record)
 
 
 def show_all(options: Namespace) -> int:
-    here = _sync.kernels()
+    here = kernels()
     records = here.all()
     if options.names:  # for completion scripts
         print("\n".join(record.name for record in records))
         return 0
     if options.refresh:
         for record in records:
-            if record.alive and not here.answers(record):
+            if record.alive and not here.kernel(record).answers():
                 record.status = "unknown"
     if options.pretty:
         from kernelbox.cli._pretty import show_table
@@ -95,7 +92,7 @@ def wipe(options: Namespace) -> int:
 
 
 def logs(options: Namespace) -> int:
-    here = _sync.kernels()
+    here = kernels()
     if options.template:
         runtime = here.store.runtime_dir
         names = sorted(os.listdir(runtime)) if os.path.isdir(runtime) else []
@@ -118,6 +115,14 @@ def _find(options: Namespace) -> KernelRecord:
     if options.id is not None and not is_kernel_id(options.id):
         raise KernelNotFound(options.id)
     return _sync.status(options.id if options.name is None else options.name)
+
+
+def _progress(options: Namespace, what: str) -> AbstractContextManager[None]:
+    if not options.pretty:
+        return contextlib.nullcontext()
+    from kernelbox.cli._pretty import progress
+
+    return progress(what)
 
 
 def _print_record(options: Namespace, record: KernelRecord) -> int:

@@ -9,8 +9,14 @@ from kernelbox.base._errors import InvalidInput, StartFailed
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._record import Lifetime
+    from kernelbox.wire._messages import Language
 
 MAX_NAME = 1000
+
+# What fits a message, whatever it takes to escape it.
+_LONGEST_CODE = 8_000_000
+
+_LANGUAGES: dict[str, Language] = {"python": "python", "py": "python", "bash": "bash", "sh": "bash", "shell": "bash"}
 
 
 def check_name(name: object) -> str:
@@ -22,10 +28,19 @@ def check_name(name: object) -> str:
     return name
 
 
-def check_names(name: str, options: dict[str, object]) -> list[str]:
-    """Returns all that a kernel opened with these options will be found by."""
-    session_name = options.get("session_name")
-    return [name, check_name(session_name)] if session_name is not None else [name]
+def check_code(code: object) -> str:
+    if not isinstance(code, str):
+        raise InvalidInput("code", code, "use a string")
+    if len(code) > _LONGEST_CODE:
+        raise InvalidInput("code", code, f"use at most {_LONGEST_CODE:,} characters; put data into a file")
+    return code
+
+
+def check_language(language: str) -> Language:
+    """Returns a language under the name that kernels know it by."""
+    if language not in _LANGUAGES:
+        raise InvalidInput("language", language, f"use one of {', '.join(_LANGUAGES)}")
+    return _LANGUAGES[language]
 
 
 def check_tags(tags: object) -> dict[str, str]:

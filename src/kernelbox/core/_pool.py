@@ -10,25 +10,22 @@ _SWEEP_EVERY = 100
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kernelbox.host._engine import Connection
     from kernelbox.host._record import KernelRecord
-    from kernelbox.host.jupyter._connection import JupyterConnection
-    from kernelbox.host.own._connection import Connection
-
-    AnyConnection = Connection | JupyterConnection
 
 
 class Pool:
     """Idle connections, by kernel. A list's `append` and `pop` are what threads share it by."""
 
     def __init__(self) -> None:
-        self._idle: dict[str, list[AnyConnection]] = {}
+        self._idle: dict[str, list[Connection]] = {}
         self._pid = os.getpid()
         self._given = 0
 
     def __repr__(self) -> str:
         return f"<Pool of {sum(map(len, self._idle.values()))} connections>"
 
-    def take(self, record: KernelRecord) -> AnyConnection | None:
+    def take(self, record: KernelRecord) -> Connection | None:
         """Returns a connection to the process that the record names, None if none is kept."""
         if self._pid != os.getpid():  # we are a fork: the connections are our parent's
             self._idle, self._pid = {}, os.getpid()
@@ -38,12 +35,12 @@ class Pool:
                 connection = kept.pop()
             except IndexError:
                 break  # another thread took the last
-            if connection.idle and connection.process.start_time == record.start_time:
+            if connection.idle and connection.leads_to(record):
                 return connection
             connection.close()
         return None
 
-    def give(self, record: KernelRecord, connection: AnyConnection) -> None:
+    def give(self, record: KernelRecord, connection: Connection) -> None:
         """Keeps a connection for the next execution."""
         self._idle.setdefault(record.kernel_id, []).append(connection)
         self._given += 1
@@ -63,7 +60,7 @@ class Pool:
     def has(self, record: KernelRecord) -> bool:
         """Tells whether a connection shows that the kernel lives."""
         kept = self._idle.get(record.kernel_id) if self._pid == os.getpid() else None
-        return bool(kept) and any(c.idle and c.process.start_time == record.start_time for c in kept or ())
+        return bool(kept) and any(c.idle and c.leads_to(record) for c in kept or ())
 
     def drop(self, record: KernelRecord) -> None:
         """Closes the connections to a kernel."""

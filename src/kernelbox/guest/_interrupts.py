@@ -72,7 +72,7 @@ class Interrupts:
     def aimed(self) -> bool:
         """Whether the host itself sends the running execution a signal."""
         running = self._running
-        return running is not None and self._memory[state.TARGET_AT : state.SIZE] == state.target(running)
+        return running is not None and self._memory[state.TARGET_AT : state.HEADER.size] == state.target(running)
 
     def attach(self, task: asyncio.Task[object]) -> None:
         """Names the task to cancel when an interrupt finds the cell suspended in an `await`."""

@@ -14,7 +14,6 @@ import contextlib
 import math
 import os
 import select
-import socket
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._alarm import Alarm
+from kernelbox.guest._identity import Identity
 from kernelbox.guest._peer import Peer, is_same_user
 from kernelbox.wire._framing import ProtocolError
 
@@ -66,11 +66,11 @@ class Waker:
 class IO:
     """Watches the listener, the peers and the pipes, and hands what arrives to the kernel."""
 
-    def __init__(self, kernel: Kernel, listener: socket.socket, pipes: tuple[int, int], waker: Waker) -> None:
+    def __init__(self, kernel: Kernel, identity: Identity) -> None:
         self._kernel = kernel
-        self._listener = listener
-        self._pipes = pipes
-        self._waker = waker
+        self._listener = identity.listener
+        self._pipes = identity.outputs
+        self._waker = Waker()
         self._peers: dict[int, Peer] = {}
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -79,7 +79,7 @@ class IO:
         self._alarm = Alarm(REST)
         self._serving = threading.Lock()  # held by whoever reads
         self._wanted = False  # by the main thread
-        listener.setblocking(False)
+        self._listener.setblocking(False)
 
     def start(self) -> None:
         self._stopping = False

@@ -1,13 +1,12 @@
-"""The parent of kernels: it learns how each one dies, writes it down, and ends what a dead kernel leaves behind.
+"""The parent of kernels: it learns how each one ends, writes it down, and ends what a dead kernel leaves behind.
 
-Kernels and their parent are child subreapers (prctl(2)): while a kernel lives its orphans are its own; when it dies
-they become children of its parent, which knows that they belong to nobody any more.
+Kernels and their parent are child subreapers: while a kernel lives its orphans are its own; when it dies they become
+children of its parent, and belong to no kernel any more.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -16,22 +15,24 @@ import time
 from dataclasses import dataclass
 
 from kernelbox.guest._descendants import children
-
-_PR_SET_CHILD_SUBREAPER = 36
+from kernelbox.guest._subreaper import become_subreaper
+from kernelbox.wire._layout import DEATH
 
 # Text that a dying kernel left in its pipes, such as the last words of a C library; more is of no use.
 _LAST_WORDS = 64 * 1024
 
-DEATH = "death.json"
-
 
 @dataclass(slots=True)
 class Kept:
-    """A kernel that this process is the parent of."""
+    """A kernel that this process is the parent of: its directory, the read ends of its pipes, its owner's lifeline."""
 
-    directory: str
-    pipes: tuple[int, int]
+    directory: int
+    outputs: tuple[int, int]
     lifeline: int
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        return (self.directory, *self.outputs, self.lifeline)
 
 
 class Keeper:
@@ -56,23 +57,23 @@ class Keeper:
                 return
             if ended.si_pid in self.kernels:
                 exited = ended.si_code == os.CLD_EXITED
-                self._bury(ended.si_pid, ended.si_status if exited else -ended.si_status)
+                self._write_down(ended.si_pid, ended.si_status if exited else -ended.si_status)
             os.waitpid(ended.si_pid, 0)
 
     def check(self) -> None:
-        """Ends kernels whose directory has vanished: nobody can reach them any more."""
+        """Ends kernels whose directory has been deleted: no client can reach them any more."""
         self._oom_kills = _count_oom_kills()
         for pid, kept in self.kernels.items():
-            if not os.path.isdir(kept.directory):
-                _kill(pid)
+            if os.fstat(kept.directory).st_nlink == 0:
+                kill(pid)
 
     def cut(self, lifeline: int) -> None:
         """Ends the kernel whose owner has gone."""
         for pid, kept in self.kernels.items():
             if kept.lifeline == lifeline:
-                _kill(pid)
+                kill(pid)
 
-    def _bury(self, pid: int, code: int) -> None:
+    def _write_down(self, pid: int, code: int) -> None:
         kept = self.kernels.pop(pid)
         oom_kills = _count_oom_kills()
         note: dict[str, object] = {
@@ -81,33 +82,28 @@ class Keeper:
             "exit_status": code if code >= 0 else None,
             "out_of_memory": code == -signal.SIGKILL and oom_kills > self._oom_kills,
             "at": time.time(),
-            "last_words": [_read_rest(pipe) for pipe in kept.pipes],
+            "last_words": [_read_rest(pipe) for pipe in kept.outputs],
         }
         self._oom_kills = oom_kills
         self._end_orphans(pid)
-        for fd in (*kept.pipes, kept.lifeline):
+        _write_note(kept.directory, note)
+        for fd in kept.descriptors:
             if fd >= 0:
                 os.close(fd)
-        _write_note(os.path.join(kept.directory, DEATH), note)
 
     def _end_orphans(self, dead: int) -> None:
         """Kills what a dead kernel left: any child of ours that is not a kernel."""
         while orphans := [pid for pid in children() if pid != dead and pid not in self.kernels]:
             for pid in orphans:
-                _kill(pid)
+                kill(pid)
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, 0)  # it was sent SIGKILL; its own children are ours now, and next
 
 
-def become_subreaper() -> None:
-    """Makes orphans below this process its children, where the system can do that."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _kill(pid: int) -> None:
+def kill(pid: int) -> None:
+    """Kills a child of ours that has not been waited for: the pid is still its own."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)  # a child of ours that has not been waited for: the pid is still its own
+        os.kill(pid, signal.SIGKILL)
 
 
 def _count_oom_kills() -> int:
@@ -132,9 +128,15 @@ def _read_rest(pipe: int) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-def _write_note(path: str, note: dict[str, object]) -> None:
-    with contextlib.suppress(OSError):  # the directory may be gone already: then nobody wants to know
-        fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+def _write_note(directory: int, note: dict[str, object]) -> None:
+    """Writes the note under a name that a cell cannot have guessed, and moves it to its place, whatever is there."""
+    new = f"{DEATH}.{os.urandom(8).hex()}"
+    with contextlib.suppress(OSError):  # the directory may be gone already, and every reader with it
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=directory)
         with open(fd, "w") as file:
             json.dump(note, file)
-        os.rename(path + ".new", path)
+        with contextlib.suppress(IsADirectoryError):
+            os.rename(new, DEATH, src_dir_fd=directory, dst_dir_fd=directory)
+            return
+        os.rename(DEATH, f"{new}.planted", src_dir_fd=directory, dst_dir_fd=directory)
+        os.rename(new, DEATH, src_dir_fd=directory, dst_dir_fd=directory)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -16,9 +15,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from mmap import mmap
 from pathlib import Path
-from socket import socket
 from typing import Any
 
 from kernelbox.guest import _comm, _queries
@@ -27,8 +24,9 @@ from kernelbox.guest._bash import Bash
 from kernelbox.guest._cell import Cells
 from kernelbox.guest._commands import bury_background
 from kernelbox.guest._descendants import kill_descendants
+from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Interrupts
-from kernelbox.guest._io import IO, Waker
+from kernelbox.guest._io import IO
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._shell import ZMQInteractiveShell, pass_for_ipykernel
@@ -52,44 +50,31 @@ from kernelbox.wire._messages import (
 # How long a kernel that leaves waits for clients that have not read all of its words.
 _LAST_PATIENCE = 0.3
 
-# Where the reason for an end on purpose is written down; host/_death.py has the same.
-INTENT = "ending.json"
-
 
 class Kernel:
     """One kernel process: a shell, its output, its clients and the order in which they are served."""
 
-    def __init__(
-        self,
-        shell: ZMQInteractiveShell,
-        listener: socket,
-        memory: mmap,
-        pipes: tuple[int, int],
-        idle_timeout: float,
-    ) -> None:
+    def __init__(self, shell: ZMQInteractiveShell, identity: Identity, idle_timeout: float) -> None:
         self.shell = shell
+        self._identity = identity
         self.loop = asyncio.SelectorEventLoop()  # whatever policy a preloaded module has set
         asyncio.set_event_loop(self.loop)
-        self.interrupts = Interrupts(self.loop, memory)
-        waker = Waker()
-        self.outbox = Outbox(memory, pipes, self.interrupts)
+        self.interrupts = Interrupts(self.loop, identity.memory)
+        self.outbox = Outbox(identity, self.interrupts)
         self.asks = Asks(self.outbox)
         self.bash = Bash()
         self.comm_manager = _comm.install(self.outbox)
-        self._io = IO(self, listener, pipes, waker)
+        self._io = IO(self, identity)
         self._queue: deque[tuple[Peer, Execute | Query]] = deque()
         self._queue_lock = threading.Lock()
         self._idle = False
         self._idle_timeout = idle_timeout
-        self._memory = memory
-        self.directory = ""
         self._loop_wakeup: int = self.loop._ssock.fileno()  # type: ignore[attr-defined]  # what other threads wake it by
-        self._pid, self._main = os.getpid(), threading.get_ident()
-        self.keeper = os.getppid()
+        self._main = threading.get_ident()
         self._cells = Cells(self.shell, self.bash, self.loop, self.interrupts)
 
     def __repr__(self) -> str:
-        return f"<Kernel pid={self._pid} {'idle' if self._idle else 'busy'} queued={len(self._queue)}>"
+        return f"<Kernel pid={self._identity.pid} {'idle' if self._idle else 'busy'} queued={len(self._queue)}>"
 
     def serve(self) -> None:
         """Runs requests until the process ends."""
@@ -140,15 +125,15 @@ class Kernel:
     def die(self, reason: str) -> None:
         """Ends the process at once because it cannot be of use any more."""
         try:
-            self._announce(reason)
+            self._identity.say_why(reason)
             for peer in self._io.peers():
                 self.outbox.reply(peer, Farewell(reason))
         finally:
             os._exit(1)
 
     def leave_if_abandoned(self) -> None:
-        """Ends the process if nobody can reach it, and the keeper, which would see to that, is gone as well."""
-        if os.getppid() != self.keeper and not os.path.isdir(self.directory):
+        """Ends the process if no client can reach it, and the keeper, which would see to that, is gone as well."""
+        if os.getppid() != self._identity.keeper and not self._identity.is_reachable:
             self.die("its directory is gone")
 
     def _withdraw(self, execution_id: str) -> bool:
@@ -206,7 +191,7 @@ class Kernel:
 
     def leave_if_unused(self, seconds: float) -> dict[str, bool]:
         """Ends the process if no cell has run for so long and none is waiting; otherwise says that it stays."""
-        state = _state.parse(self._memory[: _state.HEADER.size])
+        state = _state.parse(self._identity.memory[: _state.SIZE])
         with self._queue_lock:
             idle = not any(isinstance(request, Execute) for _, request in self._queue)
         if idle and state is not None and time.time() - state.last_used > seconds:
@@ -281,15 +266,12 @@ class Kernel:
             try:
                 os.fstat(fd)
             except OSError:
-                source = os.open(os.devnull, os.O_RDONLY) if fd == 0 else os.dup(self._spare[fd - 1])
+                source = os.open(os.devnull, os.O_RDONLY) if fd == 0 else os.dup(self._identity.inputs[fd - 1])
                 if source == fd:
                     os.set_inheritable(fd, True)
                 else:
                     os.dup2(source, fd)
                     os.close(source)
-
-    def keep_spares(self, spares: tuple[int, int]) -> None:
-        self._spare = spares
 
     def _after_fork(self) -> None:
         self.outbox.after_fork()
@@ -298,15 +280,15 @@ class Kernel:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _on_terminate(self, signum: int, frame: object) -> None:
-        self._leave(self._read_intent() or "killed by SIGTERM")
+        self._leave("killed by SIGTERM")
 
     def _leave(self, reason: str) -> None:
         """Ends the process in good order: clients are told, exit functions run."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        # A signal that came in the middle of sending leaves half a frame, which nothing can follow; the note is there.
+        # A signal that came in the middle of sending leaves half a frame, which nothing can follow.
         sending = self.outbox.is_held_here
         try:
-            self._announce(reason)
+            self._identity.say_why(reason)
             for peer in self._io.peers() if not sending else ():
                 self.outbox.reply(peer, Farewell(reason))
             self.bash.close()
@@ -316,17 +298,3 @@ class Kernel:
             kill_descendants()  # our keeper, which would do it, may be gone
         finally:
             os._exit(0)
-
-    def _announce(self, reason: str) -> None:
-        if not self._read_intent():
-            with contextlib.suppress(OSError):
-                fd = os.open(os.path.join(self.directory, INTENT), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-                with open(fd, "w") as file:
-                    json.dump({"pid": self._pid, "reason": reason}, file)
-
-    def _read_intent(self) -> str:
-        """Returns why somebody is ending this process on purpose, if anybody is."""
-        with contextlib.suppress(OSError, ValueError), open(os.path.join(self.directory, INTENT)) as file:
-            intent = json.load(file)
-            return str(intent["reason"]) if intent.get("pid") == self._pid else ""
-        return ""

@@ -13,9 +13,9 @@ import os
 import select
 import threading
 import time
-from mmap import mmap
 from typing import TYPE_CHECKING
 
+from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._peer import Peer
 from kernelbox.wire import _state as state
@@ -41,12 +41,12 @@ _READS = 4
 class Outbox:
     """Orders what the kernel writes and sends it to whoever asked for the running execution."""
 
-    def __init__(self, memory: mmap, pipes: tuple[int, int], interrupts: Interrupts) -> None:
+    def __init__(self, identity: Identity, interrupts: Interrupts) -> None:
         self.current_stream = 0
         self.forked = False
         self._relieved = False
-        self._memory = memory
-        self._pipes = pipes
+        self._memory = identity.memory
+        self._pipes = pipes = identity.outputs
         self._poller = select.poll()
         for pipe in pipes:
             os.set_blocking(pipe, False)

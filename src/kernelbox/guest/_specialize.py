@@ -1,22 +1,34 @@
-"""How a fork of the template becomes one particular kernel: preload → fork → **specialize**."""
+"""How a fork of the template becomes one particular kernel: preload → fork → **specialize**.
+
+Specializing has stages: **open** all that the kernel needs and give the process its identity, **confine** it, and only
+then report success and **serve**. Whatever fails before is told to the opener, and leaves no process.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import importlib
 import mmap
 import os
 import random
+import resource
 import signal
 import socket
 import sys
 import threading
 import time
+import traceback
+from dataclasses import dataclass
+from typing import NoReturn
 
+from kernelbox.guest._identity import Identity
+from kernelbox.guest._subreaper import become_subreaper
+from kernelbox.wire._layout import PROFILE
 from kernelbox.wire._messages import Spawn
 
-# Tools behave when they know that nobody watches a terminal; plots go to the notebook backend.
+# Tools behave when they know that no terminal shows their output; plots go to the notebook backend.
 _ENVIRONMENT = {
     "TERM": "dumb",
     "NO_COLOR": "1",
@@ -25,46 +37,48 @@ _ENVIRONMENT = {
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
 }
 
-STATE, LOG = "state", "log"
+# What the child says to its keeper through the pipe between them: this, or why it could not be specialized.
+READY = b"ready"
+
+_FAILED = 70  # EX_SOFTWARE of sysexits.h
 
 
-def specialize(spawn: Spawn, pipes: tuple[tuple[int, int], tuple[int, int]]) -> None:
-    """Gives the process an identity of its own: session, signals, descriptors, directory, environment, randomness."""
-    os.setsid()
-    _reset_signals()
-    _take_descriptors(spawn, pipes)
-    os.umask(spawn.umask)
-    os.chdir(spawn.cwd)
-    os.environ.clear()
-    os.environ.update(spawn.env)
-    os.environ["KERNELBOX_KERNEL_ID"] = spawn.kernel_id
-    for name, value in _ENVIRONMENT.items():
-        if name not in ("MPLBACKEND", "PAGER", "GIT_PAGER") or name not in spawn.env:
-            os.environ[name] = value
-    if hasattr(time, "tzset"):
-        time.tzset()
-    _reseed()
+@dataclass(slots=True)
+class Birth:
+    """What a forked child is made of: the request, the descriptors that came with it, and what its keeper adds."""
+
+    spawn: Spawn
+    listener: int
+    state: int
+    log: int
+    environment: int
+    outputs: tuple[int, int]
+    inputs: tuple[int, int]
+    report: int
+    keeper: int
+    files_limit: tuple[int, int]
 
 
-def serve(
-    spawn: Spawn, listener: socket.socket, pipes: tuple[tuple[int, int], tuple[int, int]], *, keeper: int
-) -> None:
-    """Runs the kernel in this process until it ends."""
-    from kernelbox.guest._kernel import Kernel
-    from kernelbox.guest._shell import ZMQInteractiveShell
-
-    sys.argv = [""]
-    if sys.path[:1] != [""]:
-        sys.path.insert(0, "")
-    memory = _map_state(os.path.join(spawn.directory, STATE))
-    shell = ZMQInteractiveShell.instance()
-    shell.profile_dir.place(os.path.join(spawn.directory, "profile"))
-    gc.enable()
-    kernel = Kernel(shell, listener, memory, (pipes[0][0], pipes[1][0]), spawn.idle_timeout)
-    kernel.directory = spawn.directory
-    kernel.keeper = keeper
-    kernel.keep_spares((pipes[0][1], pipes[1][1]))
-    kernel.serve()
+def specialize(birth: Birth) -> NoReturn:
+    """Turns the forked process into a kernel, or into the program that was asked for; never returns."""
+    reported = False
+    try:
+        identity = _open(birth)
+        # The place for confining: every path above is open, and no code of the user's has run.
+        if birth.spawn.argv:
+            os.execvpe(birth.spawn.argv[0], birth.spawn.argv, os.environ)  # closes the report, which says that it ran
+        os.write(birth.report, READY)
+        os.close(birth.report)
+        reported = True
+        _serve(identity, birth.spawn)
+    except BaseException as exc:  # noqa: BLE001  # nothing above this frame belongs to the kernel
+        with contextlib.suppress(OSError), open(birth.log, "a", closefd=False) as log:
+            traceback.print_exc(file=log)
+        if not reported:
+            with contextlib.suppress(OSError):
+                os.write(birth.report, f"{type(exc).__name__}: {exc}".encode("utf-8", "replace")[:4000])
+    finally:
+        os._exit(_FAILED)
 
 
 def preload(modules: list[str]) -> None:
@@ -88,6 +102,49 @@ def preload(modules: list[str]) -> None:
     gc.freeze()  # or the first collection in a child would copy every page of the template
 
 
+def _open(birth: Birth) -> Identity:
+    """Gives the process an identity of its own: session, signals, descriptors, directory, environment, randomness."""
+    spawn = birth.spawn
+    os.setsid()
+    _reset_signals()
+    if not spawn.argv:  # other programs do not reap orphans: those go to the keeper that keeps just them
+        become_subreaper()
+    _take_descriptors(birth)
+    memory = mmap.mmap(birth.state, 0)
+    os.umask(spawn.umask)
+    os.chdir(spawn.cwd)
+    _take_environment(birth)
+    if hasattr(time, "tzset"):
+        time.tzset()
+    _reseed()
+    resource.setrlimit(resource.RLIMIT_NOFILE, birth.files_limit)
+    return Identity(
+        kernel_id=spawn.kernel_id,
+        directory=spawn.directory,
+        pid=os.getpid(),
+        keeper=birth.keeper,
+        listener=socket.socket(fileno=birth.listener),
+        outputs=birth.outputs,
+        inputs=birth.inputs,
+        state_file=birth.state,
+        memory=memory,
+    )
+
+
+def _serve(identity: Identity, spawn: Spawn) -> None:
+    """Runs the kernel in this process until it ends."""
+    from kernelbox.guest._kernel import Kernel
+    from kernelbox.guest._shell import ZMQInteractiveShell
+
+    sys.argv = [""]
+    if sys.path[:1] != [""]:
+        sys.path.insert(0, "")
+    shell = ZMQInteractiveShell.instance()
+    shell.profile_dir.place(os.path.join(spawn.directory, PROFILE))
+    gc.enable()
+    Kernel(shell, identity, spawn.idle_timeout).serve()
+
+
 def _reset_signals() -> None:
     """Undoes what the template set; what it inherited, such as nohup's, it has already undone for all of us."""
     signal.set_wakeup_fd(-1)
@@ -95,25 +152,28 @@ def _reset_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _take_descriptors(spawn: Spawn, pipes: tuple[tuple[int, int], tuple[int, int]]) -> None:
-    log = os.open(os.path.join(spawn.directory, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def _take_descriptors(birth: Birth) -> None:
+    program = bool(birth.spawn.argv)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    os.dup2(log if spawn.argv else pipes[0][1], 1)
-    os.dup2(log if spawn.argv else pipes[1][1], 2)
+    os.dup2(birth.log if program else birth.inputs[0], 1)
+    os.dup2(birth.log if program else birth.inputs[1], 2)
     os.close(null)
-    if spawn.argv:
-        os.close(log)
-    else:
-        faulthandler.enable(file=log, all_threads=True)  # a crash leaves its stack in the log
+    if not program:
+        faulthandler.enable(file=birth.log, all_threads=True)  # a crash leaves its stack in the log
 
 
-def _map_state(path: str) -> mmap.mmap:
-    fd = os.open(path, os.O_RDWR)
-    try:
-        return mmap.mmap(fd, 0)
-    finally:
-        os.close(fd)
+def _take_environment(birth: Birth) -> None:
+    """Reads the environment. Only the child does: the memory of its keeper is inherited by every later kernel."""
+    with open(birth.environment, "rb") as file:
+        pairs = [pair.partition(b"=") for pair in file.read().split(b"\0") if pair]
+    given = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    os.environ.clear()
+    os.environ.update(given)
+    os.environ["KERNELBOX_KERNEL_ID"] = birth.spawn.kernel_id
+    for name, value in _ENVIRONMENT.items():
+        if name not in ("MPLBACKEND", "PAGER", "GIT_PAGER") or name not in given:
+            os.environ[name] = value
 
 
 def _reseed() -> None:

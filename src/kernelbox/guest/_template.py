@@ -1,8 +1,10 @@
 """The template: a warm, single-threaded process that kernels are forked from. preload → **fork** → specialize.
 
-It owns nothing but the knowledge of how its kernels end. When it dies they live on; the next opener starts another.
-Started cold, for one kernel and without preloading, the same code is the plain spawn of systems where no warm
-template can be used.
+It owns nothing but the knowledge of how its kernels end. When it dies they live on; the next opener starts another. It
+never reads what is secret: the environment of a kernel passes through it as a descriptor.
+
+Started cold, for one process and without preloading, the same code is the plain spawn of systems where no warm template
+can be used, and of kernels that are programs of others.
 """
 
 from __future__ import annotations
@@ -18,98 +20,123 @@ import socket
 import sys
 import time
 import traceback
+from dataclasses import dataclass
 
 from kernelbox.guest._descendants import start_time
-from kernelbox.guest._keeper import Keeper, Kept, become_subreaper
+from kernelbox.guest._keeper import Keeper, Kept, kill
 from kernelbox.guest._peer import is_same_user
-from kernelbox.guest._specialize import preload, serve, specialize
+from kernelbox.guest._specialize import READY, Birth, preload, specialize
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 
-# A request comes in one piece; whoever stops in the middle of it must not stop us.
+# A request comes in one piece; an opener that stops in the middle of it must not stop us.
 _CLIENT_PATIENCE = 5.0
 
 # How often to look for kernels that have lost their directory.
 _CHECK_EVERY = 5.0
 
+# What comes with a request before the lifeline; Spawn names them.
+_DESCRIPTORS = 5
 
-class Template:
-    """Forks kernels on request and keeps them."""
 
-    def __init__(self, listener: socket.socket, path: str, idle_timeout: float) -> None:
-        self._listener = listener
-        self._path = path
-        self._inode = _inode(path)
-        self._pid = os.getpid()
-        self._idle_timeout = idle_timeout
-        self._keeper = Keeper()
-        self._clients: dict[int, socket.socket] = {}
-        self._used_at = time.monotonic()
-        self._checked_at = time.monotonic()
-        self._refusal = ""
-        self._wake, self._bell = -1, -1
-        self._files_limit = _raise_files_limit()
+@dataclass(slots=True)
+class Seat:
+    """Where a warm template listens: the directory that its socket is in, and the socket's name and inode there."""
 
-    def run(self, modules: list[str], *, cold: bool) -> None:
-        """Serves until nobody needs it. A cold one takes a single request, from `listener` itself."""
-        if cold:
-            self._clients[self._listener.fileno()] = self._listener
-        else:
-            try:
-                preload(modules)
-            except Exception as exc:  # noqa: BLE001  # any module of the user's; told to whoever asks for a kernel
-                traceback.print_exc()
-                self._refusal = f"the template could not be preloaded: {type(exc).__name__}: {exc}"
-        self._wake, self._bell = _wake_on_child_death()  # not before: a module's event loop would take it
-        self._used_at = time.monotonic()
-        while not self._is_done(cold):
-            self._turn(cold)
+    directory: int
+    name: str
+    inode: int
 
-    def _is_done(self, cold: bool) -> bool:
-        if self._keeper.kernels:
-            return False
-        if cold:
-            return not self._clients
-        idle = time.monotonic() - self._used_at
-        return (idle > self._idle_timeout or not self._has_its_place()) and self._withdraw()
+    @property
+    def is_ours(self) -> bool:
+        """Whether the socket there is ours, not gone and not that of a successor."""
+        return _inode(self.directory, self.name) == self.inode
 
-    def _withdraw(self) -> bool:
-        """Takes the socket away, under the lock that openers hold; not if somebody waits at it."""
-        lock_path = self._path + ".lock"
+    def leave(self, listener: socket.socket) -> bool:
+        """Takes the socket away, under the lock that openers hold; not if one of them waits at it."""
+        lock_name = self.name + ".lock"
         with contextlib.suppress(OSError):
-            lock = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+            lock = os.open(lock_name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=self.directory)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 poller = select.poll()
-                poller.register(self._listener, select.POLLIN)
-                if os.stat(lock_path).st_ino != os.fstat(lock).st_ino or poller.poll(0):
+                poller.register(listener, select.POLLIN)
+                if _inode(self.directory, lock_name) != os.fstat(lock).st_ino or poller.poll(0):
                     return False
-                if self._has_its_place():
-                    os.unlink(self._path)
-                os.unlink(lock_path)
+                if self.is_ours:
+                    os.unlink(self.name, dir_fd=self.directory)
+                os.unlink(lock_name, dir_fd=self.directory)
             finally:
                 os.close(lock)
             return True
-        return not self._has_its_place()
+        return not self.is_ours
 
-    def _has_its_place(self) -> bool:
-        """Tells whether the socket at our path is ours, not gone and not that of a successor."""
-        return _inode(self._path) == self._inode
 
-    def _turn(self, cold: bool) -> None:
+@dataclass(slots=True)
+class Unborn:
+    """A child that has been forked and has not reported yet, and the opener who waits for it."""
+
+    pid: int
+    client: socket.socket
+    program: bool
+
+
+class Template:
+    """Forks kernels on request and keeps them. Without a seat it is cold: it takes one request, from `sock` itself."""
+
+    def __init__(self, sock: socket.socket, seat: Seat | None, idle_timeout: float) -> None:
+        self._socket = sock
+        self._seat = seat
+        self._pid = os.getpid()
+        self._idle_timeout = idle_timeout
+        self._keeper = Keeper()
+        self._clients: dict[int, socket.socket] = {} if seat else {sock.fileno(): sock}
+        self._unborn: dict[int, Unborn] = {}  # by the descriptor that they report through
+        self._used_at = time.monotonic()
+        self._checked_at = time.monotonic()
+        self._refusal = ""
+        self._wake_read, self._wake_write = -1, -1
+        self._files_limit = _raise_files_limit()
+
+    def run(self, modules: list[str]) -> None:
+        """Serves until it is of no more use."""
+        if self._seat is not None:
+            try:
+                preload(modules)
+            except Exception as exc:  # noqa: BLE001  # any module of the user's; told to the opener of a kernel
+                traceback.print_exc()
+                self._refusal = f"the template could not be preloaded: {type(exc).__name__}: {exc}"
+        self._wake_read, self._wake_write = _wake_on_child_death()  # not before: a module's event loop would take it
+        self._used_at = time.monotonic()
+        while not self._is_done():
+            self._serve_once()
+
+    def _is_done(self) -> bool:
+        if self._keeper.kernels or self._unborn:
+            return False
+        if self._seat is None:
+            return not self._clients
+        idle = time.monotonic() - self._used_at
+        return (idle > self._idle_timeout or not self._seat.is_ours) and self._seat.leave(self._socket)
+
+    def _serve_once(self) -> None:
+        """Waits for something to happen and sees to it."""
         poller = select.poll()
-        watched = [self._wake, *self._clients, *self._lifelines()]
-        if not cold:
-            watched.append(self._listener.fileno())
+        lifelines = [kept.lifeline for kept in self._keeper.kernels.values() if kept.lifeline >= 0]
+        watched = [self._wake_read, *self._clients, *self._unborn, *lifelines]
+        if self._seat is not None:
+            watched.append(self._socket.fileno())
         for fd in watched:
             poller.register(fd, select.POLLIN)
         for fd, _ in poller.poll(min(self._idle_timeout, _CHECK_EVERY) * 1000):
-            if fd == self._wake:
+            if fd == self._wake_read:
                 with contextlib.suppress(BlockingIOError):
                     os.read(fd, 4096)
+            elif fd in self._unborn:
+                self._announce(fd, self._unborn.pop(fd))
             elif fd in self._clients:
-                self._serve(self._clients[fd])
-            elif fd == self._listener.fileno():
+                self._take_request(self._clients.pop(fd))
+            elif fd == self._socket.fileno():
                 self._accept()
             else:
                 self._keeper.cut(fd)
@@ -119,12 +146,9 @@ class Template:
             gc.collect()  # it is off here for the children's sake, and every request leaves a few kilobytes
             self._checked_at = time.monotonic()
 
-    def _lifelines(self) -> list[int]:
-        return [kept.lifeline for kept in self._keeper.kernels.values() if kept.lifeline >= 0]
-
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
-            client, _ = self._listener.accept()
+            client, _ = self._socket.accept()
             if not is_same_user(client):
                 client.close()
                 return
@@ -132,86 +156,111 @@ class Template:
             self._clients[client.fileno()] = client
             self._used_at = time.monotonic()
 
-    def _serve(self, client: socket.socket) -> None:
-        """Answers one request; a client sends one and goes."""
+    def _take_request(self, client: socket.socket) -> None:
+        """Takes the one request of a client. It is answered when the child has reported, or refused at once."""
         fds: list[int] = []
         try:
             request, fds = _receive(client)
-            if isinstance(request, Spawn):
-                client.sendall(encode(self._fork(request, fds)))
+            refusal = self._refuse(request, fds) or self._fork(request, fds, client)
+            if refusal:
+                _answer(client, Refused(refusal))
         except (OSError, ProtocolError):
-            traceback.print_exc()  # the opener vanished or spoke nonsense; it has seen the connection end
+            traceback.print_exc()  # the opener vanished or spoke nonsense; it sees the connection end
+            client.close()
         finally:
             self._used_at = time.monotonic()
             for fd in fds:
-                with contextlib.suppress(OSError):
-                    os.close(fd)
-            del self._clients[client.fileno()]
-            client.close()
+                _close(fd)
         if self._refusal:
             self._used_at = -self._idle_timeout  # of no use: the next opener starts another
 
-    def _fork(self, spawn: Spawn, fds: list[int]) -> Message:
+    def _refuse(self, request: Message, fds: list[int]) -> str:
+        """Returns why a request cannot be granted, "" if it can."""
         if self._refusal:
-            return Refused(self._refusal)
-        if len(fds) != (1 + spawn.lifeline):
-            return Refused(f"{len(fds)} descriptors came with the request")
-        pipes = (_pipe(spawn), _pipe(spawn))
+            return self._refusal
+        if not isinstance(request, Spawn):
+            return f"a keeper takes no {type(request).__name__}"
+        if request.argv and self._seat is not None:
+            return "a template forks kernels and runs no other programs"
+        if len(fds) != _DESCRIPTORS + request.lifeline:
+            return f"{len(fds)} descriptors came with the request"
+        return ""
+
+    def _fork(self, request: Message, fds: list[int], client: socket.socket) -> str:
+        """Forks a child; returns why it could not be done, "" if it was."""
+        assert isinstance(request, Spawn)
+        listener, directory, state, log, environment, *lifeline = fds
+        pipes = [(-1, -1), (-1, -1)] if request.argv else [os.pipe(), os.pipe()]
+        reports, report = os.pipe()
+        outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
         try:
             pid = os.fork()
         except OSError as exc:
-            for fd in (*pipes[0], *pipes[1]):
+            for fd in (*outputs, *inputs, reports, report):
                 _close(fd)
-            return Refused(f"fork failed: {exc}")
+            return f"fork failed: {exc}"
         if pid == 0:
-            self._become_kernel(spawn, fds, pipes)
-        for _, write in pipes:
-            _close(write)
-        lifeline = os.dup(fds[1]) if spawn.lifeline else -1
-        self._keeper.kernels[pid] = Kept(spawn.directory, (pipes[0][0], pipes[1][0]), lifeline)
-        return Spawned(pid, start_time(pid))
+            self._close_all(client, directory, reports, *lifeline)
+            specialize(
+                Birth(
+                    *(request, listener, state, log, environment, outputs, inputs, report),
+                    keeper=self._pid,
+                    files_limit=self._files_limit,
+                )
+            )
+        for fd in (*inputs, report):
+            _close(fd)
+        self._keeper.kernels[pid] = Kept(os.dup(directory), outputs, os.dup(lifeline[0]) if lifeline else -1)
+        self._unborn[reports] = Unborn(pid, client, bool(request.argv))
+        return ""
 
-    def _become_kernel(self, spawn: Spawn, fds: list[int], pipes: tuple[tuple[int, int], tuple[int, int]]) -> None:
-        try:
-            for sock in (self._listener, *self._clients.values()):
-                sock.close()
-            for kept in self._keeper.kernels.values():
-                for fd in (*kept.pipes, kept.lifeline):
-                    _close(fd)
-            signal.set_wakeup_fd(-1)
-            _close(self._wake)
-            _close(self._bell)
-            if not spawn.argv:  # other programs do not reap orphans: those go to the template that keeps just them
-                become_subreaper()
-            specialize(spawn, pipes)
-            resource.setrlimit(resource.RLIMIT_NOFILE, self._files_limit)
-            if spawn.argv:
-                for fd in fds:
-                    _close(fd)
-                os.execvpe(spawn.argv[0], spawn.argv, os.environ)
-            serve(spawn, socket.socket(fileno=fds[0]), pipes, keeper=self._pid)
-        except BaseException:  # noqa: BLE001  # nothing above this frame belongs to the kernel
-            with contextlib.suppress(OSError), open(os.path.join(spawn.directory, "log"), "a") as log:
-                traceback.print_exc(file=log)
-        finally:
-            os._exit(70)  # EX_SOFTWARE
+    def _announce(self, reports: int, unborn: Unborn) -> None:
+        """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""
+        said = os.read(reports, 4096)
+        os.close(reports)
+        if said == READY or (unborn.program and not said):  # exec(2) closes the pipe of a program
+            if not _answer(unborn.client, Spawned(unborn.pid, start_time(unborn.pid))):
+                kill(unborn.pid)  # the opener has gone, and no record leads to the process
+            return
+        kill(unborn.pid)
+        reason = said.decode("utf-8", "replace") or "its process ended while it was being prepared"
+        _answer(unborn.client, Refused(reason))
+
+    def _close_all(self, *others: socket.socket | int) -> None:
+        """Closes, in a child, what belongs to the template and to its other kernels."""
+        for other in (self._socket, *self._clients.values(), *(u.client for u in self._unborn.values()), *others):
+            if isinstance(other, int):
+                _close(other)
+            else:
+                other.close()
+        for kept in self._keeper.kernels.values():
+            for fd in kept.descriptors:
+                _close(fd)
+        signal.set_wakeup_fd(-1)
+        for fd in (self._wake_read, self._wake_write, *self._unborn, self._seat.directory if self._seat else -1):
+            _close(fd)
 
 
 def main(argv: list[str]) -> None:
-    """Runs a template: `mode fd path idle_timeout [module …]`; mode is warm or cold."""
-    mode, fd, path, idle_timeout, *modules = argv
+    """Runs a template: `warm socket directory name idle_timeout [module …]`, or `cold socket`; both are descriptors."""
+    mode, fd, *rest = argv
     if os.fork() > 0:
-        os._exit(0)  # whoever started us need not wait for us: init, or its subreaper, does
+        os._exit(0)  # the process that started us need not wait for us: init, or its subreaper, does
     _reset_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.argv = [f"kernelbox-template-{mode}"]
-    template = Template(socket.socket(fileno=int(fd)), path, float(idle_timeout))
-    template.run(modules, cold=mode == "cold")
+    sock, seat, idle_timeout = socket.socket(fileno=int(fd)), None, 60.0
+    os.set_inheritable(int(fd), False)
+    if mode == "warm":
+        directory, name, seconds, *rest = rest
+        os.set_inheritable(int(directory), False)
+        seat, idle_timeout = Seat(int(directory), name, _inode(int(directory), name)), float(seconds)
+    Template(sock, seat, idle_timeout).run(rest)
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
 
 
 def _reset_signals() -> None:
-    """Takes nothing over from whoever started us: nohup ignores SIGHUP and SIGINT, a shell may block others."""
+    """Takes nothing over from the process that started us: nohup ignores SIGHUP, a shell may block others."""
     for number in signal.valid_signals():
         if number not in (signal.SIGKILL, signal.SIGSTOP) and signal.getsignal(number) is not None:
             signal.signal(number, signal.SIG_DFL)
@@ -221,26 +270,37 @@ def _reset_signals() -> None:
 
 def _receive(client: socket.socket) -> tuple[Message, list[int]]:
     decoder, fds = Decoder(), list[int]()
-    while True:
-        data, received, _, _ = socket.recv_fds(client, 65536, 4)
-        for fd in received:
-            os.set_inheritable(fd, False)  # a program that a cell starts must not hold the kernel's socket open
-        fds += received
-        if not data:
-            raise ConnectionResetError("the opener went away")
-        if messages := decoder.feed(data):
-            return messages[0], fds
-
-
-def _inode(path: str) -> int:
     try:
-        return os.stat(path).st_ino
+        while True:
+            data, received, _, _ = socket.recv_fds(client, 65536, 16)
+            fds += received
+            for fd in received:
+                os.set_inheritable(fd, False)  # a program that a cell starts must not hold the kernel's socket open
+            if not data:
+                raise ConnectionResetError("the opener went away")
+            if messages := decoder.feed(data):
+                return messages[0], fds
+    except BaseException:
+        for fd in fds:
+            _close(fd)
+        raise
+
+
+def _answer(client: socket.socket, message: Message) -> bool:
+    """Sends the one answer that a client waits for; returns whether it was there to get it."""
+    with client:
+        try:
+            client.sendall(encode(message))
+        except OSError:
+            return False
+    return True
+
+
+def _inode(directory: int, name: str) -> int:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
     except OSError:
         return 0
-
-
-def _pipe(spawn: Spawn) -> tuple[int, int]:
-    return (-1, -1) if spawn.argv else os.pipe()
 
 
 def _close(fd: int) -> None:
@@ -260,7 +320,7 @@ def _wake_on_child_death() -> tuple[int, int]:
 
 
 def _raise_files_limit() -> tuple[int, int]:
-    """Raises our own limit, three descriptors a kernel; returns the one that kernels get back."""
+    """Raises our own limit, four descriptors a kernel; returns the one that kernels get back."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

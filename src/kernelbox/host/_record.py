@@ -10,6 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
+    from kernelbox.base._config import EngineName
+
     Lifetime = Literal["kernel", "process"]
 
 
@@ -34,7 +36,7 @@ class KernelRecord:
     start_time: int = 0
     boot_id: str = ""
     kernel_type: str = "python3"
-    engine: str = "kernelbox"
+    engine: EngineName = "kernelbox"
     cwd: str = ""
     lifetime: Lifetime = "kernel"
     owner_pid: int | None = None

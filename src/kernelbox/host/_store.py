@@ -23,13 +23,13 @@ import warnings
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._lock import is_locked, locked
 from kernelbox.host._record import KernelRecord
+from kernelbox.wire._layout import LOCKS, NAMES, RECORD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-RECORD = "connection.json"
 _VERSION = 1
 _NEW, _GONE = ".new", ".gone"
 
@@ -91,7 +91,7 @@ class Store:
         try:
             record = self.get(_read(self._index_path(name)))
         except (OSError, UnicodeDecodeError):
-            if os.path.isdir(os.path.join(self.runtime_dir, "names")):
+            if os.path.isdir(os.path.join(self.runtime_dir, NAMES)):
                 return None
             record = next((record for record in self._scan() if name in record.names), None)
         return record if record is not None and name in record.names else None
@@ -154,7 +154,7 @@ class Store:
                     continue
                 if f".{suffix}" == _GONE or time.time() - entry.stat().st_mtime > _RUBBISH_AFTER:
                     _remove_tree(entry.path)
-            for entry in os.scandir(os.path.join(self.runtime_dir, "names")):
+            for entry in os.scandir(os.path.join(self.runtime_dir, NAMES)):
                 if self.get(_read(entry.path)) is None and time.time() - entry.stat().st_mtime > _RUBBISH_AFTER:
                     os.unlink(entry.path)
 
@@ -175,14 +175,14 @@ class Store:
             _replace(self._index_path(name), record.kernel_id)
 
     def _index_path(self, name: str) -> str:
-        return os.path.join(self.runtime_dir, "names", key_of(name))
+        return os.path.join(self.runtime_dir, NAMES, key_of(name))
 
     def _lock_path(self, name: str) -> str:
-        return os.path.join(self.runtime_dir, "locks", key_of(name))
+        return os.path.join(self.runtime_dir, LOCKS, key_of(name))
 
     def _prepare(self) -> None:
         """Makes the directories, whichever are missing."""
-        names, locks = (os.path.join(self.runtime_dir, part) for part in ("names", "locks"))
+        names, locks = (os.path.join(self.runtime_dir, part) for part in (NAMES, LOCKS))
         if os.path.isdir(names) and os.path.isdir(locks):
             return
         with _translated(self.runtime_dir):

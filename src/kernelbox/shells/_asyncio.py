@@ -1,8 +1,8 @@
 """The asyncio shell: drives an execution on an event loop, the twin of `_blocking`, with the same orders.
 
 Nothing here blocks the loop: bytes are awaited, and what waits for processes or files runs in a thread. The socket
-is read only while somebody awaits `next`, so a slow consumer slows the cell down. The clock runs all the same: when
-time is up and nobody awaits, a task of its own brings the execution to its end.
+is read only while a task awaits `next`, so a slow consumer slows the cell down. The clock runs all the same: when time
+is up and no task awaits, a task of our own brings the execution to its end.
 """
 
 from __future__ import annotations
@@ -10,197 +10,226 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import threading
 import time
 
 from kernelbox.base._errors import KernelDied
-from kernelbox.shells import _blocking
+from kernelbox.core._orders import conclude_death, next_order, obey
+from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._framing import ProtocolError, encode
-from kernelbox.wire._messages import Answer, Ask, Execute, Interrupt, Query, Reply
+from kernelbox.wire._messages import Answer, Ask, Interrupt, Query, Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from typing import Any, Literal, TypeVar
+    from typing import Any, Literal
 
-    from kernelbox.core._kernels import Kernels
-    from kernelbox.core._pool import AnyConnection
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.core._kernel import Kernel
     from kernelbox.wire._execution import Event, Order
-
-    T = TypeVar("T")
+    from kernelbox.wire._messages import Execute
 
 # How often to look whether the kernel lives, where the system has no descriptor that says so.
 _LOOK_EVERY = 0.5
 
 
 class Run:
-    """One execution on an event loop. One task awaits `next`; `cancel` and `stop` work from any other."""
+    """One execution on an event loop. One task awaits `next`; `cancel` and `stop` work from any other.
 
-    def __init__(
-        self, kernels: Kernels, record: KernelRecord, execution: Execution, on_end: Callable[[], object]
-    ) -> None:
+    Its states:
+
+        unattended ◀──────▶ attended      no task awaits `next`; one does
+             └────▶ ending ◀────┘         a task of our own brings it to its end: time is up, cancelled, the kernel died
+                       └────▶ ended       the kernel is free; an attended run comes here directly when its cell is done
+    """
+
+    def __init__(self, kernel: Kernel, execution: Execution, on_end: Callable[[], object]) -> None:
         self.execution = execution
         self._on_end = on_end
-        self._kernels = kernels
-        self._record = record
+        self._kernel = kernel
         self._loop = asyncio.get_running_loop()
-        self._link: _Link | None = None
-        self._attended = False
-        self._cancel: Literal["", "wanted", "begun"] = ""
+        self._connection: LoopConnection | None = None
+        self._state: Literal["unattended", "attended", "ending", "ended"] = "unattended"
+        self._conclusion: asyncio.Task[None] | None = None
+        self._cancel_wanted = False
         self._last: list[Event] = []
         self._held_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = math.inf
-        self._ending: asyncio.Task[None] | None = None
-        self._ended = asyncio.Event()
+        self._free = asyncio.Event()
 
     @classmethod
     async def begin(
         cls,
-        kernels: Kernels,
-        record: KernelRecord,
-        code: str,
+        kernel: Kernel,
+        request: Execute,
         *,
         timeout: float | None,  # noqa: ASYNC109  # it interrupts the cell; cancelling the task would lose the result
-        text_limit: int,
         on_end: Callable[[], object] = lambda: None,
-        **options: Any,
     ) -> Run:
-        """Sends a cell to a kernel; `options` are those of `Execute`. `on_end` is called once the kernel is free."""
-        request = Execute(os.urandom(8).hex(), code, text_limit=text_limit, **options)
+        """Sends a cell to a kernel. `on_end` is called once the kernel is free."""
         frame = encode(request)
-        run = cls(kernels, record, Execution(request, timeout=timeout, now=time.monotonic()), on_end)
+        run = cls(kernel, Execution(request, timeout=timeout, now=time.monotonic()), on_end)
         try:
-            connection = await connect(kernels, record)
+            connection = await connect(kernel)
         except OSError:
-            cause = await in_thread(_blocking.find_cause, kernels, record, None)
-            run.execution.died(cause, now=time.monotonic())
+            run.execution.died(await in_thread(kernel.cause), now=time.monotonic())
             run._finish()
             return run
-        run._link = _Link(connection)
-        run._link.send(frame)
-        run._arm()
+        run._connection = LoopConnection(connection)
+        run._connection.send(frame)
+        run._set_timer()
         return run
 
     def __repr__(self) -> str:
-        return f"<Run {self.execution!r}>"
+        return f"<Run {self._state} {self.execution!r}>"
 
     @property
     def ended(self) -> bool:
         """Whether the kernel is free."""
-        return self._ended.is_set()
+        return self._state == "ended"
 
     async def next(self) -> list[Event]:
         """Waits for what comes next; an empty list is the end, when `execution.result` is set."""
-        self._attended = True
+        if self._state == "unattended":
+            self._state = "attended"
         try:
-            while self.execution.result is None and self._ending is None:
+            while self._state == "attended" and self.execution.result is None:
                 if events := await self._step():
                     return events
-            if self._ending is not None:
-                await asyncio.shield(self._ending)
+            if self._conclusion is not None:
+                await asyncio.shield(self._conclusion)
         finally:
-            self._attended = False
+            if self._state == "attended":
+                self._state = "unattended"
         self._finish()
         events, self._last = self._last, []
         return events
 
     def answer(self, answer: Answer) -> None:
         """Answers a question of the cell's."""
-        if self._link is not None:
-            self._link.send(encode(answer))
+        if self._connection is not None:
+            self._connection.send(encode(answer))
 
     def hold(self) -> None:
         """Stops the clock: what follows is time that a person takes."""
         if self._held_since is None:
             self._held_since = time.monotonic()
-            self._arm()
+            self._set_timer()
 
     def go_on(self) -> None:
         """Starts the clock again."""
         if self._held_since is not None:
             self.execution.hold(time.monotonic() - self._held_since)
             self._held_since = None
-            self._arm()
+            self._set_timer()
 
     def cancel(self) -> None:
         """Begins to stop the cell, by the same ladder as a timeout."""
-        self._cancel = self._cancel or "wanted"
+        self._cancel_wanted = True
         self.go_on()
-        self._see_to_it()
+        self._look()
 
     async def stop(self) -> None:
         """Stops the cell, if it still runs, and returns when the kernel is free."""
-        if self.execution.result is not None and self._ending is None:
-            self._finish()  # it had ended, and nobody asked for more
-        if not self._ended.is_set():
+        if self.execution.result is not None and self._state != "ending":
+            self._finish()  # it had ended, and no task asked for more
+        if not self.ended:
             self.cancel()
-            await self._ended.wait()
+            await self._free.wait()
 
     async def _step(self) -> list[Event]:
         """Waits for what comes next: messages, the end of the kernel, the deadline, or a cancel."""
-        link, execution = self._link, self.execution
-        assert link is not None
-        if self._cancel != "wanted":
-            await link.wait()
+        connection, execution = self._connection, self.execution
+        assert connection is not None
+        if not self._cancel_wanted:
+            await connection.wait()
         events: list[Event] = []
         try:
-            for message in link.connection.receive(0.0):
+            for message in connection.connection.receive(0.0):
                 events += execution.receive(message, now=time.monotonic())
         except ProtocolError as exc:
-            link.close()
+            connection.close()
             execution.died(f"its connection broke: {exc}", now=time.monotonic())
         if execution.result is not None:
             return events
-        if link.connection.ended:
-            await self._conclude(self._bury(link))
-        elif (order := self._next_order(link)) in ("kill", "abandon"):
-            await self._conclude(self._give_up(link, order))
-        elif order is not None and not link.unsent:  # or the kernel has not got the request; the next order gives up
-            await in_thread(_blocking.obey, order, self._kernels, self._record, link.connection, execution)
-        self._arm()
+        if connection.connection.ended:
+            await self._conclude(self._take_death(connection))
+        elif (order := self._next_order(connection)) in ("kill", "abandon"):
+            await self._conclude(self._give_up(connection, order))
+        elif order is not None and not connection.unsent:  # or the kernel has no request; the next order gives up
+            await in_thread(obey, order, self._kernel, connection.connection, execution)
+        self._set_timer()
         return events
 
-    def _next_order(self, link: _Link) -> Order | None:
-        if self._cancel == "wanted":
-            self._cancel = "begun"
+    def _next_order(self, connection: LoopConnection) -> Order | None:
+        if self._cancel_wanted:
+            self._cancel_wanted = False
             return self.execution.cancel(now=time.monotonic())
         if self._held_since is not None:
             return None
-        return _blocking.next_order(link.connection, self.execution)
+        return next_order(connection.connection, self.execution)
 
-    async def _bury(self, link: _Link) -> None:
-        link.detach()
-        self._last = await in_thread(_blocking.bury, self._kernels, self._record, link.connection, self.execution)
+    # -- the end ---------------------------------------------------------------------------------------------
 
-    async def _give_up(self, link: _Link, order: Order) -> None:
-        link.detach()
+    async def _conclude(self, last: Coroutine[Any, Any, None]) -> None:
+        """Awaits what ends the execution in a task that goes on when the one that awaits is cancelled."""
+        if self._state == "ending":
+            await last  # this is that task
+            return
+        self._begin_ending(last)
+        assert self._conclusion is not None
+        await asyncio.shield(self._conclusion)
+
+    def _begin_ending(self, last: Coroutine[Any, Any, None] | None = None) -> None:
+        self._state = "ending"
+        self._conclusion = self._loop.create_task(self._run_to_end(last))
+
+    async def _run_to_end(self, last: Coroutine[Any, Any, None] | None) -> None:
         try:
-            self._last = await in_thread(
-                _blocking.obey, order, self._kernels, self._record, link.connection, self.execution
-            )
+            if last is not None:
+                await last
+            while self.execution.result is None:
+                for event in await self._step():
+                    if isinstance(event, Ask):
+                        self.answer(Answer(event.id, event.ask, False, "the execution was cancelled"))
+        finally:
+            self._finish()
+
+    async def _take_death(self, connection: LoopConnection) -> None:
+        connection.detach()
+        self._last = await in_thread(conclude_death, connection.connection, self.execution)
+
+    async def _give_up(self, connection: LoopConnection, order: Order) -> None:
+        connection.detach()
+        try:
+            self._last = await in_thread(obey, order, self._kernel, connection.connection, self.execution)
         except Exception as exc:  # noqa: BLE001  # whatever kept another kernel from starting, this execution is over
             cause = f"it did not stop when interrupted and was killed; no other could be started: {exc}"
             self.execution.died(cause, now=time.monotonic())
 
-    async def _conclude(self, last: Coroutine[Any, Any, None]) -> None:
-        """Awaits what ends the execution in a task that goes on when the one that awaits is cancelled."""
-        if self._ending is None:
-            self._ending = self._loop.create_task(self._run_down(last))
-            await asyncio.shield(self._ending)
-        else:
-            await last  # this is that task
+    def _finish(self) -> None:
+        if self.ended:
+            return
+        self._state = "ended"
+        self._free.set()
+        connection, self._connection = self._connection, None
+        self._set_timer()
+        if connection is not None:
+            connection.detach()
+            if self.execution.result is None or connection.unsent:
+                connection.connection.close()  # half of something is in it
+            else:
+                self._kernel.release(connection.connection)
+        self._on_end()
 
     # -- the clock -------------------------------------------------------------------------------------------
 
-    def _arm(self) -> None:
+    def _set_timer(self) -> None:
         """Sets the timer to when the execution is due."""
         due = math.inf if self._held_since is not None else self.execution.due
-        if self._link is None:
+        if self._connection is None:
             due = math.inf
-        elif not self._link.watched:
+        elif not self._connection.watched:
             due = min(due, time.monotonic() + _LOOK_EVERY)
         if due == self._timer_due:
             return
@@ -214,49 +243,23 @@ class Run:
     def _on_time(self) -> None:
         self._timer, self._timer_due = None, math.inf
         if self._held_since is None and self.execution.due <= time.monotonic():
-            self._see_to_it()
+            self._look()
             return
-        if self._link is not None:
-            self._link.wake()  # to look whether the kernel lives
-        self._arm()
+        if self._connection is not None:
+            self._connection.wake()  # to look whether the kernel lives
+        self._set_timer()
 
-    def _see_to_it(self) -> None:
-        """Has the execution looked at: by whoever awaits it, or else by a task that brings it to its end."""
-        if self._link is None:
+    def _look(self) -> None:
+        """Has the execution looked at: by the task that awaits it, or else by one that brings it to its end."""
+        if self._connection is None:
             return
-        self._link.wake()
-        if not self._attended and self._ending is None:
-            self._ending = self._loop.create_task(self._run_down())
-
-    async def _run_down(self, last: Coroutine[Any, Any, None] | None = None) -> None:
-        try:
-            if last is not None:
-                await last
-            while self.execution.result is None:
-                for event in await self._step():
-                    if isinstance(event, Ask):
-                        self.answer(Answer(event.id, event.ask, False, "the execution was cancelled"))
-        finally:
-            self._finish()
-
-    def _finish(self) -> None:
-        if self._ended.is_set():
-            return
-        self._ended.set()
-        link, self._link = self._link, None
-        self._arm()
-        if link is not None:
-            link.detach()
-            if self.execution.result is None or link.unsent:
-                link.connection.close()  # half of something is in it
-            else:
-                self._kernels.release(self._record, link.connection)
-        self._on_end()
+        self._connection.wake()
+        if self._state == "unattended":
+            self._begin_ending()
 
 
 async def query(
-    kernels: Kernels,
-    record: KernelRecord,
+    kernel: Kernel,
     what: str,
     args: dict[str, Any],
     *,
@@ -265,136 +268,25 @@ async def query(
     """Asks a kernel something between cells; raises KernelDied and TimeoutError."""
     asked = Query(os.urandom(8).hex(), what, args)
     try:
-        link = _Link(await connect(kernels, record))
+        connection = LoopConnection(await connect(kernel))
     except OSError as exc:
-        raise KernelDied(record.name, await in_thread(_blocking.find_cause, kernels, record, None)) from exc
+        raise KernelDied(kernel.name, await in_thread(kernel.cause)) from exc
     answered = False
     try:
-        link.send(encode(asked))
+        connection.send(encode(asked))
         async with asyncio.timeout(timeout):
-            while not link.connection.ended:
-                await link.wait()
-                for message in link.connection.receive(0.0):
+            while not connection.connection.ended:
+                await connection.wait()
+                for message in connection.connection.receive(0.0):
                     if isinstance(message, Reply) and message.id == asked.id:
                         answered = True
                         return message.content
     finally:
-        link.detach()
-        if not answered and not link.connection.ended:
-            link.send(encode(Interrupt(asked.id)))
+        connection.detach()
+        if not answered and not connection.connection.ended:
+            connection.send(encode(Interrupt(asked.id)))
         if answered:
-            kernels.release(record, link.connection)
+            kernel.release(connection.connection)
         else:
-            link.close()
-    raise KernelDied(record.name, await in_thread(_blocking.find_cause, kernels, record, link.connection))
-
-
-async def connect(kernels: Kernels, record: KernelRecord) -> AnyConnection:
-    """Returns a connection; a new one is made in a thread, because a kernel that takes no calls would block."""
-    if kernels.has_connection(record):
-        return kernels.connect(record)
-    return await in_thread(kernels.connect, record, undo=lambda connection: kernels.release(record, connection))
-
-
-async def in_thread(function: Callable[..., T], *args: Any, undo: Callable[[T], object] | None = None) -> T:
-    """Runs a blocking function in a thread, to its end.
-
-    A caller that is cancelled meanwhile does not wait for it; what the function made is then passed to `undo`,
-    in the same thread.
-    """
-    lock, abandoned = threading.Lock(), False
-    made: list[T] = []
-
-    def work() -> T:
-        value = function(*args)
-        with lock:
-            made.append(value)
-            orphaned = abandoned
-        if orphaned and undo is not None:
-            undo(value)
-        return value
-
-    try:
-        return await asyncio.to_thread(work)
-    except asyncio.CancelledError:
-        with lock:
-            abandoned = True
-        if made and undo is not None:
-            asyncio.get_running_loop().run_in_executor(None, undo, made[0])
-        raise
-
-
-class _Link:
-    """A connection as the event loop sees it: awaited, and written to without blocking."""
-
-    def __init__(self, connection: AnyConnection) -> None:
-        self.connection = connection
-        self.unsent = b""
-        self._loop = asyncio.get_running_loop()
-        self._fd = connection.fileno()
-        self._pidfd = connection.process.fileno()
-        self._waiter: asyncio.Future[None] | None = None
-        self._attached = True
-        self._dead = False
-        self._woken = False
-        if self.watched:
-            self._loop.add_reader(self._pidfd, self._on_death)
-
-    @property
-    def watched(self) -> bool:
-        """Whether the end of the kernel's process ends a wait."""
-        return self._pidfd >= 0
-
-    async def wait(self) -> None:
-        """Waits until there is something to read, the kernel has ended, or `wake` is called."""
-        if not self._attached or self._dead or self._woken:
-            self._woken = False
-            return
-        self._waiter = self._loop.create_future()
-        self._loop.add_reader(self._fd, self.wake)
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-            if self._attached:
-                self._loop.remove_reader(self._fd)
-
-    def wake(self) -> None:
-        """Ends the wait, or the next one if nobody waits now."""
-        if self._waiter is None:
-            self._woken = True
-        elif not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def send(self, frame: bytes) -> None:
-        """Sends a frame; what the kernel does not take at once follows when it does."""
-        if self.unsent:
-            self.unsent += frame
-            return
-        self.unsent = bytes(self.connection.send_some(memoryview(frame)))
-        if self.unsent and self._attached:
-            self._loop.add_writer(self._fd, self._send_rest)
-
-    def detach(self) -> None:
-        """Takes the connection off the event loop."""
-        if self._attached:
-            self._attached = False
-            self._loop.remove_reader(self._fd)
-            self._loop.remove_writer(self._fd)
-            if self.watched:
-                self._loop.remove_reader(self._pidfd)
-            self.wake()
-
-    def close(self) -> None:
-        self.detach()
-        self.connection.close()
-
-    def _send_rest(self) -> None:
-        self.unsent = bytes(self.connection.send_some(memoryview(self.unsent)))
-        if not self.unsent:
-            self._loop.remove_writer(self._fd)
-
-    def _on_death(self) -> None:
-        self._dead = True
-        self._loop.remove_reader(self._pidfd)
-        self.wake()
+            connection.close()
+    raise KernelDied(kernel.name, await in_thread(connection.connection.cause))

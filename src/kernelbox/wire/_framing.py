@@ -175,6 +175,7 @@ def _is_one_of(*words: str) -> Any:
 # How a field's annotation is checked on arrival: kernels run untrusted code, and it can write to the socket.
 _CHECKS: dict[str, Any] = {
     "str": _is_str,
+    "Language": _is_one_of("python", "bash"),
     "int": _is_int,
     "bool": lambda value: type(value) is bool,
     "float": lambda value: type(value) in (int, float),

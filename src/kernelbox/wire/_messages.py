@@ -10,7 +10,9 @@ from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Literal
+
+    Language = Literal["python", "bash"]
 
 
 class Message:
@@ -39,7 +41,7 @@ class Execute(Message):
 
     id: str
     code: str
-    language: str = "python"
+    language: Language = "python"
     silent: bool = False
     store_history: bool = True
     # Characters kept of one text: a repr, an error value, a traceback, a display. 0 is unlimited.
@@ -179,15 +181,15 @@ class Farewell(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Spawn(Message):
-    """Asks a template for a kernel: descriptors (listener, then lifeline if `lifeline`) come with it.
+    """Asks a keeper for a process. With it come descriptors: the listening socket, the kernel's directory, its state
+    file, its log, its environment (as in environ(7)), and if `lifeline` is set one that shows the end of its owner.
 
-    With `argv` the child runs that program instead of our own kernel.
+    With `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel.
     """
 
     kernel_id: str
     directory: str
     cwd: str
-    env: dict[str, str]
     umask: int
     argv: list[str] = field(default_factory=list)
     lifeline: bool = False

@@ -19,12 +19,16 @@ STREAMS = ("stdout", "stderr")
 # magic, activity, executions, busy since, last used, running execution, execution to interrupt
 HEADER = struct.Struct("<4sIQdd32s32s")
 MAGIC = b"KBX1"
-SIZE = HEADER.size
+
+# Behind the header the kernel writes why it ends of its own accord, in at most so many bytes of UTF-8.
+FAREWELL = 256
+SIZE = HEADER.size + FAREWELL
 
 # Where the host writes the execution that it is about to interrupt by signal.
 TARGET_AT = HEADER.size - 32
 
 STARTING, IDLE, BUSY = range(3)
+_ACTIVITIES: tuple[Literal["starting", "idle", "busy"], ...] = ("starting", "idle", "busy")
 
 # The first second of the year 10000, beyond which times cannot be written. A cell can write anything to the file.
 _LATEST = 253_402_300_800.0
@@ -39,6 +43,7 @@ class KernelState:
     busy_since: float
     last_used: float
     running: str = ""
+    farewell: str = ""
 
 
 def parse(data: bytes) -> KernelState | None:
@@ -49,9 +54,16 @@ def parse(data: bytes) -> KernelState | None:
     if magic != MAGIC or activity > BUSY or not 0 <= busy_since < _LATEST or not 0 <= last_used < _LATEST:
         return None
     execution_id = running.rstrip(b"\0").decode("ascii", "replace")
-    return KernelState(("starting", "idle", "busy")[activity], executions, busy_since, last_used, execution_id)
+    said = data[HEADER.size : SIZE].rstrip(b"\0").decode("utf-8", "ignore")
+    farewell = "".join(character if character.isprintable() else "?" for character in said)
+    return KernelState(_ACTIVITIES[activity], executions, busy_since, last_used, execution_id, farewell)
 
 
 def target(execution_id: str) -> bytes:
     """Returns what stands in the file for an execution."""
     return execution_id.encode("ascii", "replace")[:32].ljust(32, b"\0")
+
+
+def farewell(reason: str) -> bytes:
+    """Returns what stands behind the header when the kernel ends of its own accord, cut to its room."""
+    return reason.encode("utf-8", "replace")[:FAREWELL].ljust(FAREWELL, b"\0")

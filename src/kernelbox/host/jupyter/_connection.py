@@ -13,8 +13,10 @@ import threading
 import time
 from collections import deque
 
-from kernelbox.host import _death
+from kernelbox.host import _notes
+from kernelbox.host._local import LocalConnection
 from kernelbox.host._process import since_boot
+from kernelbox.host._state_file import read_state
 from kernelbox.host.jupyter._cell import Cell
 from kernelbox.host.jupyter._channels import Channels
 from kernelbox.host.jupyter._link import Link
@@ -59,14 +61,13 @@ _LOOK_AGAIN = 0.1
 _QUERIES = ("complete", "inspect", "is_complete")
 
 
-class JupyterConnection:
+class JupyterConnection(LocalConnection):
     """Runs one cell at a time on a Jupyter kernel; ends when the kernel dies."""
 
     _closed = True  # until there is something to close
 
     def __init__(self, directory: str, process: Process) -> None:
-        self.directory = directory
-        self.process = process
+        super().__init__(directory, process)
         self.ended = False
         self.pid = os.getpid()
         if not process.alive:
@@ -143,6 +144,11 @@ class JupyterConnection:
             self.ended = not self._inbox
         messages, self._inbox = self._inbox, []
         return messages
+
+    def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
+        """Interrupts an execution; the means are those of the kernelspec."""
+        self.process.signal(signal.SIGCONT)  # it may have been stopped
+        self.send(Interrupt(execution_id, harder=harder))
 
     def close(self) -> None:
         self.ended = True
@@ -252,7 +258,7 @@ class JupyterConnection:
 
     def _conclude(self, cell: Cell) -> None:
         if cell.asks_to_exit:
-            _death.announce(self.directory, self.process, "the cell called exit()")
+            _notes.announce(self.directory, self.process, "the cell called exit()")
         self._cell, self._fence, self._due = None, "", math.inf
         self._earlier.append(cell.id)
         write_activity(self.directory, "idle")
@@ -367,13 +373,13 @@ class JupyterConnection:
         """Asks the kernel to end, unless a cell runs or ran lately; no answer then, like one of ours."""
         seconds = float(query.args["unused_for"])
         self._turn.ask()
-        state = _death.read_state(self.directory)
+        state = read_state(self.directory)
         if not self._turn.held or state is None or state.activity == "busy" or time.time() - state.last_used < seconds:
             self._turn.give_back()
             self._inbox.append(Reply(query.id, {"left": False}))
             return
         # The turn is kept until we close, so that nobody begins a cell meanwhile.
-        _death.announce(self.directory, self.process, f"ended after {seconds:g} s without work, as somebody asked for")
+        _notes.announce(self.directory, self.process, f"ended after {seconds:g} s without work, as somebody asked for")
         self.ask_to_shut_down()
 
     def _look_again_in(self, seconds: float) -> None:

@@ -10,17 +10,19 @@ import os
 import signal
 
 from kernelbox.base._errors import StartFailed
-from kernelbox.host import _death
+from kernelbox.host import _notes
 from kernelbox.host._process import Process
+from kernelbox.host._spawning import preparing, spawn_cold, tail
 from kernelbox.host.jupyter._connection import JupyterConnection
 from kernelbox.host.jupyter._link import create_link
 from kernelbox.host.jupyter._spec import find_spec
 from kernelbox.host.jupyter._turn import end_queue, is_busy, write_activity
-from kernelbox.host.own._launch import launch
+from kernelbox.wire._layout import LOG
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.wire._messages import Spawn, Spawned
+    from kernelbox.host._engine import Launch
+    from kernelbox.wire._messages import Spawned
 
 # Kernels of some languages compile before they answer; Jupyter's own default for a start is 60 s.
 _READY_PATIENCE = 60.0
@@ -29,23 +31,25 @@ _READY_PATIENCE = 60.0
 _KILL_PATIENCE = 5.0
 
 
-def launch_jupyter(spawn: Spawn, kernel_type: str, *, lifeline: int) -> Spawned:
+def launch_jupyter(launch: Launch) -> Spawned:
     """Starts a kernel of a kernelspec and waits until it answers; raises StartFailed and leaves no process."""
+    directory, kernel_type = launch.directory, launch.record.kernel_type
     spec = find_spec(kernel_type)
-    end_queue(spawn.directory)
-    with create_link(spawn.directory, spec) as connection_file:
-        spawn.argv, spawn.env = spec.command(connection_file), spec.environment(spawn.env)
-        spawned = launch(spawn, template=None, preload=(), idle_timeout=0.0, lifeline=lifeline)
+    end_queue(directory)
+    with create_link(directory, spec) as connection_file:
+        environment = spec.environment(launch.environment)
+        with preparing(launch, argv=spec.command(connection_file), environment=environment) as request:
+            spawned = spawn_cold(request, directory, environment)
         process = Process(spawned.pid, spawned.start_time)
         try:
-            _wait_until_ready(spawn.directory, process, kernel_type, spec.transport)
+            _wait_until_ready(directory, process, kernel_type, spec.transport)
         except BaseException:
             process.signal(signal.SIGKILL)
             process.wait(_KILL_PATIENCE)
             raise
         finally:
             process.close()
-    write_activity(spawn.directory, "idle")
+    write_activity(directory, "idle")
     return spawned
 
 
@@ -78,19 +82,13 @@ def _wait_until_ready(directory: str, process: Process, kernel_type: str, transp
     if process.alive:
         what = f"did not answer within {_READY_PATIENCE:g} s"
     else:
-        what = f"ended while it started: {_death.find_cause(directory, process)}"
+        what = f"ended while it started: {_notes.find_cause(directory, process)}"
     advice = ""
     if transport == "ipc":
         advice = (
             '\nIf this kernel cannot use Unix sockets, put "metadata": {"kernelbox": {"transport": "tcp"}} '
             "into its kernel.json."
         )
-    raise StartFailed(f"the kernel of type {kernel_type!r} {what}; its log ends:\n{_tail(directory)}{advice}")
-
-
-def _tail(directory: str) -> str:
-    try:
-        with open(os.path.join(directory, "log"), encoding="utf-8", errors="replace") as file:
-            return "".join(file.readlines()[-15:]).rstrip() or "(empty)"
-    except OSError:
-        return "(no log)"
+    raise StartFailed(
+        f"the kernel of type {kernel_type!r} {what}; its log ends:\n{tail(os.path.join(directory, LOG))}{advice}"
+    )

@@ -12,8 +12,9 @@ import os
 import threading
 import time
 
-from kernelbox.host import _death
+from kernelbox.host._state_file import read_state
 from kernelbox.wire import _state
+from kernelbox.wire._layout import STATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class _Claim:
 def write_activity(directory: str, activity: Literal["idle", "busy"], execution_id: str = "") -> None:
     """Says in the state file what the kernel is doing; only the client whose turn it is may."""
     now, busy = time.time(), activity == "busy"
-    before = _death.read_state(directory)
+    before = read_state(directory)
     header = _state.HEADER.pack(
         _state.MAGIC,
         _state.BUSY if busy else _state.IDLE,
@@ -127,7 +128,7 @@ def write_activity(directory: str, activity: Literal["idle", "busy"], execution_
         _state.target(""),
     )
     with contextlib.suppress(OSError):  # a directory that is gone has no state
-        fd = os.open(os.path.join(directory, _death.STATE), os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(os.path.join(directory, STATE), os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.pwrite(fd, header, 0)
         finally:
@@ -136,7 +137,7 @@ def write_activity(directory: str, activity: Literal["idle", "busy"], execution_
 
 def is_busy(directory: str) -> bool:
     """Tells what the state file says; to whoever has just got the turn, that the last one died while its cell ran."""
-    state = _death.read_state(directory)
+    state = read_state(directory)
     return state is not None and state.activity == "busy"
 
 

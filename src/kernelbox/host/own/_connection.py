@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
-import socket
 import time
 
-from kernelbox.host._process import Process
+from kernelbox.host._local import LocalConnection
+from kernelbox.host._process import DIRECT_INTERRUPT, Process
+from kernelbox.host._sockets import dial
+from kernelbox.host._state_file import aim
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
-from kernelbox.wire._messages import Farewell
+from kernelbox.wire._layout import SOCKET
+from kernelbox.wire._messages import Farewell, Interrupt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kernelbox.wire._messages import Message
 
-SOCKET = "socket"
 
-# sun_path holds 108 bytes on Linux and 104 on macOS.
-_LONGEST_PATH = 100
-
-
-class Connection:
+class Connection(LocalConnection):
     """Sends and receives messages; ends when the kernel closes it or dies."""
 
     def __init__(self, directory: str, process: Process) -> None:
-        self.directory = directory
-        self.process = process
+        super().__init__(directory, process)
         self.ended = False
         self.pid = os.getpid()
         self._decoder = Decoder()
@@ -122,6 +116,15 @@ class Connection:
             self._end()
             return [Farewell(f"killed, because it sent what is no message ({exc})")]
 
+    def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
+        """Sends the request; `harder` also by a signal, which reaches a cell that holds the interpreter's lock."""
+        self.process.signal(signal.SIGCONT)  # it may have been stopped
+        if harder:
+            aim(self.directory, execution_id)
+        self.send(Interrupt(execution_id, harder=harder))
+        if harder:
+            self.process.signal(DIRECT_INTERRUPT)
+
     def close(self) -> None:
         self.ended = True
         self._sock.close()
@@ -134,43 +137,3 @@ class Connection:
     def _end(self) -> list[Message]:
         self.ended = True
         return []
-
-
-def dial(path: str) -> socket.socket:
-    """Returns a socket that is connected to the one at `path`."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with reachable(path) as short:
-            sock.connect(short)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-def listen(path: str) -> socket.socket:
-    """Returns a socket that listens at `path`, in place of one that may be left there."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with reachable(path) as short:
-            sock.bind(short)
-        sock.listen(128)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-@contextlib.contextmanager
-def reachable(path: str) -> Iterator[str]:
-    """Gives a path short enough for a socket address: through the directory's descriptor, where it is too long."""
-    if len(os.fsencode(path)) <= _LONGEST_PATH or not os.path.isdir("/proc/self/fd"):
-        yield path
-        return
-    fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}/{os.path.basename(path)}"
-    finally:
-        os.close(fd)

@@ -7,9 +7,8 @@ import os
 import stat
 
 from kernelbox.host._lock import locked
-from kernelbox.host.own._connection import dial
-
-_PREFIX = "template-"
+from kernelbox.host._sockets import dial
+from kernelbox.wire._layout import TEMPLATE
 
 # A template without kernels leaves as soon as it sees that its socket is gone, unless it is still importing.
 _LEAVE_PATIENCE = 20.0
@@ -18,7 +17,7 @@ _LEAVE_PATIENCE = 20.0
 def list_templates(runtime_dir: str) -> list[str]:
     """Returns the sockets of the templates."""
     try:
-        names = [name for name in os.listdir(runtime_dir) if name.startswith(_PREFIX)]
+        names = [name for name in os.listdir(runtime_dir) if name.startswith(TEMPLATE)]
     except OSError:
         return []
     return sorted(path for path in (os.path.join(runtime_dir, name) for name in names) if _is_socket(path))

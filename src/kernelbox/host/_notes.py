@@ -1,7 +1,7 @@
-"""How a kernel ended, in words, and what it left to read: its state and its last text.
+"""Notes about the end of a kernel's process: why a host ended it, how its keeper saw it end, whether it has been told.
 
-Notes name the process they are about: a kernel keeps its directory when it is restarted, and somebody may still be
-asking about the process before.
+Each note names the process it is about: a kernel keeps its directory when it is restarted, and a client may still ask
+about the process before.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import os
 import signal
 import time
 
+from kernelbox.host._state_file import read_state
 from kernelbox.wire import _state
+from kernelbox.wire._layout import DEATH, INTENT, REPORTED
 from kernelbox.wire._messages import Output
 
 TYPE_CHECKING = False
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.host._process import Process
-
-# Files in a kernel's directory: its keeper's note, why it was ended on purpose, whose death has been told, its state.
-DEATH, INTENT, REPORTED, STATE = "death.json", "ending.json", "reported", "state"
 
 # The keeper writes its note before it lets the process go; one that is gone without a note had no keeper any more.
 # This long is a moment for notes that come from elsewhere.
@@ -56,6 +55,9 @@ def find_cause(directory: str, process: Process, farewell: str = "", *, patience
     note = wait_for_note(directory, process, patience=patience)
     if not os.path.isdir(directory):
         return "destroyed"
+    state = read_state(directory)
+    if state is not None and state.farewell and (note is None or note.get("signal") is None):
+        return state.farewell  # its own word, which a signal would have cut short
     if note is not None:
         return describe(note)
     if process.alive:
@@ -97,33 +99,9 @@ def read_leftovers(directory: str, process: Process, execution_id: str) -> list[
     return [Output(execution_id, name, text) for name, text in zip(_state.STREAMS, words, strict=False) if text]
 
 
-def read_state(directory: str) -> _state.KernelState | None:
-    """Returns what a kernel says of itself."""
-    try:
-        fd = os.open(os.path.join(directory, STATE), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return _state.parse(os.read(fd, _state.HEADER.size))
-    finally:
-        os.close(fd)
-
-
-def aim(directory: str, execution_id: str) -> None:
-    """Writes down which execution a signal is about to interrupt."""
-    try:
-        fd = os.open(os.path.join(directory, STATE), os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return  # the kernel is gone
-    try:
-        os.pwrite(fd, _state.target(execution_id), _state.TARGET_AT)
-    finally:
-        os.close(fd)
-
-
 def claim_report(directory: str, process: Process) -> bool:
     """Takes it upon the caller to tell of a death; False if somebody has been told."""
-    path = os.path.join(directory, f"{REPORTED}-{process.pid}")
+    path = os.path.join(directory, f"{REPORTED}{process.pid}")
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -135,7 +113,7 @@ def claim_report(directory: str, process: Process) -> bool:
 
 def was_reported(directory: str, process: Process) -> bool:
     """Tells whether somebody has been told of a death."""
-    return os.path.exists(os.path.join(directory, f"{REPORTED}-{process.pid}"))
+    return os.path.exists(os.path.join(directory, f"{REPORTED}{process.pid}"))
 
 
 def _read_about(process: Process, path: str) -> dict[str, Any] | None:

@@ -1,0 +1,110 @@
+"""The handle on one kernel: its record as last seen, connections to its process, and a process anew when it must be."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from kernelbox.base._errors import KernelBoxError
+from kernelbox.host._engine import engine_named
+from kernelbox.wire._messages import Query, Reply
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.core._kernels import Kernels
+    from kernelbox.host._engine import Connection
+    from kernelbox.host._record import KernelRecord
+
+# A kernel between cells answers a question in a millisecond; one that takes longer is stopped or stuck.
+_ANSWER_PATIENCE = 2.0
+
+
+class Kernel:
+    """One kernel, as shells and faces use it. `environment` is what a new process of it gets, None the caller's own.
+
+    While the kernel is `starting` its opener holds the lock of its name, and a process that must be killed is not
+    replaced.
+    """
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        record: KernelRecord,
+        *,
+        environment: dict[str, str] | None = None,
+        starting: bool = False,
+    ) -> None:
+        self.record = record
+        self.environment = environment
+        self._kernels = kernels
+        self._starting = starting
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self.record.name!r} {self.record.status} pid={self.record.pid}>"
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def directory(self) -> str:
+        return self._kernels.store.directory(self.record.kernel_id)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection in the pool shows that the kernel lives, without a look at the file system."""
+        return self._kernels.pool.has(self.record)
+
+    def connect(self) -> Connection:
+        """Returns a connection for one execution at a time; `release` gives it back. Raises OSError: it is gone."""
+        pooled = self._kernels.pool.take(self.record)
+        return pooled or engine_named(self.record.engine).connect(self.record, self.directory)
+
+    def release(self, connection: Connection) -> None:
+        """Takes a connection back, for the next execution."""
+        if connection.ended:
+            connection.close()
+        else:
+            self._kernels.pool.give(self.record, connection)
+
+    def ask(
+        self, what: str, args: dict[str, object], *, patience: float = _ANSWER_PATIENCE
+    ) -> dict[str, object] | None:
+        """Puts a question to a kernel that is between cells; None if it does not answer in time, or has ended."""
+        query = Query(os.urandom(8).hex(), what, args)
+        deadline = time.monotonic() + patience
+        try:
+            connection = self.connect()
+        except OSError:
+            return None
+        connection.send(query)
+        while not connection.ended and (left := deadline - time.monotonic()) > 0:
+            for message in connection.receive(left):
+                if isinstance(message, Reply) and message.id == query.id:
+                    self.release(connection)
+                    return message.content
+        connection.close()
+        return None
+
+    def answers(self) -> bool:
+        """Asks a kernel that is between cells for a sign of life; one that runs a cell is taken at its word."""
+        return self.record.status == "running" or self.ask("is_complete", {"code": ""}) is not None
+
+    def cause(self) -> str:
+        """Returns why the kernel that could not be reached has ended."""
+        return self._kernels.cause(self.record)
+
+    def end(self, reason: str) -> None:
+        """Ends the process and what it started."""
+        self._kernels.end_process(self.record, reason)
+
+    def replace_process(self, reason: str) -> str:
+        """Kills the process and starts another; returns "", or why there is none."""
+        try:
+            if self._starting:
+                self.end(reason)
+                return "it was being started"
+            self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment)
+        except KernelBoxError as exc:
+            return str(exc)
+        return ""

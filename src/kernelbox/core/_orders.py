@@ -1,0 +1,48 @@
+"""What both shells do when an execution asks for it: obey its orders, and conclude it when its kernel is gone.
+
+Nothing here waits for the kernel's next message; that is what the shells differ in.
+"""
+
+from __future__ import annotations
+
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.core._kernel import Kernel
+    from kernelbox.host._engine import Connection
+    from kernelbox.wire._execution import Event, Execution, Order
+
+
+def next_order(connection: Connection, execution: Execution) -> Order | None:
+    """Returns what must be done because time has passed."""
+    now = time.monotonic()
+    if now >= execution.due and not execution.started:
+        execution.started = connection.runs(execution.request.id)
+    return execution.tick(now=now)
+
+
+def obey(order: Order, kernel: Kernel, connection: Connection, execution: Execution) -> list[Event]:
+    """Does what an execution wants done to its kernel; returns the events of what came to light by it."""
+    events: list[Event] = []
+    match order:
+        case "interrupt":
+            connection.interrupt(execution.request.id)
+        case "interrupt harder":
+            connection.interrupt(execution.request.id, harder=True)
+        case "kill":
+            failure = kernel.replace_process("restarted: a cell did not stop when interrupted")
+            events = execution.recover(connection.leftovers(execution.request.id))
+            execution.killed(now=time.monotonic(), failure=failure)
+            connection.close()
+        case "abandon":
+            connection.close()
+    return events
+
+
+def conclude_death(connection: Connection, execution: Execution) -> list[Event]:
+    """Ends an execution whose kernel has died; returns the events of what it had written and not sent."""
+    cause = connection.cause(execution.farewell)
+    events = execution.recover(connection.leftovers(execution.request.id))
+    execution.died(cause, now=time.monotonic())
+    return events

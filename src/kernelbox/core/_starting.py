@@ -1,0 +1,112 @@
+"""How a kernel is started: its record, its process, and the start-up code."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from kernelbox.base._config import kernel_environment
+from kernelbox.base._errors import StartFailed, StoreFailed
+from kernelbox.host._engine import Launch, engine_for, engine_named
+from kernelbox.host._lifeline import lifeline_to
+from kernelbox.host._process import boot_id, read_start_time
+from kernelbox.host._record import KernelRecord, format_time
+from kernelbox.wire._messages import Execute
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelbox.base._config import KernelBoxConfig
+    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._options import KernelOptions
+    from kernelbox.host._store import Store
+    from kernelbox.wire._results import ExecutionResult
+
+
+def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store: Store) -> KernelRecord:
+    """Returns the record of a kernel that is about to be started; raises InvalidInput for a type it cannot have."""
+    kernel_type = options.kernel_type or config.kernel_type
+    engine = engine_for(kernel_type, config.engine)
+    engine.check(kernel_type)
+    kernel_id = os.urandom(16).hex()
+    now = format_time(time.time())
+    record = KernelRecord(
+        kernel_id=kernel_id,
+        connection_file=os.path.join(store.directory(kernel_id), engine.connection_file),
+        name=name,
+        session_name=options.session_name or name,
+        created_at=now,
+        last_used_at=now,
+        status="unknown",
+        tags=options.tags or {},
+        kernel_type=kernel_type,
+        engine=engine.name,
+        cwd=str(options.cwd),
+        lifetime=options.lifetime,
+    )
+    if options.lifetime == "process" or config.store_backend == "memory":
+        record.owner_pid, record.owner_start_time = os.getpid(), read_start_time(os.getpid()) or 0
+    return record
+
+
+def start(
+    kernel: Kernel,
+    environment: dict[str, str] | None,
+    store: Store,
+    config: KernelBoxConfig,
+    run: Callable[[Kernel, Execute, float | None], ExecutionResult],
+) -> None:
+    """Starts the process of a kernel and runs the start-up code; the caller holds the lock of its name.
+
+    Until that has come to an end the record is kept as unknown, so that others wait for it, or, if we do not live to
+    see it, take it for what it is.
+    """
+    record = kernel.record
+    record.status, record.death, record.busy_since = "unknown", None, None
+    record.pid, record.start_time = _launch(record, environment, store, config)
+    record.boot_id = boot_id()
+    try:
+        if config.startup_code:
+            store.save(record)
+            _run_startup_code(kernel, config, run)
+    finally:
+        record.status = "idle"
+        store.publish(record)
+
+
+def _launch(
+    record: KernelRecord, environment: dict[str, str] | None, store: Store, config: KernelBoxConfig
+) -> tuple[int, int]:
+    directory = store.directory(record.kernel_id)
+    lifeline = -1
+    if record.owner_pid is not None:
+        lifeline = lifeline_to(record.owner_pid, record.owner_start_time)
+        if lifeline < 0:
+            raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
+    try:
+        given = kernel_environment() if environment is None else environment
+        return engine_named(record.engine).launch(Launch(record, directory, store.runtime_dir, given, config, lifeline))
+    except StoreFailed:
+        raise
+    except OSError as exc:
+        raise StoreFailed.because(exc, directory) from exc
+    finally:
+        if lifeline >= 0:
+            os.close(lifeline)
+
+
+def _run_startup_code(
+    kernel: Kernel, config: KernelBoxConfig, run: Callable[[Kernel, Execute, float | None], ExecutionResult]
+) -> None:
+    request = Execute(
+        os.urandom(8).hex(), config.startup_code, store_history=False, text_limit=max(0, config.output_char_limit)
+    )
+    result = run(kernel, request, config.execution_timeout)
+    if not result.ok:
+        assert result.error is not None
+        kernel.end("its start-up code failed")
+        raise StartFailed(
+            f"KERNELBOX_STARTUP_CODE failed in kernel {kernel.name!r}; the kernel was not kept.\n"
+            + "\n".join(result.error.traceback)
+        )

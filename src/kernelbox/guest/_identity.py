@@ -1,0 +1,38 @@
+"""Who a kernel process is: its pid, pipes, listening socket and state file; a copy would have to make them anew."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+from dataclasses import dataclass
+
+from kernelbox.wire import _state
+
+
+@dataclass(slots=True)
+class Identity:
+    """What makes this process one particular kernel.
+
+    `outputs` are the read ends of the pipes behind descriptors 1 and 2, `inputs` their write ends, kept to restore
+    these descriptors when a cell has closed them. `keeper` is the pid of the process that forked this one.
+    """
+
+    kernel_id: str
+    directory: str
+    pid: int
+    keeper: int
+    listener: socket.socket
+    outputs: tuple[int, int]
+    inputs: tuple[int, int]
+    state_file: int
+    memory: mmap.mmap
+
+    def say_why(self, reason: str) -> None:
+        """Writes down why the process is about to end of its own accord, for clients that are not connected."""
+        self.memory[_state.HEADER.size : _state.SIZE] = _state.farewell(reason)
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether clients can find the kernel: its directory, and in it the state file, is still there."""
+        return os.fstat(self.state_file).st_nlink > 0

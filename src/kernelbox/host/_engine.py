@@ -1,0 +1,132 @@
+"""What an engine is: how a kind of kernel is launched, reached, watched and ended.
+
+Two are here, `own` and `jupyter`; both run kernels as processes of this machine (`_local.py` is what they share). The
+core knows only these protocols, so that an engine on another machine can stand beside them.
+"""
+
+from __future__ import annotations
+
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from kernelbox.base._config import EngineName, KernelBoxConfig
+    from kernelbox.host._record import KernelRecord
+    from kernelbox.wire._messages import Message, Output
+
+    class Connection(Protocol):
+        """One client's way to the process of a kernel; it carries one execution at a time."""
+
+        ended: bool
+
+        @property
+        def idle(self) -> bool:
+            """Whether it can carry another execution."""
+            ...
+
+        def leads_to(self, record: KernelRecord) -> bool:
+            """Tells whether it leads to the process that a record names, not to one before a restart."""
+            ...
+
+        def fileno(self) -> int:
+            """Returns a descriptor that becomes readable when `receive` may have something."""
+            ...
+
+        def death_fileno(self) -> int:
+            """Returns a descriptor that becomes readable when the kernel ends; -1 where there is none."""
+            ...
+
+        def send(self, message: Message) -> None:
+            """Sends a message without waiting."""
+            ...
+
+        def send_some(self, data: memoryview) -> memoryview:
+            """Sends as much of encoded messages as the kernel takes at once, and returns the rest."""
+            ...
+
+        def receive(self, timeout: float | None) -> list[Message]:
+            """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
+            ...
+
+        def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
+            """Interrupts an execution, an empty id whatever runs; `harder` by every means that keeps the process."""
+            ...
+
+        def runs(self, execution_id: str) -> bool:
+            """Tells whether an execution runs, also while the kernel itself cannot say so."""
+            ...
+
+        def cause(self, farewell: str = "") -> str:
+            """Returns why the kernel has ended; `farewell` is what it said before it left."""
+            ...
+
+        def leftovers(self, execution_id: str) -> list[Output]:
+            """Returns what the kernel had written but not sent when it ended."""
+            ...
+
+        def close(self) -> None: ...
+
+    class Engine(Protocol):
+        """How a kind of kernel is launched, reached, watched and ended."""
+
+        name: EngineName
+        connection_file: str
+        """The file in a kernel's directory that its record shows as `connection_file`."""
+
+        def check(self, kernel_type: str) -> None:
+            """Raises InvalidInput for a kernel type that this engine cannot run."""
+            ...
+
+        def launch(self, launch: Launch) -> tuple[int, int]:
+            """Starts the process of a kernel; returns its pid and start time. Raises StartFailed or OSError."""
+            ...
+
+        def connect(self, record: KernelRecord, directory: str) -> Connection:
+            """Returns a new connection; raises OSError if the kernel is gone."""
+            ...
+
+        def is_alive(self, record: KernelRecord) -> bool:
+            """Tells whether the process of a record lives."""
+            ...
+
+        def wait(self, record: KernelRecord, timeout: float) -> bool:
+            """Waits for the process of a record to end; returns whether it has."""
+            ...
+
+        def end(self, record: KernelRecord, directory: str, reason: str) -> None:
+            """Ends the process of a record and all that it started; returns when nothing is left of them."""
+            ...
+
+        def cause(self, record: KernelRecord, directory: str, *, patience: float) -> str:
+            """Returns why the process of a record has ended; waits for the note about it at most so long."""
+            ...
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What an engine needs to start the process of a kernel; `lifeline` shows the end of its owner, -1 for none."""
+
+    record: KernelRecord
+    directory: str
+    runtime_dir: str
+    environment: dict[str, str]
+    config: KernelBoxConfig
+    lifeline: int
+
+
+def engine_named(name: EngineName) -> Engine:
+    """Returns an engine; the one for Jupyter kernels is loaded when it is first used."""
+    if name == "jupyter":
+        from kernelbox.host.jupyter._engine import JupyterEngine
+
+        return JupyterEngine()
+    from kernelbox.host.own._engine import OwnEngine
+
+    return OwnEngine()
+
+
+def engine_for(kernel_type: str, configured: EngineName) -> Engine:
+    """Returns what runs a kernel type: `python3` is our own, unless KERNELBOX_ENGINE says otherwise."""
+    return engine_named(configured if kernel_type == "python3" else "jupyter")

@@ -1,0 +1,92 @@
+"""What the engines of this machine share: a kernel is a process here, known by its pid, its start time and the boot."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from kernelbox.host import _notes
+from kernelbox.host._process import Process, boot_id
+from kernelbox.host._state_file import read_state
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host._record import KernelRecord
+    from kernelbox.wire._messages import Output
+
+# A kernel asked to end runs its exit functions in this time; then it is killed.
+TERMINATE_PATIENCE = 0.5
+_KILL_PATIENCE = 5.0
+
+
+class LocalConnection:
+    """The part of a connection that knows the process behind it."""
+
+    def __init__(self, directory: str, process: Process) -> None:
+        self.directory = directory
+        self.process = process
+
+    def leads_to(self, record: KernelRecord) -> bool:
+        return self.process.start_time == record.start_time and self.process.pid == record.pid
+
+    def death_fileno(self) -> int:
+        return self.process.fileno()
+
+    def runs(self, execution_id: str) -> bool:
+        state = read_state(self.directory)
+        return state is not None and state.running == execution_id
+
+    def cause(self, farewell: str = "") -> str:
+        return _notes.find_cause(self.directory, self.process, farewell)
+
+    def leftovers(self, execution_id: str) -> list[Output]:
+        return _notes.read_leftovers(self.directory, self.process, execution_id)
+
+
+class LocalEngine:
+    """The part of an engine that deals with the process."""
+
+    def is_alive(self, record: KernelRecord) -> bool:
+        process = process_of(record)
+        return process is not None and process.alive
+
+    def wait(self, record: KernelRecord, timeout: float) -> bool:
+        process = process_of(record)
+        return process is None or process.wait(timeout)
+
+    def cause(self, record: KernelRecord, directory: str, *, patience: float = _notes.NOTE_PATIENCE) -> str:
+        process = process_of(record)
+        if process is None:
+            return "the machine was restarted since"
+        return _notes.find_cause(directory, process, patience=patience)
+
+    def end(self, record: KernelRecord, directory: str, reason: str) -> None:
+        """terminate → kill → wait for the keeper to have cleaned up after it."""
+        process = process_of(record)
+        if process is None or not os.path.isdir(directory):
+            return
+        if not process.alive:
+            _notes.wait_for_note(directory, process)  # its keeper may still clean up; the pid is not ours to touch
+            process.close()
+            return
+        family = process.descendants()
+        _notes.announce(directory, process, reason)
+        self._ask_to_end(directory, process)
+        if process.signal(signal.SIGTERM) and not process.wait(TERMINATE_PATIENCE):
+            process.signal(signal.SIGKILL)
+            process.wait(_KILL_PATIENCE)
+        if _notes.wait_for_note(directory, process) is None:  # its keeper is gone
+            for relative in family:
+                relative.signal(signal.SIGKILL)
+            process.kill_session()
+        process.close()
+
+    def _ask_to_end(self, directory: str, process: Process) -> None:
+        """Asks a kernel to end by other means than SIGTERM; ours knows none."""
+
+
+def process_of(record: KernelRecord) -> Process | None:
+    """Returns the process of a record, None if it cannot be alive because the machine was restarted since."""
+    if record.pid is None or record.boot_id != boot_id():
+        return None
+    return Process(record.pid, record.start_time)

@@ -1,0 +1,174 @@
+"""How a process comes to be: a keeper is asked for it, over a socket, with descriptors for all that it needs.
+
+The request names nothing that is secret, and nothing that the keeper would have to open: the environment, the files and
+the listening socket go as descriptors, which only the forked child uses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+
+from kernelbox.base._config import template_environment
+from kernelbox.base._errors import StartFailed
+from kernelbox.host._sockets import listen
+from kernelbox.host._state_file import create_state
+from kernelbox.wire._framing import Decoder, encode
+from kernelbox.wire._layout import LOG, SOCKET
+from kernelbox.wire._messages import Refused, Spawn, Spawned
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kernelbox.host._engine import Launch
+
+# A template imports IPython and the preload list before it answers; on a loaded machine that takes a while.
+ANSWER_PATIENCE = 60.0
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+# Runs the template of this very copy of the package, whatever is installed where it starts.
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from kernelbox.guest._template import main; del sys.path[0]; main(sys.argv[2:])"  # noqa: E501
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for a process, with the descriptors that go with it."""
+
+    spawn: Spawn
+    descriptors: list[int]
+
+
+@contextlib.contextmanager
+def preparing(
+    launch: Launch, *, argv: Sequence[str] = (), environment: dict[str, str] | None = None
+) -> Iterator[Request]:
+    """Opens what a new process is given, in the order that Spawn names; the process has copies of it when this ends."""
+    env = launch.environment if environment is None else environment
+    spawn = Spawn(
+        kernel_id=launch.record.kernel_id,
+        directory=launch.directory,
+        cwd=launch.record.cwd,
+        umask=umask(),
+        argv=list(argv),
+        lifeline=launch.lifeline >= 0,
+        idle_timeout=launch.config.kernel_idle_timeout if launch.config.cull_idle else 0.0,
+    )
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(listen(os.path.join(launch.directory, SOCKET)))
+        opened = [
+            listener.fileno(),
+            os.open(launch.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),
+        ]
+        stack.callback(os.close, opened[-1])
+        for fd in (create_state(launch.directory), _open_log(launch.directory), _write_environment(env)):
+            stack.callback(os.close, fd)
+            opened.append(fd)
+        yield Request(spawn, opened + ([launch.lifeline] if launch.lifeline >= 0 else []))
+
+
+def spawn_cold(request: Request, directory: str, environment: dict[str, str]) -> Spawned:
+    """Starts a process under a keeper of its own."""
+    ours, theirs = socket.socketpair()
+    log_path = os.path.join(directory, LOG)
+    with ours, theirs:
+        start_keeper(["cold", str(theirs.fileno())], [theirs.fileno()], log_path, environment)
+        theirs.close()
+        answer = ask_for_process(ours, request)
+    if answer is None:
+        raise StartFailed(f"the kernel's process ended at once:\n{tail(log_path)}")
+    return answer
+
+
+def start_keeper(argv: list[str], fds: list[int], log_path: str, env: dict[str, str]) -> None:
+    """Starts a keeper and returns when it is on its own; it forks away from the process that is waited for."""
+    import subprocess
+
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        subprocess.run(
+            [sys.executable, "-P", "-c", _BOOT, os.path.dirname(PACKAGE), *argv],
+            pass_fds=fds,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=template_environment(env),
+            cwd="/",
+            start_new_session=True,
+            check=True,
+            timeout=ANSWER_PATIENCE,
+        )
+    except subprocess.SubprocessError as exc:
+        raise StartFailed(f"{sys.executable!r} did not start; its last words:\n{tail(log_path)}") from exc
+    except OSError as exc:
+        raise StartFailed(f"cannot start {sys.executable!r}: {exc}") from exc
+    finally:
+        os.close(log)
+
+
+def ask_for_process(client: socket.socket, request: Request) -> Spawned | None:
+    """Asks a keeper for a process; None if it ended instead of answering. Raises StartFailed if it refuses."""
+    client.settimeout(ANSWER_PATIENCE)
+    decoder = Decoder()
+    try:
+        data = encode(request.spawn)
+        sent = socket.send_fds(client, [data], request.descriptors)
+        if sent < len(data):  # or a template that has answered and closed already would make this look like a failure
+            client.sendall(data[sent:])
+        while piece := client.recv(65536):
+            for message in decoder.feed(piece):
+                if isinstance(message, Spawned):
+                    return message
+                if isinstance(message, Refused):
+                    raise StartFailed(f"the kernel could not be started: {message.reason}")
+    except TimeoutError as exc:
+        raise StartFailed(f"the template did not answer within {ANSWER_PATIENCE:g} s") from exc
+    except OSError:
+        return None
+    return None
+
+
+def umask() -> int:
+    """Returns the umask; on Linux without the moment in which setting it to ask would change it for other threads."""
+    try:
+        with open("/proc/self/status") as file:
+            for line in file:
+                if line.startswith("Umask:"):
+                    return int(line.split()[1], 8)
+    except OSError:
+        pass
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def tail(path: str) -> str:
+    """Returns the last lines of a log."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return "".join(file.readlines()[-15:]).rstrip() or "(empty)"
+    except OSError:
+        return "(no log)"
+
+
+def _open_log(directory: str) -> int:
+    return os.open(os.path.join(directory, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def _write_environment(env: dict[str, str]) -> int:
+    """Returns a file that only descriptors lead to, with the variables in the form of environ(7)."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("environment")
+    else:
+        import tempfile
+
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    with open(fd, "wb", closefd=False) as file:
+        file.write(b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items()))
+        file.seek(0)
+    return fd

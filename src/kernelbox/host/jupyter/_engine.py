@@ -1,0 +1,39 @@
+"""The engine of Jupyter kernels."""
+
+from __future__ import annotations
+
+from kernelbox.host._local import TERMINATE_PATIENCE, LocalEngine, process_of
+from kernelbox.host.jupyter._connection import JupyterConnection
+from kernelbox.host.jupyter._launch import ask_to_shut_down, launch_jupyter
+from kernelbox.host.jupyter._link import CONNECTION_FILE
+from kernelbox.host.jupyter._spec import find_spec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.base._config import EngineName
+    from kernelbox.host._engine import Launch
+    from kernelbox.host._process import Process
+    from kernelbox.host._record import KernelRecord
+
+
+class JupyterEngine(LocalEngine):
+    """Starts the command of a kernelspec under a keeper, and speaks Jupyter's protocol to it."""
+
+    name: EngineName = "jupyter"
+    connection_file = CONNECTION_FILE
+
+    def check(self, kernel_type: str) -> None:
+        find_spec(kernel_type)
+
+    def launch(self, launch: Launch) -> tuple[int, int]:
+        spawned = launch_jupyter(launch)
+        return spawned.pid, spawned.start_time
+
+    def connect(self, record: KernelRecord, directory: str) -> JupyterConnection:
+        process = process_of(record)
+        if process is None:
+            raise ConnectionRefusedError("the machine has been restarted")
+        return JupyterConnection(directory, process)
+
+    def _ask_to_end(self, directory: str, process: Process) -> None:
+        ask_to_shut_down(directory, process, TERMINATE_PATIENCE)

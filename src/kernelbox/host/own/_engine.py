@@ -1,0 +1,42 @@
+"""The engine of our own kernels."""
+
+from __future__ import annotations
+
+from kernelbox.base._errors import InvalidInput
+from kernelbox.host._local import LocalEngine, process_of
+from kernelbox.host.own._connection import Connection
+from kernelbox.wire._layout import RECORD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.base._config import EngineName
+    from kernelbox.host._engine import Launch
+    from kernelbox.host._record import KernelRecord
+
+
+class OwnEngine(LocalEngine):
+    """Forks kernels from a warm template; where there can be none, each is started cold."""
+
+    name: EngineName = "kernelbox"
+    connection_file = RECORD
+
+    def check(self, kernel_type: str) -> None:
+        if kernel_type != "python3":
+            raise InvalidInput("the kernel type", kernel_type, "kernelbox's own engine runs python3 only")
+
+    def launch(self, launch: Launch) -> tuple[int, int]:
+        from kernelbox.host._spawning import preparing, spawn_cold
+        from kernelbox.host.own._template import fork_warm, has_warm_template
+
+        with preparing(launch) as request:
+            if launch.config.template and has_warm_template():
+                spawned = fork_warm(request, launch.runtime_dir, launch.environment, launch.config)
+            else:
+                spawned = spawn_cold(request, launch.directory, launch.environment)
+        return spawned.pid, spawned.start_time
+
+    def connect(self, record: KernelRecord, directory: str) -> Connection:
+        process = process_of(record)
+        if process is None:
+            raise ConnectionRefusedError("the machine has been restarted")
+        return Connection(directory, process)

@@ -1,0 +1,76 @@
+"""The warm template that our own kernels are forked from, as the host sees it.
+
+Its life: start (once, under a lock) → ready when its socket answers → forks → leaves by itself when idle. A dead one is
+found by a refused connection, and replaced by the opener who finds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+
+from kernelbox.base._config import template_environment
+from kernelbox.base._errors import StartFailed
+from kernelbox.host._lock import locked
+from kernelbox.host._sockets import dial, listen
+from kernelbox.host._spawning import PACKAGE, ask_for_process, start_keeper, tail
+from kernelbox.wire._layout import TEMPLATE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelbox.base._config import KernelBoxConfig
+    from kernelbox.host._spawning import Request
+    from kernelbox.wire._messages import Spawned
+
+
+def has_warm_template() -> bool:
+    """Tells whether this system can fork from a warm process: macOS cannot, once frameworks are loaded."""
+    return sys.platform == "linux"
+
+
+def fork_warm(request: Request, directory: str, env: dict[str, str], config: KernelBoxConfig) -> Spawned:
+    """Has a kernel forked by the template in `directory`, which is started if there is none."""
+    name = f"{TEMPLATE}{_template_key(env, config.preload)}"
+    path = os.path.join(directory, name)
+    for _ in range(3):
+        with contextlib.suppress(OSError), dial(path) as client:
+            answer = ask_for_process(client, request)
+            if answer is not None:
+                return answer
+        with locked(path + ".lock"):
+            with contextlib.suppress(OSError), dial(path):
+                continue  # another opener has started it meanwhile
+            _start(directory, name, env, config)
+    raise StartFailed(f"the template does not answer; its log is {path}.log:\n{tail(path + '.log')}")
+
+
+def _start(directory: str, name: str, env: dict[str, str], config: KernelBoxConfig) -> None:
+    path = os.path.join(directory, name)
+    place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with listen(path) as listener:
+            fds = [listener.fileno(), place]
+            argv = ["warm", *map(str, fds), name, str(config.template_idle_timeout), *config.preload]
+            start_keeper(argv, fds, path + ".log", env)
+    finally:
+        os.close(place)
+
+
+def _template_key(env: dict[str, str], preload: Sequence[str]) -> str:
+    """Names the template by all that its forks inherit: interpreter, code, preloaded modules, import-time settings."""
+    import hashlib
+
+    interpreter = [sys.prefix, os.path.realpath(sys.executable), sys.version]  # `python` and `python3` are one
+    identity = [interpreter, PACKAGE, _code_stamp(), list(preload)]
+    shared = sorted(template_environment(env).items())
+    return hashlib.sha256(json.dumps([identity, shared]).encode()).hexdigest()[:16]
+
+
+def _code_stamp() -> int:
+    """Returns when the code that a template runs was last changed: an upgraded package needs a new template."""
+    rooms = (os.path.join(PACKAGE, room) for room in ("guest", "wire"))
+    return max(entry.stat().st_mtime_ns for room in rooms for entry in os.scandir(room) if entry.name.endswith(".py"))

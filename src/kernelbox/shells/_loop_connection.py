@@ -1,0 +1,127 @@
+"""A connection as an event loop uses it: awaited, and written to without blocking."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from kernelbox.core._kernel import Kernel
+    from kernelbox.host._engine import Connection
+
+    T = TypeVar("T")
+
+
+class LoopConnection:
+    """Wakes the task that awaits it when there is something to read or the kernel has ended."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.unsent = b""
+        self._loop = asyncio.get_running_loop()
+        self._fd = connection.fileno()
+        self._death_fd = connection.death_fileno()
+        self._waiter: asyncio.Future[None] | None = None
+        self._attached = True
+        self._dead = False
+        self._woken = False
+        if self.watched:
+            self._loop.add_reader(self._death_fd, self._on_death)
+
+    @property
+    def watched(self) -> bool:
+        """Whether the end of the kernel's process ends a wait."""
+        return self._death_fd >= 0
+
+    async def wait(self) -> None:
+        """Waits until there is something to read, the kernel has ended, or `wake` is called."""
+        if not self._attached or self._dead or self._woken:
+            self._woken = False
+            return
+        self._waiter = self._loop.create_future()
+        self._loop.add_reader(self._fd, self.wake)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if self._attached:
+                self._loop.remove_reader(self._fd)
+
+    def wake(self) -> None:
+        """Ends the wait; if there is none now, the next one."""
+        if self._waiter is None:
+            self._woken = True
+        elif not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def send(self, frame: bytes) -> None:
+        """Sends a frame; what the kernel does not take at once follows when it does."""
+        if self.unsent:
+            self.unsent += frame
+            return
+        self.unsent = bytes(self.connection.send_some(memoryview(frame)))
+        if self.unsent and self._attached:
+            self._loop.add_writer(self._fd, self._send_rest)
+
+    def detach(self) -> None:
+        """Takes the connection off the event loop."""
+        if self._attached:
+            self._attached = False
+            self._loop.remove_reader(self._fd)
+            self._loop.remove_writer(self._fd)
+            if self.watched:
+                self._loop.remove_reader(self._death_fd)
+            self.wake()
+
+    def close(self) -> None:
+        self.detach()
+        self.connection.close()
+
+    def _send_rest(self) -> None:
+        self.unsent = bytes(self.connection.send_some(memoryview(self.unsent)))
+        if not self.unsent:
+            self._loop.remove_writer(self._fd)
+
+    def _on_death(self) -> None:
+        self._dead = True
+        self._loop.remove_reader(self._death_fd)
+        self.wake()
+
+
+async def connect(kernel: Kernel) -> Connection:
+    """Returns a connection; a new one is made in a thread, because a kernel that takes no calls would block."""
+    if kernel.is_connected:
+        return kernel.connect()
+    return await in_thread(kernel.connect, undo=kernel.release)
+
+
+async def in_thread(function: Callable[..., T], *args: Any, undo: Callable[[T], object] | None = None) -> T:
+    """Runs a blocking function in a thread, to its end.
+
+    A caller that is cancelled meanwhile does not wait for it; what the function made is then passed to `undo`,
+    in the same thread.
+    """
+    lock, abandoned = threading.Lock(), False
+    made: list[T] = []
+
+    def work() -> T:
+        value = function(*args)
+        with lock:
+            made.append(value)
+            orphaned = abandoned
+        if orphaned and undo is not None:
+            undo(value)
+        return value
+
+    try:
+        return await asyncio.to_thread(work)
+    except asyncio.CancelledError:
+        with lock:
+            abandoned = True
+        if made and undo is not None:
+            asyncio.get_running_loop().run_in_executor(None, undo, made[0])
+        raise

@@ -1,0 +1,33 @@
+"""The names of the files of kernels, in one place: who writes each, and who reads it.
+
+In a runtime directory, written by hosts:
+
+    names/<key>        the id behind a name              template-<key>         the socket of a template
+    locks/<key>        held while a name changes         template-<key>.log     what it wrote to stdout and stderr
+
+In a kernel's own directory:
+
+    file               written by                        read by
+    connection.json    host: the record                  hosts
+    socket             host binds it                     hosts connect, the kernel inherits it
+    state              host makes it, the kernel maps it hosts, who take it for what the kernel says of itself
+    log                host opens it for the kernel      people
+    death.json         keeper: how the process ended     hosts
+    ending.json        host: why it ends the process     hosts
+    reported-<pid>     host: the death has been told     hosts
+    profile/           the cell, with %store             the cell
+"""
+
+from __future__ import annotations
+
+NAMES, LOCKS = "names", "locks"
+TEMPLATE = "template-"
+
+RECORD = "connection.json"
+SOCKET = "socket"
+STATE = "state"
+LOG = "log"
+DEATH = "death.json"
+INTENT = "ending.json"
+REPORTED = "reported-"
+PROFILE = "profile"

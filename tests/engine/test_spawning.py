@@ -1,0 +1,162 @@
+"""How a kernel's process comes to be: what the template sees of it, and what its opener is told when it fails."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from kernelbox import StartFailed, get_or_create, list_kernels, restart, status
+from kernelbox.wire._framing import Decoder, encode
+from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
+
+from .support import DEADLINE, eventually, is_running, parent_of, run, value, wait_for_end
+
+# The pattern does not match itself, so what it finds is a secret.
+FIND_SECRETS = r"""
+import re
+found = set()
+with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", buffering=0) as memory:
+    for line in maps:
+        span, mode = line.split()[:2]
+        start, end = (int(part, 16) for part in span.split("-"))
+        if mode.startswith("rw"):
+            try:
+                memory.seek(start)
+                found.update(re.findall(rb"secret-[0-9a-f]{32}", memory.read(end - start)))
+            except OSError:
+                pass
+print(len(found))
+"""
+
+
+@pytest.mark.parametrize("template", ["1", "0"])
+def test_a_kernel_finds_no_secret_of_another_in_its_memory(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch, template: str
+) -> None:
+    monkeypatch.setenv("KERNELBOX_TEMPLATE", template)
+    given = {"PATH": os.environ["PATH"]}
+    for number in range(3):
+        get_or_create(f"earlier-{number}", env={**given, "API_KEY": f"secret-{secrets.token_hex(16)}"})
+    assert run(get_or_create("later", env=given), FIND_SECRETS).output == "0\n"
+    own = get_or_create("own", env={**given, "API_KEY": f"secret-{secrets.token_hex(16)}"})
+    assert run(own, FIND_SECRETS).output == "1\n", "the search would have found one"
+
+
+def test_a_variable_may_hold_any_bytes_but_nul(home: Path) -> None:
+    odd = os.fsdecode(b"\xff=\n'\" \xc3\xa9")
+    kernel = get_or_create("odd", env={"PATH": os.environ["PATH"], "ODD": odd, "EMPTY": "", "LONG": "x" * 100_000})
+    assert value(kernel, "import os; os.environb[b'ODD']") == repr(os.fsencode(odd))
+    assert value(kernel, "os.environ['EMPTY'], len(os.environ['LONG'])") == "('', 100000)"
+
+
+def test_a_kernel_that_cannot_be_specialized_is_told_of_and_leaves_no_process(home: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "vanishing"
+    directory.mkdir()
+    kernel = get_or_create("homeless", cwd=directory)
+    template, first = parent_of(kernel.pid or 0), children_of(parent_of(kernel.pid or 0))
+    directory.rmdir()
+    with pytest.raises(StartFailed, match=r"FileNotFoundError.*vanishing"):
+        restart(kernel)
+    assert status(kernel).status == "dead"
+    eventually(lambda: children_of(template) == first - {kernel.pid})
+
+
+def test_start_up_code_that_swallows_interrupts_fails_the_start_and_leaves_no_kernel(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubborn = "import time\nwhile True:\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        pass"
+    monkeypatch.setenv("KERNELBOX_STARTUP_CODE", stubborn)
+    monkeypatch.setenv("KERNELBOX_EXECUTION_TIMEOUT", "0.2")
+    with pytest.raises(StartFailed, match=r"timed out after 0\.2 s; it did not stop when interrupted"):
+        get_or_create("stubborn")
+    assert list_kernels() == []
+
+
+def test_a_template_runs_no_other_programs(own_home: Path, tmp_path: Path) -> None:
+    witness = tmp_path / "ran"
+    request = Spawn("k", str(tmp_path), str(tmp_path), 0o22, argv=["/bin/touch", str(witness)])
+    with descriptors(tmp_path) as fds:
+        answer = ask_template(own_home, request, fds)
+    assert answer == Refused("a template forks kernels and runs no other programs")
+    assert not witness.exists()
+
+
+def test_a_request_without_its_descriptors_is_refused(own_home: Path, tmp_path: Path) -> None:
+    with descriptors(tmp_path) as fds:
+        answer = ask_template(own_home, Spawn("k", str(tmp_path), str(tmp_path), 0o22), fds[:2])
+    assert answer == Refused("2 descriptors came with the request")
+
+
+def test_a_template_goes_on_after_nonsense(own_home: Path) -> None:
+    with dial_template(own_home) as client:
+        client.sendall(b"\xff" * 100)
+        assert client.recv(1) == b""
+    assert value(get_or_create("after"), "1 + 1") == "2"
+
+
+def test_the_child_of_an_opener_that_has_gone_is_ended(own_home: Path, tmp_path: Path) -> None:
+    template = parent_of(get_or_create("sibling").pid or 0)
+    before = children_of(template)
+    with descriptors(tmp_path) as fds, dial_template(own_home) as client:
+        socket.send_fds(client, [encode(Spawn("k", str(tmp_path), str(tmp_path), 0o22))], fds)
+        client.shutdown(socket.SHUT_RDWR)
+    eventually(lambda: children_of(template) == before)
+    assert is_running(template)
+
+
+def test_a_template_answers_when_the_child_is_ready_and_names_it(own_home: Path, tmp_path: Path) -> None:
+    with descriptors(tmp_path) as fds:
+        answer = ask_template(own_home, Spawn("k", str(tmp_path), str(tmp_path), 0o22), fds)
+    assert isinstance(answer, Spawned)
+    assert os.getsid(answer.pid) == answer.pid, "it has a session of its own already"
+    os.kill(answer.pid, 9)
+    wait_for_end(answer.pid)
+    eventually(lambda: (tmp_path / "death.json").exists())
+
+
+def children_of(pid: int) -> set[int]:
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def dial_template(home: Path) -> socket.socket:
+    get_or_create("sibling")
+    (path,) = [path for path in home.glob("runtime/template-*") if path.is_socket()]
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(DEADLINE)
+    client.connect(str(path))
+    return client
+
+
+def ask_template(home: Path, request: Spawn, fds: list[int]) -> Message:
+    with dial_template(home) as client:
+        socket.send_fds(client, [encode(request)], fds)
+        decoder = Decoder()
+        while data := client.recv(65536):
+            if messages := decoder.feed(data):
+                return messages[0]
+    raise AssertionError("the template did not answer")
+
+
+@contextmanager
+def descriptors(directory: Path) -> Iterator[list[int]]:
+    """Gives what must come with a request: listener, directory, state, log, environment."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(directory / "socket"))
+        listener.listen()
+        (directory / "state").write_bytes(bytes(4096))
+        opened = [
+            os.open(directory, os.O_RDONLY | os.O_DIRECTORY),
+            os.open(directory / "state", os.O_RDWR),
+            os.open(directory / "log", os.O_WRONLY | os.O_CREAT),
+            os.open(os.devnull, os.O_RDONLY),
+        ]
+        for fd in opened:
+            stack.callback(os.close, fd)
+        yield [listener.fileno(), *opened]
