@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from kernelbox.guest._descendants import children
 from kernelbox.guest._subreaper import become_subreaper
-from kernelbox.wire._layout import DEATH
+from kernelbox.wire import _state
+from kernelbox.wire._layout import DEATH, STATE
 
 # Text that a dying kernel left in its pipes, such as the last words of a C library; more is of no use.
 _LAST_WORDS = 64 * 1024
@@ -82,6 +83,7 @@ class Keeper:
             "exit_status": code if code >= 0 else None,
             "out_of_memory": code == -signal.SIGKILL and oom_kills > self._oom_kills,
             "at": time.time(),
+            "execution": _running(kept.directory),
             "last_words": [_read_rest(pipe) for pipe in kept.outputs],
         }
         self._oom_kills = oom_kills
@@ -112,6 +114,19 @@ def _count_oom_kills() -> int:
             return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
     except OSError:
         return 0
+
+
+def _running(directory: int) -> str:
+    """Returns the execution that a kernel ran when it ended: what it wrote last belongs to that one."""
+    try:
+        fd = os.open(STATE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    except OSError:
+        return ""
+    try:
+        state = _state.parse(os.read(fd, _state.SIZE))
+    finally:
+        os.close(fd)
+    return state.running if state is not None else ""
 
 
 def _read_rest(pipe: int) -> str:

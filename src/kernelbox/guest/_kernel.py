@@ -16,11 +16,12 @@ import time
 import traceback
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from kernelbox.guest import _comm, _queries
 from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
+from kernelbox.guest._c_streams import CStdout
 from kernelbox.guest._cell import Cells
 from kernelbox.guest._commands import bury_background
 from kernelbox.guest._descendants import kill_descendants
@@ -47,6 +48,8 @@ from kernelbox.wire._messages import (
     Started,
 )
 
+_exit = os._exit
+
 # How long a kernel that leaves waits for clients that have not read all of its words.
 _LAST_PATIENCE = 0.3
 
@@ -63,6 +66,7 @@ class Kernel:
         self.outbox = Outbox(identity, self.interrupts)
         self.asks = Asks(self.outbox)
         self.bash = Bash()
+        self._c_stdout = CStdout()
         self.comm_manager = _comm.install(self.outbox)
         self._io = IO(self, identity)
         self._queue: deque[tuple[Peer, Execute | Query]] = deque()
@@ -129,7 +133,7 @@ class Kernel:
             for peer in self._io.peers():
                 self.outbox.reply(peer, Farewell(reason))
         finally:
-            os._exit(1)
+            _exit(1)
 
     def leave_if_abandoned(self) -> None:
         """Ends the process if no client can reach it, and the keeper, which would see to that, is gone as well."""
@@ -206,6 +210,7 @@ class Kernel:
         self._io.cell_begins()
         with self.asks.guarding(request):
             done = self._cells.run(request)
+        self._c_stdout.flush(before=self._io.call_helper)
         self._io.cell_ends()
         self.interrupts.end()
         done.execution_count = None if bash else self.shell.execution_count - 1
@@ -254,7 +259,14 @@ class Kernel:
         self.shell.display_pub.outbox = self.shell.displayhook.outbox = self.outbox
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # as long as the process
         sys.stdout, sys.stderr = OutStream(self.outbox, 0), OutStream(self.outbox, 1)
+        os._exit = self._exit_at_once
         sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc, assignment]  # what libraries restore
+
+    def _exit_at_once(self, status: int) -> NoReturn:
+        """Stands in for `os._exit`: a line that has been begun is written first."""
+        for stream in self.outbox.streams:
+            stream.push()
+        _exit(status)
 
     def get_parent(self) -> dict[str, Any]:
         """Returns what ipywidgets' Output uses to tell cells apart."""
@@ -297,4 +309,4 @@ class Kernel:
                 self._io.drain(_LAST_PATIENCE)
             kill_descendants()  # our keeper, which would do it, may be gone
         finally:
-            os._exit(0)
+            _exit(0)

@@ -17,19 +17,14 @@ from typing import TYPE_CHECKING
 
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Interrupts
+from kernelbox.guest._late import LateOutput
 from kernelbox.guest._peer import Peer
 from kernelbox.wire import _state as state
-from kernelbox.wire._bounded import BoundedText
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Message, Output
 
 if TYPE_CHECKING:
     from kernelbox.guest._streams import OutStream
-
-# What threads print between cells is kept for the next execution, this much of it; after so many changes from one
-# stream to the other, each is kept by itself.
-_LATE_LIMIT = 1_000_000
-_LATE_PIECES = 100
 
 _READ = 256 * 1024
 
@@ -58,7 +53,7 @@ class Outbox:
         self.streams: list[OutStream] = []
         self._peer: Peer | None = None
         self._id = ""
-        self._late: list[tuple[str, BoundedText]] = []
+        self._late = LateOutput()
         self._executions = 0
         self._write_state(state.STARTING)
 
@@ -81,9 +76,8 @@ class Outbox:
             self._executions += 1
             self._write_state(state.BUSY, busy_since=time.time())
             peer.hold(encode(started))
-            late, self._late = self._late, []
-            for name, text in late:
-                peer.hold(encode(Output(execution_id, name, text.text)))
+            for message in self._late.take(execution_id):
+                peer.hold(encode(message))
 
     def end(self, done: Message) -> None:
         """Sends what is left, then the end of the execution."""
@@ -107,9 +101,11 @@ class Outbox:
         try:
             with self._lock:
                 self._drain()
-                if self._peer is not None and hold:
+                if self._peer is None:
+                    self._late.add(message)
+                elif hold:
                     self._peer.hold(frame)
-                elif self._peer is not None:
+                else:
                     self._peer.send(frame)
         finally:
             self._interrupts.leave()
@@ -214,11 +210,7 @@ class Outbox:
         if self._peer is not None:
             self._peer.send(encode(Output(self._id, name, text)))
             return
-        late = self._late
-        if len(late) < _LATE_PIECES and (not late or late[-1][0] != name):
-            room = _LATE_LIMIT - sum(len(kept.text) for _, kept in late)
-            late.append((name, BoundedText(max(room, _LATE_LIMIT // _LATE_PIECES))))
-        next(kept for origin, kept in reversed(late) if origin == name).add(text)
+        self._late.add_text(name, text)
 
     def _wait_for_reader(self) -> None:
         """Holds a writer back until the reader has caught up; an interrupt ends the wait."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from kernelbox.guest._outbox import Outbox, open_writer
 
@@ -31,8 +32,7 @@ class OutStream(io.TextIOBase):
         self._stream = stream
         self._fd = open_writer(stream + 1)
         self.name = ("<stdout>", "<stderr>")[stream]
-        # `sys.stdout.buffer` is for bytes, on the same way as text.
-        self.buffer = io.FileIO(stream + 1, "wb", closefd=False)
+        self.buffer = ByteStream(self)
         self.after_fork()
         outbox.streams.append(self)
 
@@ -88,11 +88,14 @@ class OutStream(io.TextIOBase):
                 return True
             with lock:
                 line, begun = begun, ""
+                data = line.encode("utf-8", "backslashreplace")
                 try:
-                    write_fd(fd, line.encode("utf-8", "backslashreplace"))
+                    write_fd(fd, data)
                 except BlockingIOError:
-                    begun = line
-                    return False
+                    if not outbox.forked:
+                        begun = line
+                        return False
+                    write_rest(data)
             return True
 
         return write, push, lambda: bool(begun)
@@ -104,6 +107,14 @@ class OutStream(io.TextIOBase):
         """Makes what was written visible to the reader."""
         self.push()
         self._outbox.relieve()
+
+    def write_bytes(self, data: bytes) -> None:
+        """Writes bytes, all of them, after the text that came before."""
+        self._outbox.relieve()  # not under the lock: it may have to wait for the reader
+        with self._outbox.lock:
+            self._outbox.switch(self._stream)
+            self.push()
+        self._write_rest(data)
 
     def fileno(self) -> int:
         return self._stream + 1
@@ -126,6 +137,37 @@ class OutStream(io.TextIOBase):
                 view = view[os.write(self._fd, view[:65536]) :]
             except BlockingIOError:
                 self._outbox.relieve()
+
+
+class ByteStream(io.BufferedIOBase):
+    """`sys.stdout.buffer`: takes bytes on the same way as text, and always all of them."""
+
+    mode = "wb"
+
+    def __init__(self, stream: OutStream) -> None:
+        self._stream = stream
+        self.name = stream.name
+        self.raw = self  # nothing is kept back here
+
+    def write(self, data: Any) -> int:
+        with memoryview(data) as view:
+            self._stream.write_bytes(view.tobytes())
+            return view.nbytes
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Does nothing, as for the text."""
 
 
 class InputUnavailable(RuntimeError):

@@ -93,9 +93,11 @@ def wait_for_note(directory: str, process: Process, *, patience: float = NOTE_PA
 
 
 def read_leftovers(directory: str, process: Process, execution_id: str) -> list[Output]:
-    """Returns what a dead kernel had written but not sent, from its pipes."""
+    """Returns what a dead kernel had written for an execution but not sent, from its pipes."""
     note = wait_for_note(directory, process, patience=0.0)
-    words = (note or {}).get("last_words", ())
+    if note is None or note.get("execution") != execution_id:
+        return []  # it belongs to the cell that ran, not to one that waited behind it
+    words = note.get("last_words", ())
     return [Output(execution_id, name, text) for name, text in zip(_state.STREAMS, words, strict=False) if text]
 
 

@@ -1,0 +1,137 @@
+"""Output at the edges: by C code, between cells, in the moment before an end. It arrives, and with its own cell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelbox import KernelRecord, execute, get_or_create
+
+from .support import DEADLINE, Running, eventually, run
+
+PRINTF = "import ctypes\nlibc = ctypes.CDLL(None)\n"
+
+
+@pytest.fixture
+def buffered(home: Path, monkeypatch: pytest.MonkeyPatch) -> KernelRecord:
+    """Opens a kernel in which C code buffers its output; this variable would have Python switch that off."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    return get_or_create("buffered")
+
+
+def test_what_c_code_prints_arrives_with_its_cell(buffered: KernelRecord) -> None:
+    kernel = buffered
+    assert run(kernel, PRINTF + "libc.printf(b'one\\n'); print('two'); libc.printf(b'three\\n'); None").output == (
+        "one\ntwo\nthree\n"
+    )
+    assert run(kernel, "libc.printf(b'no newline'); None").output == "no newline"
+    assert run(kernel, "libc.puts(b'x' * 300_000); None").output.count("x") > 9_000
+
+
+def test_what_c_code_prints_arrives_before_an_exit(buffered: KernelRecord) -> None:
+    result = execute(buffered, PRINTF + "libc.printf(b'last words'); exit()", timeout=DEADLINE)
+    assert result.ending == "died"
+    assert result.output == "last words"
+
+
+def test_a_line_begun_before_a_hard_exit_arrives(kernel: KernelRecord) -> None:
+    result = execute(kernel, "import os; print('x', end=''); os._exit(3)", timeout=DEADLINE)
+    assert (result.ending, result.output) == ("died", "x")
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_bytes_are_written_whole_while_a_timer_interrupts(
+    kernel: KernelRecord, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", "0")
+    result = run(
+        kernel,
+        "import signal, sys\n"
+        "signal.signal(signal.SIGALRM, lambda *_: None)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\n"
+        f"written = sys.{stream}.buffer.write(b'y' * 20_000_000)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "written",
+    )
+    text = result.output if stream == "stdout" else result.stderr
+    assert (len(text), result.return_value) == (20_000_000, "20000000")
+
+
+def test_bytes_and_text_keep_their_order(kernel: KernelRecord) -> None:
+    code = (
+        "import sys\nfor n in range(200):\n    print(n, end=' ')\n    sys.stdout.buffer.write(f'{n}b '.encode())\n"
+        "sys.stdout.buffer.flush()\nsys.stdout.buffer.writelines([b'end'])"
+    )
+    assert run(kernel, code).output == "".join(f"{n} {n}b " for n in range(200)) + "end"
+
+
+def test_the_byte_stream_is_what_libraries_expect(kernel: KernelRecord) -> None:
+    code = (
+        "import io, sys\nb = sys.stdout.buffer\n"
+        "wrapper = io.TextIOWrapper(b, encoding='utf-8', write_through=True)\nprint('wrapped', file=wrapper)\n"
+        "wrapper.detach()\n"
+        "(isinstance(b, io.BufferedIOBase), b.writable(), b.readable(), b.isatty(), b.fileno(), b.closed, b.mode)"
+    )
+    result = run(kernel, code)
+    assert result.output == "wrapped\n"
+    assert result.return_value == "(True, True, False, False, 1, False, 'wb')"
+
+
+def test_a_forked_child_writes_its_line_into_a_full_pipe(kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", "0")
+    code = (
+        "import os, sys\n"
+        "pids = []\n"
+        "for n in range(20):\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        os.write(1, b'.' * 60_000 + b'\\n')\n"
+        "        print(f'child {n};', end='')\n"
+        "        sys.stdout.flush()\n"
+        "        os._exit(0)\n"
+        "    pids.append(pid)\n"
+        "for pid in pids:\n"
+        "    os.waitpid(pid, 0)\n"
+    )
+    output = run(kernel, code).output
+    assert sorted(n for n in range(20) if output.count(f"child {n};") == 1) == list(range(20))
+
+
+def test_a_display_between_cells_arrives_with_the_next_execution(kernel: KernelRecord, tmp_path: Path) -> None:
+    mark = tmp_path / "shown"
+    run(
+        kernel,
+        "import threading, pathlib, IPython.display as d\n"
+        "go = threading.Event()\n"
+        "def later():\n"
+        "    go.wait()\n"
+        "    print('text')\n"
+        "    d.display(d.HTML('<b>shown</b>'))\n"
+        "    print('more')\n"
+        f"    pathlib.Path({str(mark)!r}).touch()\n"
+        "threading.Thread(target=later).start()\n"
+        "threading.Timer(0.05, go.set).start()",
+    )
+    eventually(mark.exists)
+    result = run(kernel, "1")
+    shown = [(item.kind, item.data.get("text/html") or item.text) for item in result.outputs]
+    assert shown == [
+        ("stream", "text\n"),
+        ("display_data", "<b>shown</b>"),
+        ("stream", "more\n"),
+        ("execute_result", "1"),
+    ]
+
+
+def test_a_caller_behind_a_dying_cell_does_not_get_its_last_output(kernel: KernelRecord) -> None:
+    dying = Running(
+        kernel,
+        "import os, time\nprint('begun')\n"
+        "while not get_ipython().kernel._queue: time.sleep(0.005)\n"
+        "os.write(1, b'last words')\nos.kill(os.getpid(), 9)",
+    )
+    dying.wait_for_output()
+    behind = execute(kernel, "1", timeout=DEADLINE)
+    assert (behind.ending, behind.output) == ("died", "")
+    assert dying.result().output == "begun\nlast words"
