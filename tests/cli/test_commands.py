@@ -293,6 +293,26 @@ def test_ctrl_c_interrupts_the_cell_says_so_and_keeps_the_kernel(home: Path) -> 
     assert succeed("exec", "--name", "demo", "x")["return_value"] == "7"
 
 
+TIDY = "import time\nprint('running', flush=True)\ntry:\n    time.sleep(100)\nfinally:\n    print('tidied up')"
+
+
+@pytest.mark.parametrize("form", ["--stream", "--pretty"])
+def test_what_a_cell_writes_after_ctrl_c_is_shown(form: str, home: Path) -> None:
+    words = [KERNELBOX, "exec", "--name", "demo", form, TIDY]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert b"running" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read().decode()
+    assert process.returncode == 130
+    shown = [json.loads(line) for line in rest.splitlines()] if form == "--stream" else None
+    if shown is None:
+        assert rest == "tidied up\n"
+    else:
+        assert [(line["event"], line.get("text")) for line in shown[:-1]] == [("output", "tidied up\n")]
+        assert shown[-1]["output"] == "running\ntidied up\n"
+
+
 def test_ctrl_c_does_not_interrupt_the_cell_of_somebody_else(home: Path) -> None:
     kernel = get_or_create("demo")
     other = Running(kernel, WRITE_AND_WAIT).wait_for_output()

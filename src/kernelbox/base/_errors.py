@@ -22,6 +22,7 @@ import errno
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
     from kernelbox.wire._results import AttemptSnapshot, ExecutionResult
 
@@ -139,9 +140,10 @@ def attach_attempts(exc: BaseException, attempts: list[AttemptSnapshot]) -> None
     exc.add_note(f"kernelbox: raised by on_error_fn after {len(attempts)} attempt(s); see .attempts")
 
 
-def attach_result(exc: BaseException, result: ExecutionResult | None) -> None:
-    """Leaves what a cell had come to on the exception that stopped it."""
+def attach_result(exc: BaseException, result: ExecutionResult | None, missed: list[Any]) -> None:
+    """Leaves what a cell had come to on the exception that stopped it, and the events that were not yielded."""
     exc.result = result  # type: ignore[attr-defined]  # read by whoever catches it
+    exc.missed = missed  # type: ignore[attr-defined]
     if result is not None and result.error is not None:
         exc.add_note(f"kernelbox: {result.error.evalue}")
 

@@ -76,6 +76,9 @@ def follow(steps: Iterator[object], key: str, show: Callable[[OutputItem], None]
         except KeyboardInterrupt as exc:
             result = getattr(exc, "result", None)
             if isinstance(result, ExecutionResult):
+                for item in getattr(exc, "missed", ()):
+                    if isinstance(item, OutputItem):
+                        show(item)
                 return result
             if ctrl_c.pressed > 1:
                 say("gave up on a cell that does not stop; the kernel may be restarted, and its variables lost, for it")

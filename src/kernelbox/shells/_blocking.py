@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import ExecutionResult
 
+# What a cell writes while it is being stopped can be shown; this many outputs of it, the last.
+_MISSED = 1000
+
 # poll(2) takes milliseconds as an int; an execution may be given more time than fits.
 _LONGEST_WAIT = 24 * 3600.0
 
@@ -53,8 +56,8 @@ def drive(kernel: Kernel, request: Execute, timeout: float | None) -> Generator[
         while execution.result is None:
             yield from _step(kernel, connection, execution)
     except KeyboardInterrupt as exc:
-        _stop(kernel, connection, execution)
-        attach_result(exc, execution.result)
+        missed = _stop(kernel, connection, execution)
+        attach_result(exc, execution.result, missed)
         raise
     finally:
         if execution.result is None:
@@ -82,11 +85,13 @@ def _step(kernel: Kernel, connection: Connection, execution: Execution) -> Gener
         yield from obey(order, kernel, connection, execution)
 
 
-def _stop(kernel: Kernel, connection: Connection, execution: Execution) -> None:
-    """Ends an execution that its caller has left, by the same ladder as a timeout."""
+def _stop(kernel: Kernel, connection: Connection, execution: Execution) -> list[Event]:
+    """Ends an execution that its caller has left, by the same ladder as a timeout; returns what it still wrote."""
+    events: list[Event] = []
     order = execution.cancel(now=time.monotonic())
     if order is not None:
-        obey(order, kernel, connection, execution)
+        events += obey(order, kernel, connection, execution)
     while execution.result is None:
-        for _ in _step(kernel, connection, execution):
-            continue  # what it asks is rejected
+        events += _step(kernel, connection, execution)  # what it asks is rejected
+        del events[:-_MISSED]
+    return events
