@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 class KernelBoxError(Exception):
     """The base of all of them."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the finished sentence and the fields, whatever the constructor was given."""
+        return _rebuild, (type(self), self.args, self.__dict__)
+
 
 class InvalidInput(KernelBoxError, ValueError):
     """Raised for an argument or a setting that cannot be used; nothing has been done."""
@@ -146,6 +150,13 @@ def attach_result(exc: BaseException, result: ExecutionResult | None, missed: li
     exc.missed = missed  # type: ignore[attr-defined]
     if result is not None and result.error is not None:
         exc.add_note(f"kernelbox: {result.error.evalue}")
+
+
+def _rebuild(cls: type[KernelBoxError], args: tuple[object, ...], fields: dict[str, object]) -> KernelBoxError:
+    exc = cls.__new__(cls, *args)
+    exc.args = args
+    exc.__dict__.update(fields)
+    return exc
 
 
 def _show(value: object) -> str:
