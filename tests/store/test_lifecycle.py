@@ -567,3 +567,11 @@ def test_a_setting_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("KERNELBOX_KERNEL_IDLE_TIMEOUT", "soon")
     with pytest.raises(InvalidInput, match="KERNELBOX_KERNEL_IDLE_TIMEOUT"):
         KernelBoxConfig.from_env()
+
+
+def test_all_kernels_can_be_wiped_by_an_exit_function(home: Path) -> None:
+    opening = "import atexit, kernelbox; kernelbox.get_or_create('a'); kernelbox.get_or_create('b')"
+    code = f"{opening}; atexit.register(kernelbox.wipe)"
+    done = run_python(code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list_kernels() == []

@@ -229,13 +229,10 @@ class Kernels:
 
     def wipe(self) -> list[str]:
         """Destroys every kernel, and ends the templates; returns the ids of the kernels."""
-        from concurrent.futures import ThreadPoolExecutor
-
         from kernelbox.host.own._templates import dismiss_templates
 
         records = self.store.all()
-        with ThreadPoolExecutor(_DESTROYED_AT_ONCE) as pool:
-            gone = list(pool.map(lambda record: self._destroy(record, "destroyed", publish=False), records))
+        gone = _side_by_side(lambda record: self._destroy(record, "destroyed", publish=False), records)
         self.store.publish_all()
         self.store.sweep()
         dismiss_templates(self.store.runtime_dir)
@@ -274,6 +271,17 @@ class Kernels:
         self._environments.pop(record.kernel_id, None)
         self.pool.drop(record)
         self.store.remove(record, publish=publish)
+
+
+def _side_by_side(function: Callable[[KernelRecord], bool], records: list[KernelRecord]) -> list[bool]:
+    """Calls a function, which waits most of the time, for several records at once."""
+    try:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(_DESTROYED_AT_ONCE) as pool:
+            return list(pool.map(function, records))
+    except RuntimeError:  # the interpreter is ending, and starts no more threads
+        return list(map(function, records))
 
 
 def _describe_loss(record: KernelRecord) -> str:
