@@ -65,7 +65,7 @@ def _template_key(env: dict[str, str], preload: Sequence[str]) -> str:
     import hashlib
 
     interpreter = [sys.prefix, os.path.realpath(sys.executable), sys.version]  # `python` and `python3` are one
-    identity = [interpreter, PACKAGE, _code_stamp(), list(preload)]
+    identity = [interpreter, PACKAGE, _code_stamp(), _import_stamps(), list(preload), _limits()]
     shared = sorted(template_environment(env).items())
     return hashlib.sha256(json.dumps([identity, shared]).encode()).hexdigest()[:16]
 
@@ -74,3 +74,29 @@ def _code_stamp() -> int:
     """Returns when the code that a template runs was last changed: an upgraded package needs a new template."""
     rooms = (os.path.join(PACKAGE, room) for room in ("guest", "wire"))
     return max(entry.stat().st_mtime_ns for room in rooms for entry in os.scandir(room) if entry.name.endswith(".py"))
+
+
+def _import_stamps() -> list[list[object]]:
+    """Returns what changes when packages are installed, upgraded or removed.
+
+    A running interpreter sees new files in the folders that it searches; it reads `.pth` files, which add folders, only
+    when it starts.
+    """
+    import site
+
+    stamps: list[list[object]] = []
+    for folder in (*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])):
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            stamps.append([folder, os.stat(folder).st_mtime_ns])
+            stamps += [[entry.path, entry.stat().st_mtime_ns] for entry in entries if entry.name.endswith(".pth")]
+    return sorted(stamps, key=str)
+
+
+def _limits() -> list[object]:
+    """Returns what a process inherits and its kernels must have of their own opener: limits, priority, processors."""
+    import resource
+
+    names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+    limits: list[object] = [resource.getrlimit(getattr(resource, name)) for name in names]
+    processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return [*limits, os.nice(0), processors]

@@ -1,0 +1,75 @@
+"""Templates tell the truth: a kernel finds what is installed now, under the limits of the process that opens it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelbox import get_or_create, restart
+
+from .support import run, value
+
+OPEN_LIMITED = """
+import os, resource, kernelbox
+os.nice(5)
+os.sched_setaffinity(0, {{{cpu}}})
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_NOFILE, (500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+result = kernelbox.execute(kernelbox.get_or_create("limited"), {code!r})
+print(result.output, end="")
+"""
+
+LIMITS = (
+    "import os, resource\n"
+    "print(os.nice(0), sorted(os.sched_getaffinity(0)), resource.getrlimit(resource.RLIMIT_CORE),"
+    " resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """Makes a virtual environment that can be written to and sees the packages of ours; returns its interpreter."""
+    folder = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    paths = [path for path in sys.path if "site-packages" in path or path.endswith("src")]
+    source = Path(__file__).resolve().parents[2] / "src"
+    (site / "ours.pth").write_text("\n".join([str(source), *paths]))
+    return folder / "bin" / "python"
+
+
+def test_a_package_on_a_new_path_is_found_by_the_next_kernel_and_after_a_restart(
+    own_home: Path, environment: Path, tmp_path: Path
+) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "installed_later.py").write_text("answer = 42")
+    script = f"""
+import kernelbox, pathlib
+before = kernelbox.get_or_create("before")
+assert kernelbox.execute(before, "import installed_later").error.ename == "ModuleNotFoundError"
+(site,) = pathlib.Path({str(environment.parent.parent)!r}).glob("lib/python*/site-packages")
+(site / "editable.pth").write_text({str(package)!r})
+code = "import installed_later; print(installed_later.answer)"
+print(kernelbox.execute(kernelbox.get_or_create("after"), code).output, end="")
+kernelbox.restart(before)
+print(kernelbox.execute("before", code).output, end="")
+(site / "editable.pth").write_text("# nothing any more")
+print(kernelbox.execute(kernelbox.get_or_create("last"), "import installed_later").error.ename)
+"""
+    done = subprocess.run([environment, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("42\n42\nModuleNotFoundError\n", "")
+
+
+def test_a_kernel_gets_the_limits_priority_and_processors_of_its_opener(own_home: Path) -> None:
+    ordinary = run(get_or_create("ordinary"), LIMITS).output
+    cpu = min(os.sched_getaffinity(0))
+    script = OPEN_LIMITED.format(cpu=cpu, code=LIMITS)
+    limited = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert limited == f"5 [{cpu}] (0, 0) 500\n"
+    assert run(get_or_create("ordinary again"), LIMITS).output == ordinary
+    assert value(restart("limited"), "import os; os.nice(0)") == "0", "who restarts a kernel opens a process"
