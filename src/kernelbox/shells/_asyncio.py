@@ -21,11 +21,12 @@ from kernelbox.wire._messages import Answer, Ask, Execute, Interrupt, Query, Rep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
     from typing import Any, Literal, TypeVar
 
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._pool import AnyConnection
+    from kernelbox.core._requests import ApprovalRequest
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._execution import Event, Order
 
@@ -50,6 +51,7 @@ class Run:
         self._attended = False
         self._cancel: Literal["", "wanted", "begun"] = ""
         self._last: list[Event] = []
+        self._requests: list[ApprovalRequest] = []
         self._held_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = math.inf
@@ -92,20 +94,28 @@ class Run:
         """Whether the kernel is free."""
         return self._ended.is_set()
 
-    async def next(self) -> list[Event]:
+    async def next(self) -> Sequence[Event | ApprovalRequest]:
         """Waits for what comes next; an empty list is the end, when `execution.result` is set."""
         self._attended = True
         try:
             while self.execution.result is None and self._ending is None:
-                if events := await self._step():
-                    return events
+                events = await self._step()
+                requests, self._requests = self._requests, []
+                if events or requests:
+                    return [*requests, *events]
             if self._ending is not None:
                 await asyncio.shield(self._ending)
         finally:
             self._attended = False
         self._finish()
-        events, self._last = self._last, []
-        return events
+        last, self._last = self._last, []
+        return last
+
+    def pass_on(self, request: ApprovalRequest) -> None:
+        """Has `next` return a request."""
+        self._requests.append(request)
+        if self._link is not None:
+            self._link.wake()
 
     def answer(self, answer: Answer) -> None:
         """Answers a question of the cell's."""
