@@ -222,6 +222,15 @@ def test_remembering_the_same_again_takes_no_more_room() -> None:
     assert repr(memory) == "<Memory of 1 calls, 1 rules>"
 
 
+def test_patterns_that_python_takes_for_equal_are_remembered_each() -> None:
+    memory = Memory()
+    for value in (1, True):
+        memory.keep(Ask("c", 1, "s", "t", {"x": value}), {"x": value})
+    assert memory.covers(Ask("c", 2, "s", "t", {"x": 1, "y": 2}))
+    assert memory.covers(Ask("c", 3, "s", "t", {"x": True, "y": 2}))
+    assert not memory.covers(Ask("c", 4, "s", "t", {"x": 1.0, "y": 2}))
+
+
 # -- for how long it is remembered --------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._calls: set[tuple[str, str, str]] = set()
-        self._rules: dict[tuple[str, str], list[ApprovalRule]] = {}
+        self._rules: dict[tuple[str, str], dict[str, ApprovalRule]] = {}  # by tool, and by the text of the patterns
 
     def __repr__(self) -> str:
         return f"<Memory of {len(self._calls)} calls, {sum(map(len, self._rules.values()))} rules>"
@@ -28,15 +28,13 @@ class Memory:
         if patterns is None:
             self._calls.add((ask.server_name, ask.tool_name, as_json(ask.tool_args)))
             return
-        rules = self._rules.setdefault((ask.server_name, ask.tool_name), [])
-        rule = ApprovalRule(action="allow", args=patterns)
-        if rule not in rules:
-            rules.append(rule)
+        rules = self._rules.setdefault((ask.server_name, ask.tool_name), {})
+        rules[as_json(patterns)] = ApprovalRule(action="allow", args=patterns)
 
     def covers(self, ask: Ask) -> bool:
         """Tells whether a call was accepted before."""
-        rules = self._rules.get((ask.server_name, ask.tool_name), ())
-        if any(rule.matches(ask.server_name, ask.tool_name, ask.tool_args) for rule in rules):
+        rules = self._rules.get((ask.server_name, ask.tool_name), {})
+        if any(rule.matches(ask.server_name, ask.tool_name, ask.tool_args) for rule in rules.values()):
             return True
         return bool(self._calls) and (ask.server_name, ask.tool_name, as_json(ask.tool_args)) in self._calls
 
