@@ -199,6 +199,13 @@ def test_a_long_text_is_shown_with_its_beginning_and_its_end() -> None:
     assert shown.endswith("xxx; rm -rf /', program='perl')")
 
 
+def test_long_names_at_every_level_take_no_more_room_than_one() -> None:
+    nested: Any = 1
+    for _ in range(9):
+        nested = {"k" * 5000: nested}
+    assert len(str(SyncApprovalRequest(Ask("c", 1, "s", "t", {"nested": nested})))) < 4000
+
+
 def test_a_long_name_is_shortened() -> None:
     assert len(str(SyncApprovalRequest(Ask("c", 1, "s" * 100_000, "t" * 100_000, {"n" * 100_000: 1})))) < 1000
 

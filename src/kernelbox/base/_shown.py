@@ -50,9 +50,9 @@ def show(value: object, room: int = _ROOM_FOR_ONE, *, levels: int = _LEVELS) -> 
     if isinstance(value, list | dict) and levels == 0:
         return f"… {len(value):,} items …"
     if isinstance(value, list):
-        return f"[{_show_items((((), item) for item in value), len(value), room, levels)}]"
+        return f"[{_show_items(((item,) for item in value), len(value), room, levels)}]"
     if isinstance(value, dict):
-        return f"{{{_show_items((((name,), item) for name, item in value.items()), len(value), room, levels)}}}"
+        return f"{{{_show_items(value.items(), len(value), room, levels)}}}"
     return repr(value)
 
 
@@ -73,15 +73,18 @@ def _show_text(text: str, room: int) -> str:
     return f"{head} … {len(text):,} characters in all … {tail}"
 
 
-def _show_items(items: Iterable[tuple[tuple[str, ...], object]], count: int, room: int, levels: int) -> str:
+def _show_items(items: Iterable[tuple[object, ...]], count: int, room: int, levels: int) -> str:
+    """Shows the items of a list, or the pairs of a dict."""
     shown: list[str] = []
-    for names, item in items:
+    for item in items:
         if room <= 0:
             shown.append(f"… {count:,} items in all")
             break
-        parts = [show(part, room, levels=levels - 1) for part in (*names, item)]
+        parts = []
+        for part in item:
+            parts.append(show(part, room, levels=levels - 1))
+            room -= len(parts[-1])
         shown.append(": ".join(parts))
-        room -= len(shown[-1])
     return ", ".join(shown)
 
 
