@@ -856,6 +856,17 @@ def _is_result(item: object) -> bool:
     return isinstance(item, kernelbox.ExecutionResult)
 
 
+def test_a_rule_for_commands_of_bash_does_not_cover_a_script_of_another_program() -> None:
+    policy = ApprovalPolicy().allow("shell*", args={"cmd": "*"})
+    assert kernelbox.execute("sync", "%%bash\necho 1; echo 2", policy=policy).output == "1\n2\n"
+    result = kernelbox.execute("sync", "%%script cat\nhello", policy=policy)
+    assert result.output == ""
+    assert result.error is not None
+    assert "the policy does not allow it" in result.error.evalue
+    policy.allow("shell_magic", args={"cmd": "*", "program": "cat"})
+    assert kernelbox.execute("sync", "%%script cat\nhello", policy=policy).output == "hello\n"
+
+
 def test_a_policy_allows_in_the_synchronous_api_without_approve() -> None:
     policy = ApprovalPolicy(default="deny").allow("shell", args={"cmd": "echo *"})
     assert kernelbox.execute("sync", "!echo 1", policy=policy).output == "1\n"
