@@ -24,7 +24,7 @@ async def main() -> None:
             match item:
                 case ApprovalRequest():
                     asked.append(item.tool_args["cmd"])
-                    await item.accept(remember="execution")  # and every other seq in this cell
+                    await item.accept(remember="execution", args={"cmd": "seq *"})  # and every other in this cell
         assert asked == ["seq 0 0"]
 
         problem = ""

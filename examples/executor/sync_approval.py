@@ -1,7 +1,7 @@
-"""Approves shell commands in the synchronous API, with a function or in the loop."""
+"""Approves shell commands in the synchronous API: with a function, in the loop, or by rules."""
 
 import kernelbox
-from kernelbox import SyncApprovalRequest
+from kernelbox import ApprovalPolicy, SyncApprovalRequest
 
 
 def approve(request: SyncApprovalRequest) -> bool | str:
@@ -20,6 +20,10 @@ def main() -> None:
     for item in kernelbox.stream(kernel, "!echo again", approve=True):
         if isinstance(item, SyncApprovalRequest):
             item.accept()
+
+    policy = ApprovalPolicy(default="deny").allow("shell", args={"cmd": "echo *"})
+    assert kernelbox.execute(kernel, "!echo by rule", policy=policy).output == "by rule\n"
+    assert not kernelbox.execute(kernel, "!echo by rule; ls", policy=policy).ok
     kernelbox.destroy(kernel)
 
 

@@ -7,10 +7,10 @@ __version__ = "0.2.0"
 # Where each public name lives; a module is imported when one of its names is first used.
 _HOMES = {
     "ApprovalClosed": "kernelbox.base._errors",
-    "ApprovalPolicy": "kernelbox.core._approvals",
+    "ApprovalPolicy": "kernelbox.core._policy",
     "ApprovalRejectedError": "kernelbox.wire._approvals",
-    "ApprovalRequest": "kernelbox.core._approvals",
-    "ApprovalRule": "kernelbox.core._approvals",
+    "ApprovalRequest": "kernelbox.core._requests",
+    "ApprovalRule": "kernelbox.core._policy",
     "AttemptSnapshot": "kernelbox.wire._results",
     "CodeExecutionChunk": "kernelbox.api._executor",
     "CodeExecutionError": "kernelbox.base._errors",
@@ -30,7 +30,7 @@ _HOMES = {
     "OutputItem": "kernelbox.wire._results",
     "StartFailed": "kernelbox.base._errors",
     "StoreFailed": "kernelbox.base._errors",
-    "SyncApprovalRequest": "kernelbox.core._approvals",
+    "SyncApprovalRequest": "kernelbox.core._requests",
     "Variable": "kernelbox.api._executor",
     "create": "kernelbox.api._sync",
     "destroy": "kernelbox.api._sync",
@@ -115,7 +115,8 @@ if TYPE_CHECKING:
         StartFailed,
         StoreFailed,
     )
-    from kernelbox.core._approvals import ApprovalPolicy, ApprovalRequest, ApprovalRule, SyncApprovalRequest
+    from kernelbox.core._policy import ApprovalPolicy, ApprovalRule
+    from kernelbox.core._requests import ApprovalRequest, SyncApprovalRequest
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._approvals import ApprovalRejectedError
     from kernelbox.wire._results import AttemptSnapshot, ErrorInfo, ExecutionResult, OutputItem

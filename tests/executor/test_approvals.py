@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kernelbox import (
     ApprovalClosed,
     ApprovalPolicy,
     ApprovalRequest,
+    ApprovalRule,
     CodeExecutionChunk,
     CodeExecutionError,
     CodeExecutionResult,
@@ -22,6 +24,12 @@ from kernelbox import (
     InvalidInput,
     SyncApprovalRequest,
 )
+from kernelbox.api._here import kernels
+from kernelbox.core._gate import Gate
+from kernelbox.core._memory import Sessions
+from kernelbox.shells._asyncio import Run
+from kernelbox.shells._asyncio_asks import Asks
+from kernelbox.wire._messages import Ask, Execute
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -236,7 +244,7 @@ def test_a_default_of_deny_rejects_what_no_rule_allows() -> None:
     assert run(scenario) == "fine"
 
 
-def test_remember_execution_covers_a_loop_and_ends_with_the_cell() -> None:
+def test_remember_execution_covers_the_same_command_in_a_loop_and_ends_with_the_cell() -> None:
     async def scenario() -> list[str]:
         asked: list[str] = []
 
@@ -245,27 +253,79 @@ def test_remember_execution_covers_a_loop_and_ends_with_the_cell() -> None:
             await request.accept(remember="execution")
 
         async with CodeExecutor(approve_shell_cmds=True) as executor:
-            await answer_all(
-                executor, "for i in range(1000):\n    if i < 3: get_ipython().system(f'echo {i}')", remember
-            )
-            await answer_all(executor, "!echo again", remember)
+            await answer_all(executor, "for i in range(6):\n    get_ipython().system(f'echo {i % 2}')", remember)
+            await answer_all(executor, "!echo 0", remember)
         return asked
 
-    assert run(scenario) == ["echo 0", "echo again"]
+    assert run(scenario) == ["echo 0", "echo 1", "echo 0"]
 
 
-def test_remember_session_lasts_until_the_executor_is_reset() -> None:
+def test_patterns_say_that_more_than_the_same_command_is_remembered() -> None:
     async def scenario() -> list[str]:
         asked: list[str] = []
 
         async def remember(request: ApprovalRequest) -> None:
             asked.append(request.tool_args["cmd"])
-            await request.accept(remember="session")
+            await request.accept(remember="execution", args={"cmd": "echo *"})
 
         async with CodeExecutor(approve_shell_cmds=True) as executor:
+            code = "for i in range(6):\n    get_ipython().system(f'echo {i}')\n!echo $HOME"
+            await answer_all(executor, code, remember)
+        return asked
+
+    assert run(scenario) == ["echo 0", "echo $HOME"]
+
+
+# A cell that no interrupt ends, so that its kernel is restarted.
+STUBBORN = """
+import time
+while True:
+    try:
+        time.sleep(100)
+    except KeyboardInterrupt: pass
+"""
+
+
+async def _reset(executor: CodeExecutor) -> None:
+    await executor.reset()
+
+
+async def _stop_and_start(executor: CodeExecutor) -> None:
+    await executor.stop()
+    await executor.start()
+
+
+async def _restart_elsewhere(executor: CodeExecutor) -> None:
+    await asyncio.to_thread(kernelbox.restart, "shared")
+
+
+async def _die(executor: CodeExecutor) -> None:
+    with pytest.raises(CodeExecutionError, match="KernelDied"):
+        await executor.execute("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    await asyncio.to_thread(kernelbox.restart, "shared")
+
+
+async def _force_a_restart(executor: CodeExecutor) -> None:
+    with pytest.raises(TimeoutError) as caught:
+        await executor.execute(STUBBORN, 0.1)
+    assert caught.value.state == "lost"  # type: ignore[attr-defined]  # it is an ExecutionTimeout
+
+
+@pytest.mark.parametrize("end", [_reset, _stop_and_start, _restart_elsewhere, _die, _force_a_restart])
+def test_remember_session_lasts_as_long_as_the_kernels_process(
+    end: Callable[[CodeExecutor], Awaitable[None]],
+) -> None:
+    async def scenario() -> list[str]:
+        asked: list[str] = []
+
+        async def remember(request: ApprovalRequest) -> None:
+            asked.append(request.tool_args["cmd"])
+            await request.accept(remember="session", args={"cmd": "echo *"})
+
+        async with CodeExecutor(name="shared", approve_shell_cmds=True) as executor:
             for command in ("echo 1", "echo 2"):
                 await answer_all(executor, f"!{command}", remember)
-            await executor.reset()
+            await end(executor)
             await answer_all(executor, "!echo 3", remember)
         return asked
 
@@ -284,7 +344,7 @@ def test_answering_twice_or_after_the_end_is_an_error_and_disturbs_nothing() -> 
                 held.append(item)
                 break
             assert await text(executor, "1 + 1") == "2"
-            with pytest.raises(ApprovalClosed, match="rejected: the execution"):
+            with pytest.raises(ApprovalClosed, match="rejected: the execution was left"):
                 await held[0].accept()
             return await text(executor, "!echo 3")
 
@@ -306,6 +366,121 @@ def test_no_answer_in_time_rejects_with_that_reason() -> None:
     error = run(scenario)
     assert error.ename == "ApprovalRejectedError"
     assert "no answer within 0.2 s" in error.evalue
+
+
+# Two threads ask, and something is written in between; then all three wait to be read.
+TWO_ASKS = """
+import threading, time
+asks = get_ipython().kernel.asks
+def ask(number):
+    try: get_ipython().getoutput(f'echo {number}')
+    except Exception: pass
+def wait_for(count):
+    while len(asks._open) < count: time.sleep(0.001)
+print('begun', flush=True)
+threads = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
+threads[0].start(); wait_for(1)
+print('between', flush=True)
+threads[1].start(); wait_for(2)
+open(MARK, 'w').close()
+[thread.join() for thread in threads]
+"""
+
+
+def test_a_request_has_its_whole_time_from_when_it_is_shown(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+
+    async def scenario() -> list[bool]:
+        shown: list[bool] = []
+        async with CodeExecutor(approve_shell_cmds=True, approval_timeout=0.2) as executor:
+            async for item in executor.stream(f"MARK = {str(mark)!r}{TWO_ASKS}", chunks=True):
+                match item:
+                    case CodeExecutionChunk(text="begun\n"):
+                        await asyncio.to_thread(eventually, mark.exists)
+                    case ApprovalRequest():
+                        shown.append(item.open)
+                        await asyncio.to_thread(_wait_for_the_end_of, item)  # the other one waits to be shown
+        return shown
+
+    assert run(scenario) == [True, True]
+
+
+def _wait_for_the_end_of(request: ApprovalRequest) -> None:
+    eventually(lambda: not request.open)
+
+
+def test_what_is_asked_in_an_execution_that_ends_before_it_is_read_leaves_no_task_behind(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+
+    async def scenario() -> set[Any]:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            async for item in executor.stream(f"MARK = {str(mark)!r}{TWO_ASKS}", chunks=True):
+                match item:
+                    case CodeExecutionChunk(text="begun\n"):
+                        await asyncio.to_thread(eventually, mark.exists)
+                    case CodeExecutionChunk(text="between\n"):
+                        await executor.cancel()
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert run(scenario) == set()
+
+
+def test_a_decision_that_is_still_being_made_is_cancelled_when_the_execution_ends() -> None:
+    class Slow(Gate):
+        async def decide(self, *args: object) -> Any:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def scenario() -> None:
+        here, record = kernels(), await asyncio.to_thread(kernelbox.get_or_create, "shared")
+        gate = Slow(record, ApprovalPolicy(), Sessions(), shell="ask", tools="ask")
+        request = Execute("x", "!echo", approve_shell=True)
+        execution = await Run.begin(here.kernel(record), request, timeout=DEADLINE, on_end=lambda: asks.end())
+        asks = Asks(execution, gate, patience=None, present=True, stop_clock=False)
+        while not begun.is_set():
+            for event in await execution.next():
+                if isinstance(event, Ask):
+                    asks.take(event)
+                    await begun.wait()
+        await execution.stop()
+        await ended.wait()
+
+    run(scenario)
+    assert ended.is_set()
+
+
+def test_a_policy_that_fails_raises_in_the_application_and_the_kernel_is_free() -> None:
+    class Broken(ApprovalPolicy):
+        def decide(self, *args: object, **options: object) -> Any:
+            raise LookupError("broken")
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(approval_policy=Broken(default="ask")) as executor:
+            with pytest.raises(LookupError, match="broken"):
+                await executor.execute("!echo hello")
+            return await text(executor, "1 + 1")
+
+    assert run(scenario) == "2"
+    with pytest.raises(LookupError, match="broken"):
+        kernelbox.execute("sync", "!echo hello", policy=Broken(default="ask"))
+    assert kernelbox.execute("sync", "1 + 1").return_value == "2"
+
+
+@pytest.mark.parametrize("policy", ["deny", True, {}, ApprovalRule(action="deny")])
+def test_what_is_no_policy_is_refused(policy: Any) -> None:
+    with pytest.raises(InvalidInput, match="policy"):
+        CodeExecutor(approval_policy=policy)
+    with pytest.raises(InvalidInput, match="policy"):
+        kernelbox.execute("sync", "1", policy=policy)
+    with pytest.raises(InvalidInput, match="policy"):
+        kernelbox.stream("sync", "1", policy=policy)
+    with pytest.raises(InvalidInput, match="policy"):
+        kernelbox.execute_with_retry("sync", "1", lambda result, attempt: None, policy=policy)
 
 
 def test_the_timeout_counts_the_wait_for_an_approval_and_frees_the_kernel() -> None:
@@ -587,7 +762,7 @@ def test_a_sync_stream_yields_requests_and_rejects_what_is_not_answered_in_the_l
     assert isinstance(items[0], SyncApprovalRequest)
     assert isinstance(items[-1], kernelbox.ExecutionResult)
     assert items[-1].error is not None
-    assert "not answered" in items[-1].error.evalue
+    assert "not answered before the next output" in items[-1].error.evalue
 
 
 def test_execute_with_retry_passes_approve_on() -> None:
@@ -608,9 +783,139 @@ def test_a_sync_answer_can_be_remembered() -> None:
         seen.append(request.tool_args["cmd"])
         request.accept(remember="session")
 
-    for number in range(3):
+    for number in (0, 1, 0, 1):
         assert kernelbox.execute("sync", f"!echo {number}", approve=approve).output == f"{number}\n"
-    assert seen == ["echo 0"]
+    assert kernelbox.execute("other", "!echo 0", approve=approve).output == "0\n"
+    assert seen == ["echo 0", "echo 1", "echo 0"]
+
+
+def _kill(kernel: str) -> None:
+    result = kernelbox.execute(kernel, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    assert result.state == "lost"
+
+
+def _overrun(kernel: str) -> None:
+    assert kernelbox.execute(kernel, STUBBORN, timeout=0.1).ending == "restarted"
+
+
+@pytest.mark.parametrize("end", [kernelbox.restart, kernelbox.destroy, _kill, _overrun])
+def test_what_a_sync_answer_remembers_ends_with_the_kernels_process(end: Callable[[str], object]) -> None:
+    seen: list[str] = []
+
+    def approve(request: SyncApprovalRequest) -> None:
+        seen.append(request.tool_args["cmd"])
+        request.accept(remember="session", args={})
+
+    for command in ("echo 1", "echo 2"):
+        assert kernelbox.execute("sync", f"!{command}", approve=approve).ok
+    end("sync")
+    assert kernelbox.execute("sync", "!echo 3", approve=approve).ok
+    assert seen == ["echo 1", "echo 3"]
+
+
+def test_a_sync_answer_for_the_execution_is_forgotten_after_it() -> None:
+    seen: list[str] = []
+
+    def approve(request: SyncApprovalRequest) -> None:
+        seen.append(request.tool_args["cmd"])
+        request.accept(remember="execution")
+
+    for _ in range(2):
+        assert kernelbox.execute("sync", "!echo 1\n!echo 1", approve=approve).output == "1\n1\n"
+    assert seen == ["echo 1", "echo 1"]
+
+
+def test_a_policy_decides_in_the_synchronous_api_before_approve_is_called() -> None:
+    policy = ApprovalPolicy().allow("shell", args={"cmd": "echo *"}).deny(args={"cmd": "rm *"}, reason="we keep things")
+    seen: list[str] = []
+
+    def approve(request: SyncApprovalRequest) -> bool:
+        seen.append(request.tool_args["cmd"])
+        return True
+
+    result = kernelbox.execute("sync", "!echo 1\n!true\n!rm x", approve=approve, policy=policy)
+    assert seen == ["true"]
+    assert result.output == "1\n"
+    assert result.error is not None
+    assert result.error.evalue == "shell 'rm x': we keep things"
+
+
+@pytest.mark.parametrize(
+    "policy", [ApprovalPolicy().ask("shell"), ApprovalPolicy(default="ask"), ApprovalPolicy().allow("shell_magic")]
+)
+def test_with_a_policy_and_nobody_to_ask_what_would_be_asked_is_rejected(policy: ApprovalPolicy) -> None:
+    result = kernelbox.execute("sync", "!echo 1", policy=policy)
+    assert result.output == ""
+    assert result.error is not None
+    assert result.error.ename == "ApprovalRejectedError"
+    assert "no approve= was passed" in result.error.evalue
+    assert not [item for item in kernelbox.stream("sync", "!echo 1", policy=policy) if not _is_result(item)]
+
+
+def _is_result(item: object) -> bool:
+    return isinstance(item, kernelbox.ExecutionResult)
+
+
+def test_a_rule_for_commands_of_bash_does_not_cover_a_script_of_another_program() -> None:
+    policy = ApprovalPolicy().allow("shell*", args={"cmd": "*"})
+    assert kernelbox.execute("sync", "%%bash\necho 1; echo 2", policy=policy).output == "1\n2\n"
+    result = kernelbox.execute("sync", "%%script cat\nhello", policy=policy)
+    assert result.output == ""
+    assert result.error is not None
+    assert "the policy does not allow it" in result.error.evalue
+    policy.allow("shell_magic", args={"cmd": "*", "program": "cat"})
+    assert kernelbox.execute("sync", "%%script cat\nhello", policy=policy).output == "hello\n"
+
+
+def test_a_policy_allows_in_the_synchronous_api_without_approve() -> None:
+    policy = ApprovalPolicy(default="deny").allow("shell", args={"cmd": "echo *"})
+    assert kernelbox.execute("sync", "!echo 1", policy=policy).output == "1\n"
+    denied = kernelbox.execute_with_retry("sync", "!ls", lambda result, attempt: "!echo 2", policy=policy)
+    assert denied.output == "2\n"
+    assert [attempt.status for attempt in denied.attempts] == ["error", "success"]
+
+
+def test_approve_holds_commands_also_beside_a_policy_that_does_not_concern_the_shell() -> None:
+    policy = ApprovalPolicy().deny(server="github")
+    result = kernelbox.execute("sync", "!echo 1", approve=lambda request: "asked", policy=policy)
+    assert result.error is not None
+    assert result.error.evalue == "shell 'echo 1': asked"
+
+
+def test_a_policy_that_does_not_concern_the_shell_holds_no_command() -> None:
+    policy = ApprovalPolicy().deny(server="github", reason="not that one")
+    assert kernelbox.execute("sync", "!echo 1", policy=policy).output == "1\n"
+    result = kernelbox.execute("sync", "get_ipython().kernel.asks.ask('github', 'search', {})", policy=policy)
+    assert result.error is not None
+    assert result.error.evalue == "search: not that one"
+
+
+def test_a_request_of_a_sync_stream_that_was_left_cannot_be_answered_any_more(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    stream = kernelbox.stream("sync", f"!touch {made}", approve=True)
+    request = next(stream)
+    assert isinstance(request, SyncApprovalRequest)
+    stream.close()  # type: ignore[attr-defined]  # it is a generator
+    with pytest.raises(ApprovalClosed, match="rejected"):
+        request.accept()
+    assert kernelbox.execute("sync", "1 + 1").return_value == "2"
+    assert not made.exists()
+
+
+def test_a_function_that_python_takes_for_false_is_called_all_the_same() -> None:
+    class Approve(list[str]):
+        def __call__(self, request: SyncApprovalRequest) -> str:
+            return "asked"
+
+    result = kernelbox.execute("sync", "!echo 1", approve=Approve())
+    assert result.error is not None
+    assert result.error.evalue == "shell 'echo 1': asked"
+
+
+@pytest.mark.parametrize("approve", ["yes", 1, 0, []])
+def test_what_cannot_approve_is_refused(approve: Any) -> None:
+    with pytest.raises(InvalidInput, match="approve"):
+        kernelbox.stream("sync", "1", approve=approve)
 
 
 def test_execute_takes_a_function_only() -> None:

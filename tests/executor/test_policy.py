@@ -1,4 +1,4 @@
-"""Rules, defaults and what is remembered: pure decisions."""
+"""Rules and policies: pure decisions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from kernelbox import ApprovalClosed, ApprovalPolicy, ApprovalRequest, ApprovalRule, InvalidInput, SyncApprovalRequest
-from kernelbox.core._approvals import Remembered
-from kernelbox.wire._messages import Ask
-
-
-def shell(command: str, *, tool: str = "shell", **args: str) -> Ask:
-    return Ask("cell", 1, "kernelbox", tool, {"cmd": command, **args})
+from kernelbox import ApprovalPolicy, ApprovalRule, InvalidInput
 
 
 @pytest.mark.parametrize(
@@ -26,40 +20,149 @@ def shell(command: str, *, tool: str = "shell", **args: str) -> Ask:
         ({"tool": "get_?"}, ("s", "get_ab", {}), False),
         ({"args": {"path": "/tmp/*"}}, ("s", "t", {"path": "/tmp/x"}), True),
         ({"args": {"path": "/tmp/*"}}, ("s", "t", {"path": "/etc/x"}), False),
+        ({"args": {"path": "/tmp/*"}}, ("s", "t", {"path": "/tmp/x", "mode": "w"}), True),
         ({"args": {"path": "*"}}, ("s", "t", {}), False),
+        ({"args": {"path": "a", "mode": "r"}}, ("s", "t", {"path": "a", "mode": "w"}), False),
         ({"args": {"count": "1?"}}, ("s", "t", {"count": 12}), True),
         ({"args": {"count": 12}}, ("s", "t", {"count": 12}), True),
+        ({"args": {"count": 12}}, ("s", "t", {"count": "12"}), False),
         ({"args": {"count": 1}}, ("s", "t", {"count": True}), False),
+        ({"args": {"count": 1}}, ("s", "t", {"count": 1.0}), False),
+        ({"args": {"count": [1]}}, ("s", "t", {"count": [True]}), False),
+        ({"args": {"count": None}}, ("s", "t", {"count": None}), True),
+        ({"args": {"map": {"a": 1, "b": 2}}}, ("s", "t", {"map": {"b": 2, "a": 1}}), True),
         ({"args": {"list": '*"b"*'}}, ("s", "t", {"list": ["a", "b"]}), True),
         ({"args": {"text": "a*z"}}, ("s", "t", {"text": "a\nmiddle\nz"}), True),
     ],
 )
+@pytest.mark.parametrize("action", ["allow", "deny", "ask"])
 def test_a_rule_matches_server_tool_and_argument_values_by_glob(
-    rule: dict[str, Any], call: tuple[str, str, dict[str, Any]], matches: bool
+    action: Literal["allow", "deny", "ask"], rule: dict[str, Any], call: tuple[str, str, dict[str, Any]], matches: bool
 ) -> None:
-    assert ApprovalRule(action="deny", **rule).matches(*call) is matches
+    assert ApprovalRule(action=action, **rule).matches(*call) is matches
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "git status; rm -rf /",
-        "git status | sh",
-        "git $(rm x)",
-        "git `rm x`",
-        "git status\nrm x",
-        "git status > ~/.bashrc",
-    ],
-)
-def test_a_pattern_that_allows_a_program_does_not_allow_what_is_chained_to_it(command: str) -> None:
-    rule = ApprovalRule(action="allow", tool="shell", args={"cmd": "git *"})
-    assert rule.matches("kernelbox", "shell", {"cmd": "git status"})
+# What a shell would make something else of, or more than one program.
+NOT_AS_WRITTEN = [
+    "git status; rm -rf /",
+    "git status & rm x",
+    "git status && rm x",
+    "git status | sh",
+    "git status || rm x",
+    "git status\nrm x",
+    "git status\rrm x",
+    "git status\0rm x",
+    "git status < secret",
+    "git status > out",
+    "git $HOME",
+    "git ${IFS}x",
+    "git $(rm x)",
+    "git `rm x`",
+    "git (",
+    "git )",
+    "git {",
+    "git }",
+    "git *",
+    "git add ?",
+    "git add [ab]",
+    "git add a\\ b",
+    "git !x",
+    "git push # --dry-run",
+    "git add ~",
+    "git add ~root/x",
+    "git -c core.editor=~/x",
+    "git\tadd a:~/x",
+]
+
+AS_WRITTEN = [
+    "git status",
+    "git commit -m 'two words'",
+    'git commit -m "two words"',
+    "git log HEAD~1",
+    "git show HEAD^",
+    "git -c user.name=me log",
+    "git log --format=%h @",
+    "git add a-b_c.d/e,f:g+h]",
+    "git add größe 文件",
+]
+
+
+@pytest.mark.parametrize("command", NOT_AS_WRITTEN)
+def test_a_pattern_with_wildcards_allows_no_command_that_the_shell_makes_more_of(command: str) -> None:
+    rule = ApprovalRule(action="allow", tool="shell", args={"cmd": "git?*"})
     assert not rule.matches("kernelbox", "shell", {"cmd": command})
 
 
-def test_a_pattern_that_denies_is_taken_at_its_word() -> None:
-    rule = ApprovalRule(action="deny", tool="shell", args={"cmd": "*rm *"})
-    assert rule.matches("kernelbox", "shell", {"cmd": "ls; rm -rf /"})
+@pytest.mark.parametrize("command", NOT_AS_WRITTEN)
+def test_a_pattern_that_is_the_very_command_or_everything_allows_it(command: str) -> None:
+    exactly = ApprovalRule(action="allow", tool="shell", args={"cmd": command})
+    assert exactly.matches("kernelbox", "shell", {"cmd": command})
+    everything = ApprovalRule(action="allow", tool="shell", args={"cmd": "*"})
+    assert everything.matches("kernelbox", "shell", {"cmd": command})
+
+
+@pytest.mark.parametrize("command", AS_WRITTEN)
+def test_a_pattern_with_wildcards_allows_one_program_with_plain_words(command: str) -> None:
+    rule = ApprovalRule(action="allow", tool="shell", args={"cmd": "git *"})
+    assert rule.matches("kernelbox", "shell", {"cmd": command})
+
+
+@pytest.mark.parametrize("command", ["LD_PRELOAD=x.so git log", " PATH+=:/tmp git log", "a1=git log"])
+def test_a_pattern_that_begins_with_a_wildcard_allows_no_change_of_the_environment(command: str) -> None:
+    rule = ApprovalRule(action="allow", args={"cmd": "*git *"})
+    assert rule.matches("kernelbox", "shell", {"cmd": "/usr/bin/git log"})
+    assert not rule.matches("kernelbox", "shell", {"cmd": command})
+
+
+@pytest.mark.parametrize("action", ["deny", "ask"])
+@pytest.mark.parametrize("command", NOT_AS_WRITTEN)
+def test_a_pattern_that_denies_or_asks_is_taken_at_its_word(command: str, action: Literal["deny", "ask"]) -> None:
+    rule = ApprovalRule(action=action, tool="shell", args={"cmd": "git?*"})
+    assert rule.matches("kernelbox", "shell", {"cmd": command})
+    assert rule.matches("kernelbox", "shell", {"cmd": command, "env": {"A": "b"}})
+
+
+def test_what_the_shell_would_make_of_a_text_does_not_matter_to_other_servers() -> None:
+    assert ApprovalRule(action="allow", args={"q": "a*"}).matches("web", "search", {"q": "a; $b | c"})
+
+
+@pytest.mark.parametrize(
+    ("more", "unnamed"),
+    [
+        ({"program": "perl"}, "program"),
+        ({"env": {"LD_PRELOAD": "x.so"}}, "env"),
+        ({"env": {"PATH": None}}, "env"),
+        ({"something": "new"}, "something"),
+    ],
+)
+def test_a_rule_allows_only_commands_all_of_whose_arguments_it_names(more: dict[str, Any], unnamed: str) -> None:
+    call = {"cmd": "echo 1", **more}
+    for tool in ("shell", "shell*", "*"):
+        for cmd in ("echo *", "*", "echo 1"):
+            rule = ApprovalRule(action="allow", tool=tool, args={"cmd": cmd})
+            assert rule.matches("kernelbox", "shell", {"cmd": "echo 1"})
+            assert not rule.matches("kernelbox", "shell", call)
+            named = ApprovalRule(action="allow", tool=tool, args={"cmd": cmd, unnamed: "*"})
+            assert named.matches("kernelbox", "shell", call)
+            assert not named.matches("kernelbox", "shell", {"cmd": "echo 1"})
+    assert not ApprovalRule(action="allow", tool="shell").matches("kernelbox", "shell", call)
+    assert ApprovalRule(action="allow", args={unnamed: more[unnamed]}).matches("kernelbox", "shell", call)
+
+
+def test_a_rule_for_every_tool_without_arguments_and_the_default_mean_everything() -> None:
+    call = ("kernelbox", "shell_magic", {"cmd": "print 1; print 2", "program": "perl", "env": {"A": None}})
+    assert ApprovalPolicy().allow().decide(*call)[0] == "allow"
+    assert ApprovalPolicy().allow(server="kernelbox").decide(*call)[0] == "allow"
+    assert ApprovalPolicy(default="allow").decide(*call)[0] == "allow"
+
+
+def test_a_pattern_with_wildcards_does_not_allow_one_changed_variable_together_with_others() -> None:
+    rule = ApprovalRule(action="allow", args={"cmd": "make", "env": '{"LANG": *'})
+    call = {"cmd": "make", "env": {"LANG": "C", "LD_PRELOAD": "x.so"}}
+    assert not rule.matches("kernelbox", "shell", call)
+    exactly = ApprovalRule(action="allow", args={"cmd": "make", "env": {"LANG": "C"}})
+    assert exactly.matches("kernelbox", "shell", {"cmd": "make", "env": {"LANG": "C"}})
+    assert not exactly.matches("kernelbox", "shell", call)
 
 
 def test_deny_wins_over_everything_in_whatever_order() -> None:
@@ -81,128 +184,48 @@ def test_the_default_decides_what_no_rule_matches(default: Literal["allow", "den
 
 def test_a_denial_says_why() -> None:
     assert ApprovalPolicy().deny(reason="not today").decide("s", "t", {}) == ("deny", "not today")
+    assert ApprovalPolicy().deny().decide("s", "t", {}) == ("deny", "denied by the approval policy")
     assert ApprovalPolicy(default="deny").decide("s", "t", {}) == ("deny", "not allowed by the approval policy")
 
 
 def test_a_policy_knows_whether_it_speaks_of_shell_commands() -> None:
     assert not ApprovalPolicy().concerns_shell()
     assert not ApprovalPolicy().deny(server="github").concerns_shell()
+    assert not ApprovalPolicy().deny("search").concerns_shell()
     assert ApprovalPolicy().deny("shell_magic").concerns_shell()
     assert ApprovalPolicy().deny().concerns_shell()
     assert ApprovalPolicy(default="deny").concerns_shell()
 
 
-def test_what_cannot_be_an_action_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="action"):
-        ApprovalRule(action="maybe")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="default"):
-        ApprovalPolicy(default="maybe")  # type: ignore[arg-type]
+def test_a_rule_keeps_its_patterns_when_the_dict_they_came_in_changes() -> None:
+    patterns = {"cmd": "ls"}
+    rule = ApprovalRule(action="allow", args=patterns)
+    patterns["cmd"] = "*"
+    assert not rule.matches("kernelbox", "shell", {"cmd": "rm"})
 
 
 @pytest.mark.parametrize(
-    ("accepted", "next_call", "covered"),
+    "wrong",
     [
-        (shell("git status"), shell("git log -1"), True),
-        (shell("git status"), shell("git"), True),
-        (shell("git"), shell("git log"), True),
-        (shell("git status"), shell("gitk x"), False),
-        (shell("git status"), shell("rm -rf /"), False),
-        (shell("git status"), shell("git log; rm -rf /"), False),
-        (shell("ls | wc"), shell("ls | wc"), True),
-        (shell("ls | wc"), shell("ls | sh"), False),
-        (shell("echo *"), shell("echo *"), True),
-        (shell("ls [a]|cat"), shell("ls a|cat"), False),
-        (shell("python a.py"), shell("python b.py"), False),
-        (shell("sudo ls"), shell("sudo rm"), False),
-        (shell("A=1 ls"), shell("A=1 rm"), False),
-        (shell("echo 1", tool="shell_magic"), shell("echo 1", tool="shell_magic"), True),
-        (shell("echo 1", tool="shell_magic"), shell("echo 2", tool="shell_magic"), False),
-        (Ask("c", 1, "git", "get", {"x": 1}), Ask("c", 2, "git", "get", {"x": 2}), True),
-        (Ask("c", 1, "git", "get", {"x": 1}), Ask("c", 2, "git", "put", {"x": 1}), False),
-        (Ask("c", 1, "git", "get", {"x": 1}), Ask("c", 2, "hub", "get", {"x": 1}), False),
+        {"action": "maybe"},
+        {"action": ["allow"]},
+        {"server": None},
+        {"tool": 1},
+        {"reason": 1},
+        {"args": None},
+        {"args": ["cmd"]},
+        {"args": {1: "x"}},
+        {"args": {"x": {1, 2}}},
+        {"args": {"x": object()}},
     ],
 )
-def test_a_remembered_answer_covers_the_same_tool_and_the_same_one_program(
-    accepted: Ask, next_call: Ask, covered: bool
-) -> None:
-    remembered = Remembered()
-    remembered.keep("execution", accepted, None)
-    assert remembered.covers(next_call) is covered
+def test_what_cannot_be_a_rule_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="of a rule"):
+        ApprovalRule(**{"action": "allow", **wrong})
 
 
-def test_a_script_that_is_remembered_is_remembered_with_its_program() -> None:
-    remembered = Remembered()
-    remembered.keep("session", shell("print 1", tool="shell_magic", program="perl"), None)
-    assert remembered.covers(shell("print 1", tool="shell_magic", program="perl"))
-    assert not remembered.covers(shell("print 1", tool="shell_magic", program="sh -x"))
-
-
-def test_what_to_remember_can_be_said_in_patterns() -> None:
-    remembered = Remembered()
-    remembered.keep("session", Ask("c", 1, "files", "read", {"path": "/tmp/a"}), {"path": "/tmp/*"})
-    assert remembered.covers(Ask("c", 2, "files", "read", {"path": "/tmp/b"}))
-    assert not remembered.covers(Ask("c", 3, "files", "read", {"path": "/etc/b"}))
-
-
-def test_each_memory_is_forgotten_by_itself() -> None:
-    remembered = Remembered()
-    remembered.keep("execution", Ask("c", 1, "s", "a", {}), None)
-    remembered.keep("session", Ask("c", 2, "s", "b", {}), None)
-    remembered.forget("execution")
-    assert not remembered.covers(Ask("c", 3, "s", "a", {}))
-    assert remembered.covers(Ask("c", 4, "s", "b", {}))
-
-
-def settled(ask: Ask) -> tuple[SyncApprovalRequest, list[tuple[bool, str]]]:
-    answers: list[tuple[bool, str]] = []
-    return SyncApprovalRequest(ask, lambda ok, reason: answers.append((ok, reason)), Remembered()), answers
-
-
-def test_a_request_is_answered_once() -> None:
-    request, answers = settled(shell("ls"))
-    request.accept()
-    for again in (request.accept, request.reject):
-        with pytest.raises(ApprovalClosed, match="already accepted"):
-            again()
-    assert answers == [(True, "")]
-
-
-def test_a_request_that_nobody_answered_in_time_is_rejected_with_the_reason() -> None:
-    request, answers = settled(shell("ls"))
-    request.close("no answer within 1 s")
-    request.close("again")
-    with pytest.raises(ApprovalClosed, match="already rejected: no answer within 1 s"):
-        request.accept()
-    assert answers == [(False, "no answer within 1 s")]
-
-
-def test_a_wrong_memory_is_refused_and_the_request_stays_open() -> None:
-    request, answers = settled(shell("ls"))
-    with pytest.raises(InvalidInput, match="remember"):
-        request.accept(remember="forever")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="remember="):
-        request.accept(args={"cmd": "*"})
-    assert request.open
-    assert answers == []
-
-
-def test_changing_a_requests_arguments_does_not_change_the_call() -> None:
-    ask = Ask("c", 1, "s", "t", {"deep": ["a"]})
-    request, _ = settled(ask)
-    request.tool_args["deep"].append("b")
-    assert ask.tool_args == {"deep": ["a"]}
-
-
-def test_a_request_shows_characters_that_would_mislead_a_reader_as_escapes() -> None:
-    request, _ = settled(shell("echo \u202egnp.exe \u200b\x1b[2K\r"))
-    for shown in (str(request), repr(request)):
-        assert "\\u202e" in shown
-        assert "\\u200b" in shown
-        assert "\\x1b" in shown
-        assert shown.isprintable()
-
-
-def test_both_kinds_of_request_say_what_they_are() -> None:
-    request = ApprovalRequest(shell("ls"), lambda ok, reason: None, Remembered())
-    assert repr(request) == "<ApprovalRequest kernelbox.shell(cmd='ls') open>"
-    assert request.id == "cell-1"
+def test_what_cannot_be_a_policy_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="default"):
+        ApprovalPolicy(default="maybe")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="a rule of a policy"):
+        ApprovalPolicy({"action": "allow"})  # type: ignore[arg-type]

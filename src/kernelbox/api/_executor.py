@@ -23,11 +23,15 @@ from kernelbox.base._errors import (
     KernelNotFound,
     StartFailed,
 )
-from kernelbox.core._approvals import ApprovalPolicy, ApprovalRequest, Remembered
 from kernelbox.core._arguments import check_code, check_language
+from kernelbox.core._gate import Gate
+from kernelbox.core._memory import Sessions
 from kernelbox.core._options import KernelOptions
+from kernelbox.core._policy import check_policy
+from kernelbox.core._requests import ApprovalRequest
 from kernelbox.shells import _asyncio
 from kernelbox.shells._asyncio import Run
+from kernelbox.shells._asyncio_asks import Asks
 from kernelbox.shells._loop_connection import in_thread
 from kernelbox.wire._messages import Ask, Execute
 from kernelbox.wire._results import OutputItem
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._kernels import Kernels
+    from kernelbox.core._policy import ApprovalPolicy
+    from kernelbox.host._record import KernelRecord
 
 _log = logging.getLogger("kernelbox")
 
@@ -123,7 +129,7 @@ class CodeExecutor:
         self.working_dir = None if working_dir is None else os.path.abspath(working_dir)
         self.images_dir = os.path.abspath(images_dir or "images")
         self.approval_timeout = _check_seconds("approval_timeout", approval_timeout)
-        self.approval_policy = approval_policy or ApprovalPolicy()
+        self.approval_policy = check_policy(approval_policy)
         self.log_level = _check_log_level(log_level)
         self.sandbox = sandbox
         self.sandbox_config = sandbox_config
@@ -133,7 +139,7 @@ class CodeExecutor:
         self._require_shell_escape = require_shell_escape
         self._output_char_limit = output_char_limit
         self._report_changes = report_changes
-        self._remembered = Remembered()
+        self._sessions = Sessions()
         self._kernels: Kernels | None = None
         self._kernel: Kernel | None = None
         self._cells = asyncio.Lock()  # held by the cell that runs
@@ -172,7 +178,7 @@ class CodeExecutor:
         """Ends what is running, and the kernel if it is private; returns when nothing is left of it."""
         async with self._change:
             kernel, self._kernel = self._kernel, None
-        self._remembered = Remembered()
+        self._sessions = Sessions()
         if kernel is not None and self.name is None:
             self._later(self._discard(kernel, self._running))
         elif self._running is not None:
@@ -189,7 +195,7 @@ class CodeExecutor:
         """
         async with self._change:
             kernels, old = self._require_running()
-            self._remembered = Remembered()
+            self._sessions = Sessions()
             if self.name is None:
                 self._kernel = await self._open()
                 self._later(self._discard(old, self._running))
@@ -267,9 +273,10 @@ class CodeExecutor:
             while events := await cell.run.next():
                 for event in events:
                     if isinstance(event, Ask):
-                        request = cell.take(event)
-                        if request is not None:
-                            yield request
+                        cell.asks.take(event)
+                    elif isinstance(event, ApprovalRequest):
+                        if cell.asks.show(event):
+                            yield event
                     elif isinstance(event, OutputItem):
                         if cell.images.has_image(event):
                             await asyncio.to_thread(cell.images.save, event)
@@ -277,7 +284,7 @@ class CodeExecutor:
                             yield CodeExecutionChunk(text)
         finally:
             if not cell.run.ended:
-                cell.close("the execution was left")
+                cell.asks.close("the execution was left")
                 await asyncio.shield(self._later(cell.run.stop()))
         yield await self._conclude(cell)
 
@@ -296,11 +303,13 @@ class CodeExecutor:
         self._require_running()
         await self._cells.acquire()
         try:
-            run = await Run.begin(await self._find(), request, timeout=timeout, on_end=self._on_end)
+            kernel = await self._find()
+            run = await Run.begin(kernel, request, timeout=timeout, on_end=self._on_end)
         except BaseException:
             self._cells.release()
             raise
-        cell = ExecutorCell(self, run, ask, exclude)
+        asks = Asks(run, self._gate(kernel.record), patience=self.approval_timeout, present=ask, stop_clock=exclude)
+        cell = ExecutorCell(run, asks, self.images_dir)
         if run.execution.result is None:
             self._running = cell
         return cell
@@ -309,14 +318,24 @@ class CodeExecutor:
         """Gives the turn to the next cell."""
         cell, self._running = self._running, None
         if cell is not None:
-            cell.close("the execution has ended")
-        self._remembered.forget("execution")
+            cell.asks.end()
         self._cells.release()
+
+    def _gate(self, record: KernelRecord) -> Gate:
+        return Gate(
+            record,
+            self.approval_policy,
+            self._sessions,
+            shell="ask" if self._approve_shell_cmds else "accept",
+            tools="ask" if self._approve_tool_calls else "accept",
+        )
 
     async def _conclude(self, cell: ExecutorCell) -> CodeExecutionResult:
         """Turns the end of an execution into a result or an exception."""
         result, images = cell.run.execution.result, [Path(path) for path in cell.images.paths]
         assert result is not None
+        if cell.asks.failure is not None:
+            raise cell.asks.failure
         if result.status == "timeout":
             raise ExecutionTimeout(result, images)
         if cell.cancelled and result.ending in ("interrupted", "restarted", "never ran"):

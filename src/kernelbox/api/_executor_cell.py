@@ -1,87 +1,25 @@
-"""A cell that a CodeExecutor runs: its execution, its images, and the approvals that it waits for."""
+"""A cell that a CodeExecutor runs, and its text as it comes."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
-from kernelbox.core._approvals import ApprovalRequest, Remembered, answer_to
 from kernelbox.core._images import ImageFiles
-from kernelbox.wire._approvals import SHELL_SERVER
-from kernelbox.wire._messages import Ask
-from kernelbox.wire._results import OutputItem
+from kernelbox.shells._asyncio_asks import Asks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.api._executor import CodeExecutor
     from kernelbox.shells._asyncio import Run
-    from kernelbox.wire._results import ExecutionResult
-
-_log = logging.getLogger("kernelbox")
+    from kernelbox.wire._results import ExecutionResult, OutputItem
 
 
 class ExecutorCell:
-    """A cell that a CodeExecutor runs: its execution, its images and its open approvals."""
+    """A cell that a CodeExecutor runs: its execution, its asks and its images."""
 
-    def __init__(self, executor: CodeExecutor, run: Run, ask: bool, exclude: bool) -> None:
+    def __init__(self, run: Run, asks: Asks, images_dir: str) -> None:
         self.run = run
-        self.images = ImageFiles(executor.images_dir)
+        self.asks = asks
+        self.images = ImageFiles(images_dir)
         self.lines = Lines()
         self.cancelled = False
-        self._executor = executor
-        self._asks = ask
-        self._exclude = exclude
-        self._open: dict[int, tuple[ApprovalRequest, asyncio.TimerHandle | None]] = {}
-
-    def take(self, ask: Ask) -> ApprovalRequest | None:
-        """Decides about a call, or returns the request that somebody has to answer."""
-        action, reason = self._decide(ask)
-        _log.info("%s.%s: %s %s", ask.server_name, ask.tool_name, action, reason)
-        if action == "ask":
-            return self._request(ask)
-        self.run.answer(answer_to(ask, action == "allow", reason))
-        return None
-
-    def close(self, reason: str) -> None:
-        """Ends the requests that nobody has answered."""
-        for request, _ in list(self._open.values()):
-            request.close(reason)
-
-    def _decide(self, ask: Ask) -> tuple[str, str]:
-        executor = self._executor
-        remembered = executor._remembered.covers(ask)
-        action, reason = executor.approval_policy.decide(
-            ask.server_name, ask.tool_name, ask.tool_args, remembered=remembered
-        )
-        if action == "deny":
-            return action, reason
-        wanted = executor._approve_shell_cmds if ask.server_name == SHELL_SERVER else executor._approve_tool_calls
-        if action == "allow" or not self._asks or (action is None and not wanted):
-            return "allow", ""
-        return "ask", ""
-
-    def _request(self, ask: Ask) -> ApprovalRequest:
-        request = ApprovalRequest(ask, lambda accepted, reason: self._answer(ask, accepted, reason), self._remembered)
-        timer = None
-        if (seconds := self._executor.approval_timeout) is not None:
-            reason = f"no answer within {seconds:g} s"
-            timer = asyncio.get_running_loop().call_later(seconds, request.close, reason)
-        self._open[ask.ask] = (request, timer)
-        if self._exclude:
-            self.run.hold()
-        return request
-
-    @property
-    def _remembered(self) -> Remembered:
-        return self._executor._remembered
-
-    def _answer(self, ask: Ask, accepted: bool, reason: str) -> None:
-        _, timer = self._open.pop(ask.ask)
-        if timer is not None:
-            timer.cancel()
-        if not self._open:
-            self.run.go_on()
-        self.run.answer(answer_to(ask, accepted, reason))
 
 
 class Lines:

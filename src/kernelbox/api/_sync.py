@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from typing import Any
 
-    from kernelbox.core._approvals import Approve, Remembered, SyncApprovalRequest
+    from kernelbox.core._gate import Gate
     from kernelbox.core._kernels import Kernels
+    from kernelbox.core._policy import ApprovalPolicy
+    from kernelbox.core._requests import Approve, SyncApprovalRequest
     from kernelbox.host._record import Lifetime
-
-# What was approved "for the session", by kernel.
-_remembered: dict[str, Remembered] = {}
 
 
 def get_or_create(
@@ -54,16 +53,20 @@ def execute(
     timeout: float | None = None,
     images_dir: str | os.PathLike[str] | None = None,
     approve: Approve | None = None,
+    policy: ApprovalPolicy | None = None,
 ) -> ExecutionResult:
     """Runs code in a kernel and returns what came of it; whatever the code does, it does not raise.
 
     `kernel` is a record, an id or a name; an unknown name opens a kernel. `timeout` is in seconds and defaults to
     KERNELBOX_EXECUTION_TIMEOUT. With `approve`, shell commands are held until it has been called with a
-    SyncApprovalRequest: True from it accepts, a string rejects with that reason, anything else rejects.
+    SyncApprovalRequest: True from it accepts, a string rejects with that reason, anything else rejects. The rules of
+    a `policy` decide first; with a policy and no `approve`, what would be asked is rejected.
     """
     if approve is not None and not callable(approve):
         raise InvalidInput("approve", approve, "use a function, which is called with each request")
-    steps = stream(kernel, code, language=language, timeout=timeout, images_dir=images_dir, approve=approve)
+    steps = stream(
+        kernel, code, language=language, timeout=timeout, images_dir=images_dir, approve=approve, policy=policy
+    )
     for event in steps:
         if isinstance(event, ExecutionResult):
             return event
@@ -78,23 +81,25 @@ def stream(
     timeout: float | None = None,
     images_dir: str | os.PathLike[str] | None = None,
     approve: Approve | bool | None = None,
+    policy: ApprovalPolicy | None = None,
 ) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
     """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell.
 
-    `approve` is as for `execute`; with True the requests are yielded instead, to be answered before the next item is
-    asked for.
+    `approve` and `policy` are as for `execute`; with `approve=True` the requests are yielded instead, to be answered
+    before the next item is asked for.
     """
     here = kernels()
+    approve = None if approve is False else approve
     request = Execute(
         os.urandom(8).hex(),
         check_code(code),
         check_language(language),
         text_limit=max(0, here.config.output_char_limit),
-        approve_shell=bool(approve),
+        approve_shell=_concerns_shell(approve, policy),
     )
     seconds = _check_timeout(timeout, here.config.execution_timeout)
     images = ImageFiles(images_dir or os.path.join(here.config.home, "images"))
-    return _stream(here, _resolve(here, kernel), request, seconds, images, approve)
+    return _stream(here, _resolve(here, kernel), request, seconds, images, approve, policy)
 
 
 def execute_with_retry(
@@ -107,6 +112,7 @@ def execute_with_retry(
     timeout: float | None = None,
     images_dir: str | os.PathLike[str] | None = None,
     approve: Approve | None = None,
+    policy: ApprovalPolicy | None = None,
 ) -> ExecutionResult:
     """Runs code until it succeeds, asking `on_error_fn(result, attempt)` for new code after each failure.
 
@@ -119,7 +125,9 @@ def execute_with_retry(
         raise InvalidInput("on_error_fn", on_error_fn, "use a function of a result and the number of the attempt")
     attempts = []
     for attempt in range(1, allowed + 1):
-        result = execute(kernel, code, language=language, timeout=timeout, images_dir=images_dir, approve=approve)
+        result = execute(
+            kernel, code, language=language, timeout=timeout, images_dir=images_dir, approve=approve, policy=policy
+        )
         attempts.append(result.snapshot(attempt, code))
         result.attempts = attempts
         if result.ok:
@@ -193,6 +201,7 @@ def _stream(
     timeout: float,
     images: ImageFiles,
     approve: Approve | bool | None,
+    policy: ApprovalPolicy | None,
 ) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
     kernel = here.kernel(record)
     if record.status == "dead" and not kernel.is_connected:
@@ -200,10 +209,10 @@ def _stream(
         yield _already_dead(record)
         return
     steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(kernel, request, timeout)
-    if approve:
-        from kernelbox.core._approvals import Remembered, answering
+    if approve is not None or policy is not None:
+        from kernelbox.shells._blocking_asks import answering
 
-        steps = answering(steps, approve, _remembered.setdefault(record.kernel_id, Remembered()))
+        steps = answering(steps, _gate(record, policy), approve)
     result: ExecutionResult = yield from images.save_all(steps)
     result.images = images.paths
     if result.error is not None and result.error.ename == "KernelDied":
@@ -211,6 +220,25 @@ def _stream(
         if not result.error.evalue.startswith("restarted"):
             result.error.evalue += f"; get_or_create({record.name!r}) starts a fresh one"
     yield result
+
+
+def _gate(record: KernelRecord, policy: ApprovalPolicy | None) -> Gate:
+    from kernelbox.core._gate import Gate
+    from kernelbox.core._memory import shared_sessions
+    from kernelbox.core._policy import check_policy
+
+    return Gate(record, check_policy(policy), shared_sessions, shell="ask", tools="ask")
+
+
+def _concerns_shell(approve: Approve | bool | None, policy: ApprovalPolicy | None) -> bool:
+    """Tells whether shell commands must be held, for the function or the policy to see them."""
+    if approve is not None and not callable(approve) and approve is not True:
+        raise InvalidInput("approve", approve, "use a function, which is called with each request, or True")
+    if policy is None:
+        return approve is not None
+    from kernelbox.core._policy import check_policy
+
+    return check_policy(policy).concerns_shell() or approve is not None
 
 
 def _resolve(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:

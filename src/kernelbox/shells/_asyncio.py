@@ -21,10 +21,11 @@ from kernelbox.wire._messages import Answer, Ask, Interrupt, Query, Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
     from typing import Any, Literal
 
     from kernelbox.core._kernel import Kernel
+    from kernelbox.core._requests import ApprovalRequest
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._messages import Execute
 
@@ -52,6 +53,7 @@ class Run:
         self._conclusion: asyncio.Task[None] | None = None
         self._cancel_wanted = False
         self._last: list[Event] = []
+        self._requests: list[ApprovalRequest] = []
         self._held_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = math.inf
@@ -88,22 +90,30 @@ class Run:
         """Whether the kernel is free."""
         return self._state == "ended"
 
-    async def next(self) -> list[Event]:
+    async def next(self) -> Sequence[Event | ApprovalRequest]:
         """Waits for what comes next; an empty list is the end, when `execution.result` is set."""
         if self._state == "unattended":
             self._state = "attended"
         try:
             while self._state == "attended" and self.execution.result is None:
-                if events := await self._step():
-                    return events
+                events = await self._step()
+                requests, self._requests = self._requests, []
+                if events or requests:
+                    return [*requests, *events]
             if self._conclusion is not None:
                 await asyncio.shield(self._conclusion)
         finally:
             if self._state == "attended":
                 self._state = "unattended"
         self._finish()
-        events, self._last = self._last, []
-        return events
+        last, self._last = self._last, []
+        return last
+
+    def pass_on(self, request: ApprovalRequest) -> None:
+        """Has `next` return a request."""
+        self._requests.append(request)
+        if self._connection is not None:
+            self._connection.wake()
 
     def answer(self, answer: Answer) -> None:
         """Answers a question of the cell's."""

@@ -1,0 +1,105 @@
+"""What a kernel sends, as people may be shown it: nothing that a terminal obeys or hides, and bounded in length."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# Characters. One argument leaves room for the others; all of them together still fit a page or two.
+_ROOM_FOR_ONE = 2_000
+_ROOM_FOR_ALL = 8_000
+_ROOM_FOR_A_NAME = 100
+
+# Below this there is no room for a beginning and an end.
+_LEAST_ROOM = 40
+
+# Lists in lists in lists: deeper than a person reads.
+_LEVELS = 10
+
+# Letters and symbols that Unicode calls printable and that nothing is seen of: fillers and the empty Braille pattern.
+_INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+
+
+def show_call(server: str, tool: str, args: Mapping[str, object]) -> str:
+    """Returns a call as `server.tool(name=value, …)`. Names that are no plain words are quoted, as values are."""
+    shown: list[str] = []
+    room = _ROOM_FOR_ALL
+    for name, value in args.items():
+        if room <= 0:
+            shown.append(f"… {len(args):,} arguments in all")
+            break
+        shown.append(f"{show_name(name)}={show(value, min(room, _ROOM_FOR_ONE))}")
+        room -= len(shown[-1])
+    return f"{show_name(server)}.{show_name(tool)}({', '.join(shown)})"
+
+
+def show_name(name: str) -> str:
+    """Returns a name as it is if it is a plain word, else quoted: it cannot pass for a piece of the sentence."""
+    plain = len(name) <= _ROOM_FOR_A_NAME and name.isascii() and name.replace("-", "_").isidentifier()
+    return name if plain else show(name, _ROOM_FOR_A_NAME)
+
+
+def show(value: object, room: int = _ROOM_FOR_ONE, *, levels: int = _LEVELS) -> str:
+    """Returns a JSON value as Python writes it, escaped, and shortened if it takes more than about `room` characters.
+
+    What is shortened says so, with its length.
+    """
+    if isinstance(value, str):
+        return _show_text(value, max(room, _LEAST_ROOM))
+    if isinstance(value, list | dict) and levels == 0:
+        return f"… {len(value):,} items …"
+    if isinstance(value, list):
+        return f"[{_show_items(((item,) for item in value), len(value), room, levels)}]"
+    if isinstance(value, dict):
+        return f"{{{_show_items(value.items(), len(value), room, levels)}}}"
+    return repr(value)
+
+
+def escape(text: str) -> str:
+    """Returns text with an escape for each character that does not print, hides, or moves or covers its neighbours."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if _stands_alone(char) else _escaped(char) for char in text)
+
+
+def _show_text(text: str, room: int) -> str:
+    if len(text) <= room:
+        whole = escape(repr(text))
+        if len(whole) <= room + len("''"):
+            return whole
+    head = escape(repr(text[:room]))[: room * 3 // 4]
+    tail = escape(repr(text[-room:]))[-(room // 4) :]
+    return f"{head} … {len(text):,} characters in all … {tail}"
+
+
+def _show_items(items: Iterable[tuple[object, ...]], count: int, room: int, levels: int) -> str:
+    """Shows the items of a list, or the pairs of a dict."""
+    shown: list[str] = []
+    for item in items:
+        if room <= 0:
+            shown.append(f"… {count:,} items in all")
+            break
+        parts = []
+        for part in item:
+            parts.append(show(part, room, levels=levels - 1))
+            room -= len(parts[-1])
+        shown.append(": ".join(parts))
+    return ", ".join(shown)
+
+
+def _stands_alone(char: str) -> bool:
+    if char.isascii():
+        return char.isprintable()
+    from unicodedata import bidirectional, category
+
+    return (
+        char.isprintable()
+        and char not in _INVISIBLE
+        and category(char) not in ("Mn", "Me")  # drawn over the character before, or not at all
+        and bidirectional(char) not in ("R", "AL", "AN")  # a terminal may turn its neighbours round
+    )
+
+
+def _escaped(char: str) -> str:
+    return char.encode("ascii", "backslashreplace").decode() if not char.isascii() else repr(char)[1:-1]

@@ -1,0 +1,99 @@
+"""The gate: decides every tool call and shell command that a cell asks for, in both APIs.
+
+Who decides, in this order: a rule that denies; an answer that is remembered; a rule that asks; a rule that allows; the
+policy's default; and at last the caller's habit, to ask or to accept. The order of rules does not matter.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kernelbox.base._shown import escape, show, show_call
+from kernelbox.core._memory import Memory
+from kernelbox.core._requests import Verdict
+from kernelbox.wire._approvals import SHELL_SERVER
+from kernelbox.wire._messages import Answer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Literal, TypeVar
+
+    from kernelbox.core._memory import Sessions
+    from kernelbox.core._policy import ApprovalPolicy
+    from kernelbox.core._requests import Request
+    from kernelbox.host._record import KernelRecord
+    from kernelbox.wire._messages import Ask
+
+    Habit = Literal["ask", "accept"]
+    R = TypeVar("R", bound=Request)
+
+_log = logging.getLogger("kernelbox")
+
+
+class Gate:
+    """Decides the asks of one execution in one kernel. What is remembered for the execution ends with the gate."""
+
+    def __init__(
+        self, record: KernelRecord, policy: ApprovalPolicy, sessions: Sessions, *, shell: Habit, tools: Habit
+    ) -> None:
+        """`shell` and `tools` are the caller's habits, for what the policy leaves open."""
+        self._record = record
+        self._policy = policy
+        self._sessions = sessions
+        self._execution = Memory()
+        self._shell = shell
+        self._tools = tools
+
+    def __repr__(self) -> str:
+        return f"<Gate {self._policy!r} shell={self._shell} tools={self._tools}>"
+
+    async def decide(self, ask: Ask, kind: type[R], present: Callable[[R], Awaitable[None]]) -> Answer:
+        """Returns the one answer to an ask.
+
+        Where the application must be asked, `present` gets a request of this kind, and returns when it is answered;
+        a request that it leaves open is rejected.
+        """
+        verdict = self._look_up(ask)
+        if verdict is None:
+            verdict = await _request(kind(ask), present)
+        if verdict.remember is not None:
+            self._keep(ask, verdict)
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s: %s", show_call(ask.server_name, ask.tool_name, ask.tool_args), escape(str(verdict)))
+        if not verdict.accepted:
+            return Answer(ask.id, ask.ask, False, verdict.reason)
+        return await self._perform(ask)
+
+    def _look_up(self, ask: Ask) -> Verdict | None:
+        """Returns the verdict of rules, memory and habit; None if the application must be asked."""
+        remembered = self._execution.covers(ask) or self._sessions.covers(self._record, ask)
+        action, reason = self._policy.decide(ask.server_name, ask.tool_name, ask.tool_args, remembered=remembered)
+        if action is None:
+            habit = self._shell if ask.server_name == SHELL_SERVER else self._tools
+            action = "allow" if habit == "accept" else "ask"
+        return None if action == "ask" else Verdict(action == "allow", reason)
+
+    def _keep(self, ask: Ask, verdict: Verdict) -> None:
+        if verdict.remember == "execution":
+            self._execution.keep(ask, verdict.patterns)
+        else:
+            self._sessions.keep(self._record, ask, verdict.patterns)
+
+    async def _perform(self, ask: Ask) -> Answer:
+        """Does what was accepted: the kernel itself runs a shell command, and no server is known that has other tools.
+
+        Calls of such servers are awaited here; cancelling `decide` cancels them.
+        """
+        if ask.server_name == SHELL_SERVER:
+            return Answer(ask.id, ask.ask, True)
+        return Answer(ask.id, ask.ask, False, f"there is no server {show(ask.server_name)} here")
+
+
+async def _request(request: R, present: Callable[[R], Awaitable[None]]) -> Verdict:
+    try:
+        await present(request)
+    finally:
+        request.close("it was not answered while the cell waited")
+    assert request.verdict is not None
+    return request.verdict

@@ -1,0 +1,91 @@
+"""The asks of an execution on an event loop: a task for each, all of them ended with the execution."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kernelbox.core._requests import ApprovalRequest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.core._gate import Gate
+    from kernelbox.shells._asyncio import Run
+    from kernelbox.wire._messages import Ask
+
+
+class Asks:
+    """Answers what one execution asks. Requests come out of `Run.next`, among the events."""
+
+    def __init__(self, run: Run, gate: Gate, *, patience: float | None, present: bool, stop_clock: bool) -> None:
+        """`patience` is how many seconds a request stays open. `stop_clock` stops the execution's clock meanwhile.
+
+        Without `present`, what the gate would ask is accepted.
+        """
+        self.failure: BaseException | None = None
+        self._run = run
+        self._gate = gate
+        self._patience = patience
+        self._stop_clock = stop_clock
+        self._present = self._hand_over if present else _accept
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open: dict[ApprovalRequest, asyncio.TimerHandle | None] = {}
+
+    def __repr__(self) -> str:
+        return f"<Asks undecided={len(self._tasks)} open={len(self._open)}>"
+
+    def take(self, ask: Ask) -> None:
+        """Has an ask decided and answered, unless the execution has ended meanwhile."""
+        if self._run.ended:
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(ask))
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def show(self, request: ApprovalRequest) -> bool:
+        """Notes that the application sees a request from now on; returns whether it still can be answered."""
+        if not request.open:
+            return False
+        if self._patience is not None:
+            reason = f"no answer within {self._patience:g} s"
+            self._open[request] = asyncio.get_running_loop().call_later(self._patience, request.close, reason)
+        if self._stop_clock:
+            self._run.hold()
+        return True
+
+    def close(self, reason: str) -> None:
+        """Rejects what has not been answered."""
+        for request in list(self._open):
+            request.close(reason)
+
+    def end(self) -> None:
+        """Ends all that is undecided: the execution is over, and no answer reaches it."""
+        self.close("the execution has ended")
+        for task in self._tasks:
+            task.cancel()
+
+    async def _answer(self, ask: Ask) -> None:
+        self._run.answer(await self._gate.decide(ask, ApprovalRequest, self._present))
+
+    async def _hand_over(self, request: ApprovalRequest) -> None:
+        answered = asyncio.Event()
+        request.watch(answered.set)
+        self._open[request] = None
+        self._run.pass_on(request)
+        try:
+            await answered.wait()
+        finally:
+            timer = self._open.pop(request)
+            if timer is not None:
+                timer.cancel()
+            if not self._open:
+                self._run.go_on()
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = self.failure or task.exception()
+            self._run.cancel()  # whoever reads the execution raises it
+
+
+async def _accept(request: ApprovalRequest) -> None:
+    await request.accept()

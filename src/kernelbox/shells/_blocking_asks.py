@@ -1,0 +1,85 @@
+"""The asks of an execution in the blocking shell: the gate's coroutine, driven by hand, without an event loop."""
+
+from __future__ import annotations
+
+from kernelbox.core._requests import SyncApprovalRequest
+from kernelbox.wire._messages import Ask
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
+    from typing import Any
+
+    from kernelbox.core._gate import Gate
+    from kernelbox.core._requests import Approve
+    from kernelbox.wire._messages import Answer
+
+    Present = Callable[[SyncApprovalRequest], Coroutine[Any, Any, None]]
+
+
+def answering(
+    steps: Generator[Any, Answer | None, Any], gate: Gate, approve: Approve | bool | None
+) -> Generator[Any, None, Any]:
+    """Passes an execution's events through and has the gate decide its asks.
+
+    `approve` is called with each request, or True has the requests yielded among the events; without it, what would
+    be asked is rejected.
+    """
+    present = _presenter(approve)
+    answer: Answer | None = None
+    try:
+        while True:
+            try:
+                event = steps.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            answer = None
+            if isinstance(event, Ask):
+                answer = yield from _drive(gate.decide(event, SyncApprovalRequest, present))
+            else:
+                yield event
+    finally:
+        steps.close()
+
+
+def _drive(decision: Coroutine[SyncApprovalRequest, None, Answer]) -> Generator[SyncApprovalRequest, None, Answer]:
+    """Runs the gate's coroutine to its end, and yields each request that it waits for."""
+    try:
+        while True:
+            yield decision.send(None)
+    except StopIteration as stop:
+        answer: Answer = stop.value
+        return answer
+    finally:
+        decision.close()
+
+
+def _presenter(approve: Approve | bool | None) -> Present:
+    async def call(request: SyncApprovalRequest) -> None:
+        assert callable(approve)
+        verdict = approve(request)
+        if request.open and verdict is True:
+            request.accept()
+        elif request.open:
+            request.reject(verdict if isinstance(verdict, str) else None)
+
+    async def hand_over(request: SyncApprovalRequest) -> None:
+        await _Yielded(request)
+        request.close("it was not answered before the next output was asked for")
+
+    async def refuse(request: SyncApprovalRequest) -> None:
+        request.close("the policy does not allow it, and no approve= was passed that could be asked")
+
+    if callable(approve):
+        return call
+    return hand_over if approve else refuse
+
+
+class _Yielded:
+    """Awaiting it suspends the coroutine and hands the request to `_drive`."""
+
+    def __init__(self, request: SyncApprovalRequest) -> None:
+        self._request = request
+
+    def __await__(self) -> Generator[SyncApprovalRequest, None, None]:
+        yield self._request
