@@ -1,6 +1,6 @@
 """A connection to a Jupyter kernel, with the interface of a connection to one of ours.
 
-A cell's way: **turn** (one client at a time) → **probe** (only where the kernel may be busy, or may not be heard yet) →
+A cell's way: **queue** (for clients) → **probe** (only where the kernel may be busy, or may not be heard yet) →
 **submit** → reply and idle. Up to the submit it can be withdrawn; from then on it counts as started.
 """
 
@@ -15,10 +15,11 @@ from collections import deque
 
 from kernelbox.host import _death
 from kernelbox.host._process import since_boot
+from kernelbox.host.jupyter._activity import read_activity, write_activity
 from kernelbox.host.jupyter._cell import Cell
 from kernelbox.host.jupyter._channels import Channels
 from kernelbox.host.jupyter._link import Link
-from kernelbox.host.jupyter._turn import Turn, is_busy, write_activity
+from kernelbox.host.jupyter._queue import QueueLock
 from kernelbox.wire._bounded import BoundedText
 from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Done, Execute, Interrupt, Query, Reply, Started
@@ -72,7 +73,7 @@ class JupyterConnection:
         if not process.alive:
             raise ConnectionRefusedError("the kernel's process is gone")
         self._link = Link.read(directory)
-        self._turn = Turn(directory)
+        self._queue = QueueLock(directory)
         self._channels: Channels | None = None
         self._combined: select.epoll | None = None
         self._inbox: list[Message] = []
@@ -80,7 +81,7 @@ class JupyterConnection:
         self._began = 0.0
         self._earlier: deque[str] = deque(maxlen=_EARLIER_CELLS)
         self._late: dict[str, BoundedText] = {}
-        self._others: set[str] = set()  # requests of clients that may not be ours, and so take no turns
+        self._others: set[str] = set()  # requests of clients that may not be ours, and so do not queue
         self._prefix = os.urandom(8).hex()
         self._probes = 0
         self._probing = self._answered = self._heard = self._live = self._free = False
@@ -114,7 +115,7 @@ class JupyterConnection:
             case Query():
                 self._ask(message)
         if self._inbox:
-            self._turn.ring()  # for whoever waits at `fileno`
+            self._queue.wake()  # the caller may wait at `fileno`
 
     def send_some(self, data: memoryview) -> memoryview:
         """Sends messages that were encoded for one of our own kernels; nothing is left over."""
@@ -134,7 +135,7 @@ class JupyterConnection:
         """Takes what has arrived."""
         if self.ended:
             return []
-        self._turn.hush()
+        self._queue.clear()
         self._take()
         self._advance()
         if not self._inbox and self.process.wait(0.0):
@@ -154,7 +155,7 @@ class JupyterConnection:
             self._channels = None
         if not self._closed:
             self._closed = True
-            self._turn.close()
+            self._queue.close()
             self.process.close()
 
     def __del__(self) -> None:
@@ -194,7 +195,7 @@ class JupyterConnection:
         if self._take() >= _FAR_BEHIND:
             self._live = False
         try:
-            self._turn.ask()
+            self._queue.join()
         except OSError:  # its directory is gone, and so will be the kernel
             self.ended = True
             return
@@ -202,7 +203,7 @@ class JupyterConnection:
         self._advance()
 
     def _advance(self) -> None:
-        """Does what time or the turn has made possible."""
+        """Does what time or its place in the queue has made possible."""
         cell = self._cell
         if self._probing:
             if self._answered and self._heard:
@@ -211,10 +212,10 @@ class JupyterConnection:
             elif self._answered and time.monotonic() >= self._due:
                 self._due = math.inf
                 self._send_probe()
-        if cell is None or not self._turn.held or self._probing:
+        if cell is None or not self._queue.first or self._probing:
             return
         if not cell.submitted:
-            if not self._free and (not self._live or self._others or is_busy(self.directory)):
+            if not self._free and (not self._live or self._others or read_activity(self.directory).busy):
                 self._probe()
             else:
                 self._submit(cell)
@@ -256,7 +257,7 @@ class JupyterConnection:
         self._cell, self._fence, self._due = None, "", math.inf
         self._earlier.append(cell.id)
         write_activity(self.directory, "idle")
-        self._turn.give_back()
+        self._queue.leave()
 
     # -- what the kernel says --------------------------------------------------------------------------------
 
@@ -338,7 +339,7 @@ class JupyterConnection:
 
     def _withdraw(self, cell: Cell) -> None:
         self._cell, self._probing, self._due = None, False, math.inf
-        self._turn.give_back()
+        self._queue.leave()
         self._inbox.append(Done(cell.id, "aborted"))
 
     def _stop(self) -> None:
@@ -366,25 +367,30 @@ class JupyterConnection:
     def _leave_if_unused(self, query: Query) -> None:
         """Asks the kernel to end, unless a cell runs or ran lately; no answer then, like one of ours."""
         seconds = float(query.args["unused_for"])
-        self._turn.ask()
+        self._queue.join()
         state = _death.read_state(self.directory)
-        if not self._turn.held or state is None or state.activity == "busy" or time.time() - state.last_used < seconds:
-            self._turn.give_back()
+        if (
+            not self._queue.first
+            or state is None
+            or state.activity == "busy"
+            or time.time() - state.last_used < seconds
+        ):
+            self._queue.leave()
             self._inbox.append(Reply(query.id, {"left": False}))
             return
-        # The turn is kept until we close, so that nobody begins a cell meanwhile.
+        # The place is kept until we close, so that no other client begins a cell meanwhile.
         _death.announce(self.directory, self.process, f"ended after {seconds:g} s without work, as somebody asked for")
         self.ask_to_shut_down()
 
     def _look_again_in(self, seconds: float) -> None:
         self._due = time.monotonic() + seconds
         if self._combined is not None:  # somebody waits at `fileno`, who knows nothing of this
-            timer = threading.Timer(seconds, self._turn.ring)
+            timer = threading.Timer(seconds, self._queue.wake)
             timer.daemon = True
             timer.start()
 
     def _open(self) -> Channels:
         if self._channels is None:
-            watched = [self._turn.fileno(), *([self.process.fileno()] if self.process.fileno() >= 0 else [])]
+            watched = [self._queue.fileno(), *([self.process.fileno()] if self.process.fileno() >= 0 else [])]
             self._channels = Channels(self._link, self.directory, watched)
         return self._channels

@@ -12,10 +12,11 @@ import signal
 from kernelbox.base._errors import StartFailed
 from kernelbox.host import _death
 from kernelbox.host._process import Process
+from kernelbox.host.jupyter._activity import read_activity, write_activity
 from kernelbox.host.jupyter._connection import JupyterConnection
 from kernelbox.host.jupyter._link import create_link
+from kernelbox.host.jupyter._queue import end_queue
 from kernelbox.host.jupyter._spec import find_spec
-from kernelbox.host.jupyter._turn import end_queue, is_busy, write_activity
 from kernelbox.host.own._launch import launch
 
 TYPE_CHECKING = False
@@ -54,7 +55,7 @@ def ask_to_shut_down(directory: str, process: Process, patience: float) -> None:
 
     ipykernel would end the cell's children first, and the cell might be taken to have succeeded.
     """
-    if is_busy(directory):
+    if read_activity(directory).busy:
         return
     with contextlib.suppress(OSError):
         connection = JupyterConnection(directory, Process(process.pid, process.start_time))
