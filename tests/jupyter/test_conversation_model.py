@@ -1,4 +1,4 @@
-"""Whatever a kernel delays or loses, whoever else uses it, whenever a client interrupts: each cell ends once, and well.
+"""Whatever a kernel delays or loses, beside any other clients, with interrupts at any time: each cell ends once.
 
 Hypothesis plays the kernel's part, on the model in `model.py`, which checks every single action.
 """

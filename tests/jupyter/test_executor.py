@@ -45,7 +45,7 @@ def test_a_cell_that_calls_exit_ends_the_kernel_for_a_client_on_an_event_loop(ip
     run_scenario(scenario)
 
 
-def test_clients_on_an_event_loop_take_turns(odd: KernelRecord) -> None:
+def test_each_of_several_clients_on_an_event_loop_gets_its_own_output(odd: KernelRecord) -> None:
     async def one(word: str) -> list[str | None]:
         async with CodeExecutor(name=odd.name) as executor:
             return [(await executor.execute(f"say {word}", timeout=DEADLINE)).text for _ in range(10)]

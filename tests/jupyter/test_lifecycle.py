@@ -1,4 +1,4 @@
-"""Jupyter kernels are started, restarted, mourned and destroyed like our own."""
+"""Jupyter kernels are started, restarted and destroyed like our own, and their deaths told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a Jupyter kernel comes to be: spawned by our own launcher, so that it is kept and mourned like any other.
+"""How a Jupyter kernel comes to be: spawned by our own launcher, so that it has a keeper like any other.
 
 start → ready (it answers, and is heard) → in use; its keeper reaps it, notes how it ended and ends what it left.
 """
@@ -51,7 +51,7 @@ def launch_jupyter(spawn: Spawn, kernel_type: str, *, lifeline: int) -> Spawned:
 
 
 def ask_to_shut_down(directory: str, process: Process, patience: float) -> None:
-    """Asks a kernel to end as Jupyter's servers do, and gives it time to; one that runs a cell could not say goodbye.
+    """Asks a kernel to end as Jupyter's servers do, and gives it time to; one that runs a cell is not asked.
 
     ipykernel would end the cell's children first, and the cell might be taken to have succeeded.
     """
