@@ -26,6 +26,8 @@ def jupyter_root() -> Iterator[Path]:
         install_odd(root, "odd", "odd", interrupt_mode="message")
         install_odd(root, "odd-tcp", "odd", metadata={"kernelbox": {"transport": "tcp"}})
         install_odd(root, "odd-forgetful", "odd", habits=["forgets-idle"])
+        install_odd(root, "odd-silent", "odd", habits=["forgets-reply"])
+        install_odd(root, "odd-staying", "odd", habits=["stays"])
         install(root, "odd-missing", {"argv": ["/nowhere/kernel", "{connection_file}"], "language": "odd"})
         install(root, "odd-failing", {"argv": ["sh", "-c", "echo no such luck; exit 3"], "language": "odd"})
         yield root

@@ -1,7 +1,9 @@
 """A Jupyter kernel that does on purpose what others do by accident: `odd_kernel.py CONNECTION_FILE [habit …]`.
 
-Its cells are lines of `say TEXT`, `fail`, and `wait` (until it is interrupted, by a message). Habits: `forgets-idle`
-publishes no idle for cells. It is written against the protocol, with nothing of kernelbox in it.
+Its cells are lines of `say TEXT`, `fail`, `wait` (until it is interrupted, by a message), and `leave` (asks its client
+to end it, as the protocol has it, and does nothing about it by itself). Habits: `forgets-idle` publishes no idle for
+cells, `forgets-reply` does not reply to them, `stays` does not end when it is asked to. It is written against the
+protocol, with nothing of kernelbox in it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ class OddKernel:
     def __init__(self, connection_file: str, habits: list[str]) -> None:
         self.info = json.loads(Path(connection_file).read_text())
         self.forgets_idle = "forgets-idle" in habits
+        self.forgets_reply = "forgets-reply" in habits
+        self.stays = "stays" in habits
         self.count = 0
         context = zmq.Context()
         self.shell = self.bind(context, zmq.ROUTER, "shell")
@@ -54,7 +58,8 @@ class OddKernel:
         kind = parent["msg_type"].removesuffix("_request")
         self.publish("status", {"execution_state": "busy"}, parent)
         reply = self.execute(parent, content) if kind == "execute" else {"status": "ok"}
-        self.send(self.shell, identity, f"{kind}_reply", reply, parent)
+        if not (self.forgets_reply and kind == "execute"):
+            self.send(self.shell, identity, f"{kind}_reply", reply, parent)
         if not (self.forgets_idle and kind == "execute"):
             self.publish("status", {"execution_state": "idle"}, parent)
 
@@ -67,6 +72,8 @@ class OddKernel:
                 self.publish("stream", {"name": "stdout", "text": rest + "\n"}, parent)
             elif word == "fail":
                 return {"status": "error", "ename": "\x1b[31mOdd\x1b[0m", "evalue": rest, "traceback": []}
+            elif word == "leave":
+                return {"status": "ok", "payload": [{"source": "ask_exit", "keepkernel": False}]}
             elif word == "wait":
                 self.poll(self.control)
                 self.answer_control()
@@ -78,7 +85,7 @@ class OddKernel:
         identity, parent, content = self.receive(self.control)
         kind = parent["msg_type"].removesuffix("_request")
         self.send(self.control, identity, f"{kind}_reply", {"status": "ok", **content}, parent)
-        return bool(kind == "shutdown")
+        return bool(kind == "shutdown") and not self.stays
 
     def receive(self, sock: zmq.Socket[bytes]) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
         identity, delimiter, signature, *parts = sock.recv_multipart()

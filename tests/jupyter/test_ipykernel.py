@@ -17,7 +17,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, get_or_create, interrupt, list_kernels, stream
 from kernelbox.api._here import kernels
 
-from .support import DEADLINE, Gate, Running, run, wait_for_end
+from .support import DEADLINE, Gate, Running, run
 
 
 def test_output_arrives_while_the_cell_runs(ipython: KernelRecord, tmp_path: Path) -> None:
@@ -283,12 +283,38 @@ def test_the_engine_of_a_kernel_is_kept_when_the_setting_changes(
     assert run("ipython", "type(get_ipython().kernel).__module__").return_value == "'ipykernel.ipkernel'"
 
 
-def test_a_cell_that_calls_exit_ends_the_kernel_and_its_record_says_so(ipython: KernelRecord) -> None:
-    run(ipython, "exit()")
-    assert ipython.pid is not None
-    wait_for_end(ipython.pid)
+@pytest.mark.parametrize("code", ["exit()", "quit()", "exit()\nraise ValueError"])
+def test_a_cell_that_calls_exit_ends_the_kernel_and_loses_its_state(code: str, ipython: KernelRecord) -> None:
+    run(ipython, "precious = 3")
+    result = execute(ipython, f"print('last words')\n{code}", timeout=DEADLINE)
+    assert (result.status, result.ending, result.state) == ("error", "died", "lost"), result.text
+    assert result.error is not None
+    assert result.error.ename == "KernelDied"
+    assert result.error.evalue.startswith("the cell called exit()")
+    assert result.output == "last words\n"
     dead = find(ipython)
     assert (dead.status, dead.death) == ("dead", "the cell called exit()")
+    again = get_or_create("ipython")
+    assert run(again, "'precious' in globals()").return_value == "False"
+
+
+def test_exit_needs_no_brackets_in_a_line_of_its_own(ipython: KernelRecord) -> None:
+    result = execute(ipython, "exit", timeout=DEADLINE)
+    assert (result.ending, result.state) == ("died", "lost"), result.text
+
+
+def test_an_exit_that_keeps_the_kernel_ends_nothing(ipython: KernelRecord) -> None:
+    run(ipython, "precious = 4\nexit(keep_kernel=True)")
+    assert run(ipython, "precious").return_value == "4"
+
+
+def test_clients_that_queue_behind_a_cell_that_calls_exit_hear_of_it_too(ipython: KernelRecord, tmp_path: Path) -> None:
+    with Gate(tmp_path) as gate:
+        exiting = Running(ipython, f"print('in', flush=True)\n{gate.wait}\nexit()").wait_for_output()
+        queued = Running(ipython, "'I ran'")
+        gate.let_pass()
+        assert [running.result().ending for running in (exiting, queued)] == ["died", "died"]
+    assert get_or_create("ipython").pid != ipython.pid
 
 
 @contextmanager

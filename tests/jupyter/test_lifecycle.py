@@ -1,8 +1,9 @@
-"""Jupyter kernels are started, restarted, mourned and destroyed like our own."""
+"""Jupyter kernels are started, restarted and destroyed like our own, and their deaths told."""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from kernelbox import (
     restart,
 )
 from kernelbox.api._here import kernels
+from kernelbox.host._process import Process
+from kernelbox.host.jupyter._connection import JupyterConnection
+from kernelbox.wire._messages import Execute
 
 from .support import DEADLINE, Running, parent_of, run, wait_for_end
 
@@ -143,6 +147,22 @@ def test_destroying_a_kernel_ends_its_cell_its_children_and_its_files(stubborn: 
     wait_for_end(orphan)
     assert not directory.exists()
     assert not any(record.kernel_id == stubborn.kernel_id for record in list_kernels())
+
+
+def test_a_cell_for_a_kernel_whose_directory_is_gone_ends_at_once(odd: KernelRecord) -> None:
+    directory = kernels().store.directory(odd.kernel_id)
+    assert odd.pid is not None
+    connection = JupyterConnection(directory, Process(odd.pid, odd.start_time))
+    waiting_at = connection.fileno()
+    os.rename(directory, f"{directory}-elsewhere")
+    try:
+        connection.send(Execute("x", "say hello"))
+        assert connection.ended
+        assert select.select([waiting_at], [], [], DEADLINE)[0] == [waiting_at]
+        assert connection.receive(DEADLINE) == []
+    finally:
+        os.rename(f"{directory}-elsewhere", directory)
+        connection.close()
 
 
 def test_a_path_too_long_for_sockets_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

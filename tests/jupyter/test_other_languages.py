@@ -77,6 +77,23 @@ def test_a_cell_whose_idle_is_lost_ends_and_says_that_output_may_be_missing() ->
     destroy(record)
 
 
+def test_a_cell_whose_reply_is_lost_ends_as_interrupted_without_any_timeout() -> None:
+    record = get_or_create("silent", kernel_type="odd-silent")
+    result = execute(record, "say hello", timeout=None)
+    assert (result.output, result.ending, result.state, result.truncated) == ("hello\n", "interrupted", "kept", True)
+    destroy(record)
+
+
+@pytest.mark.parametrize("kernel_type", ["odd", "odd-staying"])
+def test_a_kernel_whose_cell_asks_for_its_end_is_ended(kernel_type: str) -> None:
+    record = get_or_create(f"leaving {kernel_type}", kernel_type=kernel_type)
+    result = execute(record, "say bye\nleave", timeout=DEADLINE)
+    assert (result.output, result.ending, result.state) == ("bye\n", "died", "lost")
+    assert result.error is not None
+    assert result.error.evalue.startswith("the cell called exit()")
+    destroy(record)
+
+
 def test_an_error_without_a_traceback_still_has_text(odd: KernelRecord) -> None:
     result = execute(odd, "fail for good", timeout=DEADLINE)
     assert result.text == "Odd: for good"

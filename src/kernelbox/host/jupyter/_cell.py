@@ -49,6 +49,11 @@ class Cell:
     def replied(self) -> bool:
         return self._reply is not None
 
+    @property
+    def served(self) -> bool:
+        """Whether the kernel has said on one channel at least that it is through with the cell."""
+        return self._reply is not None or self._idle
+
     def content(self, kernel_language: str) -> dict[str, Any]:
         """Returns the content of the execute_request. A failing cell must not abort those queued behind it."""
         code = self.request.code
@@ -130,6 +135,8 @@ class Cell:
         messages: list[Message] = [
             build_display(self.id, "display_data", data, None, text_limit=self.request.text_limit) for data in pages
         ]
+        if self.asks_to_exit:
+            return messages  # what ends the cell is the end of the kernel
         done = Done(self.id, "ok", _count(self._reply), interrupted=self.interrupted, cut=cut)
         status = self._reply.text("status")
         if status.startswith("abort") and not (self.running or self.interrupted):

@@ -1,7 +1,6 @@
 """A connection to a Jupyter kernel, with the interface of a connection to one of ours.
 
-A cell's way: **turn** (one client at a time) → **probe** (only where the kernel may be busy, or may not be heard yet) →
-**submit** → reply and idle. Up to the submit it can be withdrawn; from then on it counts as started.
+What is to be done is decided by a `Conversation`; here it is done, with sockets, clocks, files and signals.
 """
 
 from __future__ import annotations
@@ -11,54 +10,42 @@ import os
 import signal
 import threading
 import time
-from collections import deque
 
 from kernelbox.host import _notes
 from kernelbox.host._local import LocalConnection
 from kernelbox.host._process import since_boot
-from kernelbox.host._state_file import read_state
-from kernelbox.host.jupyter._cell import Cell
+from kernelbox.host.jupyter._actions import (
+    AnnounceEnd,
+    Deliver,
+    InterruptGroup,
+    JoinQueue,
+    KillDescendants,
+    KillKernel,
+    LeaveQueue,
+    Request,
+    WriteActivity,
+)
+from kernelbox.host.jupyter._activity import read_activity, write_activity
 from kernelbox.host.jupyter._channels import Channels
+from kernelbox.host.jupyter._conversation import Conversation
 from kernelbox.host.jupyter._link import Link
-from kernelbox.host.jupyter._turn import Turn, is_busy, write_activity
-from kernelbox.wire._bounded import BoundedText
+from kernelbox.host.jupyter._queue import QueueLock
 from kernelbox.wire._framing import Decoder
-from kernelbox.wire._messages import Done, Execute, Interrupt, Query, Reply, Started
+from kernelbox.wire._messages import Execute, Interrupt, Query
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import select
 
     from kernelbox.host._process import Process
-    from kernelbox.host.jupyter._message import JupyterMessage
+    from kernelbox.host.jupyter._actions import Action
     from kernelbox.wire._messages import Message
-
-# A kernel answers a probe in a few milliseconds; when it was not heard the next one follows after this.
-_PROBE_AGAIN = 0.02
-
-# `idle` follows the reply at once. When it has not after this long, the kernel is asked whether it is still to come.
-_IDLE_PATIENCE = 1.0
-
-# A cell that was interrupted ends soon, or goes on; one that ended without a reply is found out after this.
-_REPLY_PATIENCE = 0.3
-
-# A reader this far behind may have been left out by the kernel, and must be probed for again.
-_FAR_BEHIND = 1000
 
 # What was in flight when the kernel died arrives within this.
 _LAST_WORDS_PATIENCE = 0.02
 
-# A kernel that takes interrupts as messages answers them beside its cell.
-_INTERRUPT_PATIENCE = 1.0
-
-# What threads of earlier cells print is kept for the next one: of this many cells, this much of each stream.
-_EARLIER_CELLS = 64
-_LATE_LIMIT = 1_000_000
-
 # Where the system has no descriptor for a process, how often to look.
 _LOOK_AGAIN = 0.1
-
-_QUERIES = ("complete", "inspect", "is_complete")
 
 
 class JupyterConnection(LocalConnection):
@@ -73,20 +60,16 @@ class JupyterConnection(LocalConnection):
         if not process.alive:
             raise ConnectionRefusedError("the kernel's process is gone")
         self._link = Link.read(directory)
-        self._turn = Turn(directory)
+        self._conversation = Conversation(
+            prefix=os.urandom(8).hex(), language=self._link.language, interrupt_mode=self._link.interrupt_mode
+        )
+        self._queue = QueueLock(directory)
         self._channels: Channels | None = None
         self._combined: select.epoll | None = None
         self._inbox: list[Message] = []
-        self._cell: Cell | None = None
-        self._began = 0.0
-        self._earlier: deque[str] = deque(maxlen=_EARLIER_CELLS)
-        self._late: dict[str, BoundedText] = {}
-        self._others: set[str] = set()  # requests of clients that may not be ours, and so take no turns
-        self._prefix = os.urandom(8).hex()
-        self._probes = 0
-        self._probing = self._answered = self._heard = self._live = self._free = False
-        self._fence = ""
-        self._due = math.inf
+        self._busy_since = 0.0
+        self._alarm: threading.Timer | None = None
+        self._alarm_due = math.inf
         self._closed = False
 
     def __repr__(self) -> str:
@@ -101,21 +84,26 @@ class JupyterConnection(LocalConnection):
     @property
     def idle(self) -> bool:
         """Whether the connection can carry another execution."""
-        return not self.ended and self.pid == os.getpid() and self._cell is None and not self.process.wait(0.0)
-
-    # -- the interface of a connection -----------------------------------------------------------------------
+        if self.ended or self.pid != os.getpid() or self._conversation.stage != "resting":
+            return False
+        return not self.process.wait(0.0)
 
     def send(self, message: Message) -> None:
         """Sends a message; a kernel that cannot take it any more is found out by `receive`."""
+        if self.ended:
+            return
+        if self._channels is not None:
+            self._take()  # what has arrived decides what the message means
         match message:
             case Execute():
-                self._begin(Cell(message))
+                self._perform(self._conversation.execute(message))
             case Interrupt():
-                self._interrupt(message)
+                self._perform(self._conversation.interrupt(message, now=time.monotonic()))
             case Query():
-                self._ask(message)
-        if self._inbox:
-            self._turn.ring()  # for whoever waits at `fileno`
+                self._perform(self._conversation.query(message))
+        self._set_alarm()
+        if self._inbox or self.ended:
+            self._queue.wake()  # the caller may wait at `fileno`
 
     def send_some(self, data: memoryview) -> memoryview:
         """Sends messages that were encoded for one of our own kernels; nothing is left over."""
@@ -135,13 +123,17 @@ class JupyterConnection(LocalConnection):
         """Takes what has arrived."""
         if self.ended:
             return []
-        self._turn.hush()
+        self._queue.clear()
         self._take()
-        self._advance()
+        if self._queue.first:
+            self._tell_first()
+        self._perform(self._conversation.tick(now=time.monotonic()))
         if not self._inbox and self.process.wait(0.0):
             while self._open().wait_for_message(_LAST_WORDS_PATIENCE):
                 self._take()
-            self.ended = not self._inbox
+            if not self._inbox:
+                self._end()
+        self._set_alarm()
         messages, self._inbox = self._inbox, []
         return messages
 
@@ -160,7 +152,8 @@ class JupyterConnection(LocalConnection):
             self._channels = None
         if not self._closed:
             self._closed = True
-            self._turn.close()
+            self._set_alarm()
+            self._queue.close()
             self.process.close()
 
     def __del__(self) -> None:
@@ -173,224 +166,107 @@ class JupyterConnection(LocalConnection):
     def handshake(self, timeout: float) -> bool:
         """Waits until the kernel answers and is heard; returns whether it does, in time."""
         deadline = time.monotonic() + timeout
-        self._probe()
-        while self._probing and not self.ended and time.monotonic() < deadline:
+        self._perform(self._conversation.greet(now=time.monotonic()))
+        while not self._conversation.heard and not self.ended and time.monotonic() < deadline:
             self._wait(deadline - time.monotonic())
             self.read()
-        return not self._probing and not self.ended
+        return self._conversation.heard and not self.ended
 
     def ask_to_shut_down(self) -> None:
         """Asks the kernel to end in good order."""
         self._open().send("control", "shutdown_request", {"restart": False}, os.urandom(8).hex())
 
+    # -- what happens ----------------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        """Tells the conversation what has arrived."""
+        now = time.monotonic()
+        for channel, message in self._open().take():
+            if channel == "iopub":
+                self._perform(self._conversation.published(message, now=now))
+            elif channel == "shell":
+                self._perform(self._conversation.replied(message, now=now))
+
+    def _tell_first(self) -> None:
+        """Tells the conversation, if it waits for that, that this client is the first in the queue."""
+        if self._conversation.stage in ("queueing", "leaving"):
+            activity, now = read_activity(self.directory), time.monotonic()
+            self._perform(
+                self._conversation.first_in_queue(busy=activity.busy, unused_for=activity.unused_for, now=now)
+            )
+
     def _wait(self, patience: float) -> None:
-        patience = min(patience, self._due - time.monotonic())
+        patience = min(patience, self._conversation.due - time.monotonic())
         if self.process.fileno() < 0:
             patience = min(patience, _LOOK_AGAIN)
         self._open().wait(None if patience == math.inf else patience)
 
-    # -- a cell ----------------------------------------------------------------------------------------------
-
-    def _begin(self, cell: Cell) -> None:
-        refusal = cell.refuse(self._link.language)
-        if refusal is not None:
-            self._inbox.append(refusal)
+    def _set_alarm(self) -> None:
+        """Makes `fileno` readable when the conversation is due: an event loop that waits there knows no `due`."""
+        due = math.inf if self._combined is None else self._conversation.due
+        if due == self._alarm_due:
             return
-        self._open()
-        if self._take() >= _FAR_BEHIND:
-            self._live = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._alarm_due = due
+        if due < math.inf:
+            self._alarm = threading.Timer(max(0.0, due - time.monotonic()), self._on_alarm)
+            self._alarm.daemon = True
+            self._alarm.start()
+
+    def _on_alarm(self) -> None:
+        self._alarm_due = math.inf
+        self._queue.wake()
+
+    # -- what is done ----------------------------------------------------------------------------------------
+
+    def _perform(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Deliver(message):
+                    self._inbox.append(message)
+                case Request():
+                    self._request(action)
+                case JoinQueue():
+                    self._join_queue()
+                case LeaveQueue():
+                    self._queue.leave()
+                case WriteActivity(activity, execution_id):
+                    self._busy_since = since_boot()
+                    write_activity(self.directory, activity, execution_id)
+                case InterruptGroup():
+                    self.process.signal_group(signal.SIGINT)
+                case KillDescendants():
+                    some = self.process.kill_descendants(since=self._busy_since)
+                    self._perform(self._conversation.descendants_killed(some=some, now=time.monotonic()))
+                case AnnounceEnd(reason):
+                    _notes.announce(self.directory, self.process, reason)
+                case KillKernel():
+                    self.process.signal(signal.SIGKILL)
+
+    def _request(self, request: Request) -> None:
+        self._open().send(request.channel, request.kind, request.content, request.id)
+        if request.patience:
+            self._open().wait_for_message(request.patience, request.channel)
+
+    def _join_queue(self) -> None:
         try:
-            self._turn.ask()
+            self._queue.join()
         except OSError:  # its directory is gone, and so will be the kernel
-            self.ended = True
+            self._end()
             return
-        self._cell, self._free = cell, False
-        self._advance()
-
-    def _advance(self) -> None:
-        """Does what time or the turn has made possible."""
-        cell = self._cell
-        if self._probing:
-            if self._answered and self._heard:
-                self._probing, self._live, self._free, self._due = False, True, True, math.inf
-                self._others.clear()
-            elif self._answered and time.monotonic() >= self._due:
-                self._due = math.inf
-                self._send_probe()
-        if cell is None or not self._turn.held or self._probing:
-            return
-        if not cell.submitted:
-            if not self._free and (not self._live or self._others or is_busy(self.directory)):
-                self._probe()
-            else:
-                self._submit(cell)
-        elif self._due <= time.monotonic() and not self._fence:
-            self._raise_fence()
-
-    def _probe(self) -> None:
-        """Asks for a sign of life on both channels: the reply says that no cell runs, the status that we hear."""
-        self._probing, self._answered, self._heard = True, False, False
-        self._send_probe()
-
-    def _send_probe(self) -> str:
-        self._probes += 1
-        self._answered = False
-        probe = f"{self._prefix}-{self._probes}"
-        self._open().send("shell", "kernel_info_request", {}, probe)
-        return probe
-
-    def _raise_fence(self) -> None:
-        """Sends a request behind the cell's: when it has been served the cell is over, whatever was lost of it."""
-        self._due = math.inf
-        self._heard = False
-        self._fence = self._send_probe()
-
-    def _submit(self, cell: Cell) -> None:
-        cell.submitted = True
-        self._fence, self._due = "", math.inf
-        self._began = since_boot()
-        write_activity(self.directory, "busy", cell.id)
-        self._open().send("shell", "execute_request", cell.content(self._link.language), cell.id)
-        self._inbox.append(Started(cell.id, 0))  # its number follows
-        for name, text in self._late.items():
-            self._inbox += cell.take_output(name, text.text)
-        self._late.clear()
-
-    def _conclude(self, cell: Cell) -> None:
-        if cell.asks_to_exit:
-            _notes.announce(self.directory, self.process, "the cell called exit()")
-        self._cell, self._fence, self._due = None, "", math.inf
-        self._earlier.append(cell.id)
-        write_activity(self.directory, "idle")
-        self._turn.give_back()
-
-    # -- what the kernel says --------------------------------------------------------------------------------
-
-    def _take(self) -> int:
-        count = 0
-        for count, (channel, message) in enumerate(self._open().take(), start=1):  # noqa: B007  # returned
-            if channel == "iopub":
-                self._take_published(message)
-            elif channel == "shell":
-                self._take_reply(message)
-        return count
-
-    def _take_published(self, message: JupyterMessage) -> None:
-        cell = self._cell
-        if cell is not None and message.parent == cell.id:
-            was_running = cell.running
-            self._deliver(cell, cell.take_published(message))
-            if cell.running and not was_running and cell.interrupted:
-                self._stop()  # it was asked for before the kernel had begun
-        elif message.parent.startswith(self._prefix):
-            self._heard |= not self._fence or message.text("execution_state") == "idle"
-            self._pass_fence()
-        elif message.kind == "status" and message.text("execution_state") == "idle":
-            self._others.discard(message.parent)
-        elif message.kind == "status":
-            self._others.add(message.parent)
-        elif message.kind == "stream" and message.parent in self._earlier:
-            self._take_late("stderr" if message.text("name") == "stderr" else "stdout", message.text("text"))
-
-    def _take_late(self, name: str, text: str) -> None:
-        """Takes what a thread of an earlier cell printed: for the cell that runs, or else for the next."""
-        if self._cell is not None and self._cell.submitted:
-            self._inbox += self._cell.take_output(name, text)
+        if self._queue.first:
+            self._tell_first()
         else:
-            self._late.setdefault(name, BoundedText(_LATE_LIMIT)).add(text)
+            self._perform(self._conversation.behind_others())
 
-    def _take_reply(self, message: JupyterMessage) -> None:
-        cell = self._cell
-        if cell is not None and message.parent == cell.id:
-            self._look_again_in(_IDLE_PATIENCE)
-            self._deliver(cell, cell.take_reply(message))
-        elif message.parent.startswith(self._prefix):
-            self._answered = True
-            if self._probing:
-                self._look_again_in(_PROBE_AGAIN)
-            self._pass_fence()
-        elif message.kind.removesuffix("_reply") in _QUERIES:
-            self._inbox.append(Reply(message.parent, message.content))
-
-    def _pass_fence(self) -> None:
-        if self._cell is not None and self._fence and self._answered and self._heard:
-            self._deliver(self._cell, self._cell.give_up())
-
-    def _deliver(self, cell: Cell, messages: list[Message]) -> None:
-        self._inbox += messages
-        if cell.done:
-            self._conclude(cell)
-
-    # -- what the client asks beside its cell ----------------------------------------------------------------
-
-    def _interrupt(self, message: Interrupt) -> None:
-        cell = self._cell
-        if not message.id:
-            self._strike()
-        elif cell is None or cell.id != message.id or cell.replied:
-            return
-        elif not cell.submitted:
-            self._withdraw(cell)
-        else:
-            cell.interrupted = True
-            if message.harder:
-                # A cell that waited for what is killed goes on by itself; another interrupt now would hit what the
-                # kernel does at the end of it, which is how replies get lost.
-                if cell.begun and not self.process.kill_descendants(since=self._began):
-                    self._strike()
-                self._raise_fence()
-            elif cell.running:
-                self._stop()
-
-    def _withdraw(self, cell: Cell) -> None:
-        self._cell, self._probing, self._due = None, False, math.inf
-        self._turn.give_back()
-        self._inbox.append(Done(cell.id, "aborted"))
-
-    def _stop(self) -> None:
-        self._strike()
-        self._look_again_in(_REPLY_PATIENCE)
-
-    def _strike(self) -> None:
-        if self._link.interrupt_mode == "signal":
-            self.process.signal_group(signal.SIGINT)
-            return
-        self._open().send("control", "interrupt_request", {}, os.urandom(8).hex())
-        # We may exit next, and ZeroMQ sends in the background: wait for the kernel to have it.
-        self._open().wait_for_message(_INTERRUPT_PATIENCE, "control")
-
-    def _ask(self, query: Query) -> None:
-        if query.what == "leave":
-            self._leave_if_unused(query)
-            return
-        if query.what not in _QUERIES:
-            reason = f"a Jupyter kernel cannot be asked for {query.what!r}; kernelbox's own can"
-            self._inbox.append(Reply(query.id, {"status": "error", "ename": "NotSupported", "evalue": reason}))
-            return
-        self._open().send("shell", f"{query.what}_request", dict(query.args), query.id)
-
-    def _leave_if_unused(self, query: Query) -> None:
-        """Asks the kernel to end, unless a cell runs or ran lately; no answer then, like one of ours."""
-        seconds = float(query.args["unused_for"])
-        self._turn.ask()
-        state = read_state(self.directory)
-        if not self._turn.held or state is None or state.activity == "busy" or time.time() - state.last_used < seconds:
-            self._turn.give_back()
-            self._inbox.append(Reply(query.id, {"left": False}))
-            return
-        # The turn is kept until we close, so that nobody begins a cell meanwhile.
-        _notes.announce(self.directory, self.process, f"ended after {seconds:g} s without work, as somebody asked for")
-        self.ask_to_shut_down()
-
-    def _look_again_in(self, seconds: float) -> None:
-        self._due = time.monotonic() + seconds
-        if self._combined is not None:  # somebody waits at `fileno`, who knows nothing of this
-            timer = threading.Timer(seconds, self._turn.ring)
-            timer.daemon = True
-            timer.start()
+    def _end(self) -> None:
+        self.ended = True
+        self._perform(self._conversation.process_ended())
 
     def _open(self) -> Channels:
         if self._channels is None:
-            watched = [self._turn.fileno(), *([self.process.fileno()] if self.process.fileno() >= 0 else [])]
+            watched = [self._queue.fileno(), *([self.process.fileno()] if self.process.fileno() >= 0 else [])]
             self._channels = Channels(self._link, self.directory, watched)
         return self._channels

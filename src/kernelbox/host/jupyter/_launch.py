@@ -1,4 +1,4 @@
-"""How a Jupyter kernel comes to be: spawned by our own launcher, so that it is kept and mourned like any other.
+"""How a Jupyter kernel comes to be: spawned by our own launcher, so that it has a keeper like any other.
 
 start → ready (it answers, and is heard) → in use; its keeper reaps it, notes how it ended and ends what it left.
 """
@@ -13,10 +13,11 @@ from kernelbox.base._errors import StartFailed
 from kernelbox.host import _notes
 from kernelbox.host._process import Process
 from kernelbox.host._spawning import preparing, spawn_cold, tail
+from kernelbox.host.jupyter._activity import read_activity, write_activity
 from kernelbox.host.jupyter._connection import JupyterConnection
 from kernelbox.host.jupyter._link import create_link
+from kernelbox.host.jupyter._queue import end_queue
 from kernelbox.host.jupyter._spec import find_spec
-from kernelbox.host.jupyter._turn import end_queue, is_busy, write_activity
 from kernelbox.wire._layout import LOG
 
 TYPE_CHECKING = False
@@ -54,11 +55,11 @@ def launch_jupyter(launch: Launch) -> Spawned:
 
 
 def ask_to_shut_down(directory: str, process: Process, patience: float) -> None:
-    """Asks a kernel to end as Jupyter's servers do, and gives it time to; one that runs a cell could not say goodbye.
+    """Asks a kernel to end as Jupyter's servers do, and gives it time to; one that runs a cell is not asked.
 
     ipykernel would end the cell's children first, and the cell might be taken to have succeeded.
     """
-    if is_busy(directory):
+    if read_activity(directory).busy:
         return
     with contextlib.suppress(OSError):
         connection = JupyterConnection(directory, Process(process.pid, process.start_time))

@@ -4,7 +4,7 @@
     link.json       the same for us, with what the kernelspec said about interrupts and language
     zmq-1 … zmq-5   the sockets
 
-The sockets are in the kernel's own directory, which nobody else may enter. Where its path is too long for a socket
+The sockets are in the kernel's own directory, which no other user may enter. Where its path is too long for a socket
 address the kernel is given a short link to it, needed only until it has bound its sockets.
 """
 

@@ -1,0 +1,53 @@
+"""What the state file of a Jupyter kernel says: the clients write it, because the kernel knows nothing of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+
+from kernelbox.host._state_file import read_state
+from kernelbox.wire import _state
+from kernelbox.wire._layout import STATE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Whether a cell runs, and for how many seconds none has; None if that is not known."""
+
+    busy: bool
+    unused_for: float | None
+
+
+def read_activity(directory: str) -> Activity:
+    """Returns what the state file says; to the first in the queue, `busy` means that a client ended before its cell."""
+    state = read_state(directory)
+    if state is None:
+        return Activity(busy=False, unused_for=None)
+    return Activity(busy=state.activity == "busy", unused_for=time.time() - state.last_used)
+
+
+def write_activity(directory: str, activity: Literal["idle", "busy"], execution_id: str = "") -> None:
+    """Writes what the kernel is doing; only the first in the queue of clients may."""
+    now, busy = time.time(), activity == "busy"
+    before = read_state(directory)
+    header = _state.HEADER.pack(
+        _state.MAGIC,
+        _state.BUSY if busy else _state.IDLE,
+        (before.executions if before else 0) + busy,
+        now if busy else 0.0,
+        now,
+        _state.target(execution_id),
+        _state.target(""),
+    )
+    with contextlib.suppress(OSError):  # a directory that is gone has no state
+        fd = os.open(os.path.join(directory, STATE), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(fd, header, 0)
+        finally:
+            os.close(fd)
