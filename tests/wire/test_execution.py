@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelbox.wire._execution import GRACE, LAST_GRACE, WITHDRAW_GRACE, Execution
+from kernelbox.wire._execution import GRACE, HELD_GRACE, LAST_GRACE, WITHDRAW_GRACE, Execution
 from kernelbox.wire._messages import (
     Answer,
     Ask,
@@ -31,6 +31,9 @@ from kernelbox.wire._messages import (
 from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem
 
 from .strategies import any_text, messages, untimed
+
+if TYPE_CHECKING:
+    from kernelbox.wire._execution import Holder
 
 NOW = 1000.0
 TIMEOUT = 10.0
@@ -430,6 +433,50 @@ def test_an_execution_that_the_kernel_does_not_answer_for_is_abandoned() -> None
     assert result_of(execution).text == f"TimeoutError: timed out after 10 s {UNRUN}"
     assert result_of(execution).duration_ms == 11_000
     assert execution.tick(now=NOW + 1e9) is None
+
+
+HELD: dict[Holder, str] = {
+    "none": "while it waited behind work that an earlier cell had left in the background",
+    "abandoned": "while it waited behind a cell whose client had gone away",
+}
+
+
+@pytest.mark.parametrize("holder", HELD)
+def test_what_holds_the_kernel_and_is_no_clients_cell_is_interrupted_and_then_killed(holder: Holder) -> None:
+    execution = bring_to("withdrawing")
+    assert execution.tick(now=execution.due, holder=holder) == "interrupt harder"
+    assert execution.due == NOW + TIMEOUT + WITHDRAW_GRACE + HELD_GRACE
+    assert execution.tick(now=execution.due, holder=holder) == "kill"
+    execution.killed(now=NOW + 20)
+    assert outcome(execution) == ("timeout", "restarted", "lost")
+    assert result_of(execution).text == f"TimeoutError: timed out after 10 s {HELD[holder]}; {RESTARTED}"
+
+
+@pytest.mark.parametrize("holder", HELD)
+def test_an_execution_behind_what_could_be_interrupted_never_ran_and_says_why(holder: Holder) -> None:
+    execution = bring_to("withdrawing")
+    execution.tick(now=execution.due, holder=holder)
+    finish(execution, status="aborted")
+    assert outcome(execution) == ("timeout", "never ran", "kept")
+    sentence = f"timed out after 10 s {HELD[holder]}, which was interrupted; it never ran"
+    assert result_of(execution).text == f"TimeoutError: {sentence}"
+
+
+def test_the_kernel_may_say_what_a_withdrawn_execution_waited_behind() -> None:
+    execution = bring_to("withdrawing")
+    result = finish(execution, status="aborted", evalue="a task, which was interrupted")
+    assert result.text == (
+        "TimeoutError: timed out after 10 s while it waited behind a task, which was interrupted; it never ran"
+    )
+
+
+def test_an_execution_that_runs_when_its_time_is_up_is_interrupted_although_the_kernel_could_not_say_so() -> None:
+    execution = begin(started=False)
+    assert execution.tick(now=execution.due, holder="this") == "interrupt"
+    assert execution.due == NOW + TIMEOUT + GRACE
+    late = bring_to("withdrawing")
+    assert late.tick(now=late.due, holder="this") == "interrupt"
+    assert late.due == NOW + TIMEOUT + WITHDRAW_GRACE + GRACE
 
 
 def test_an_execution_that_starts_while_it_is_withdrawn_is_interrupted() -> None:

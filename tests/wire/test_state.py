@@ -21,10 +21,11 @@ def file(
     busy_since: float = 1000.5,
     last_used: float = 2000.25,
     running: bytes = b"abc",
+    client: int = 77,
     aimed_at: bytes = b"",
     farewell: bytes = b"",
 ) -> bytes:
-    header = state.HEADER.pack(magic, activity, executions, busy_since, last_used, running, aimed_at)
+    header = state.HEADER.pack(magic, activity, executions, busy_since, last_used, client, running, aimed_at)
     return header + farewell.ljust(state.FAREWELL, b"\0")
 
 
@@ -51,7 +52,7 @@ def test_the_file_is_read_as_it_was_written(executions: int, busy_since: float, 
     parsed = state.parse(written)
     assert parsed is not None
     assert (parsed.executions, parsed.busy_since, parsed.last_used) == (executions, busy_since, last_used)
-    assert parsed.running == running
+    assert (parsed.running, parsed.client) == (running, 77)
 
 
 @pytest.mark.parametrize(

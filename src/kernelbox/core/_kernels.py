@@ -181,16 +181,17 @@ class Kernels:
     # -- interrupting ----------------------------------------------------------------------------------------
 
     def interrupt(self, key: str) -> bool:
-        """Interrupts whatever the kernel is running; returns whether it was running anything."""
+        """Interrupts whatever holds the kernel: a cell, or what one has left behind; returns whether anything did."""
         record = self.get(key)
-        if record.status != "running":
-            return False
         kernel = self.kernel(record)
+        held = record.status == "idle" and not kernel.answers()
+        if record.status != "running" and not held:
+            return False
         try:
             connection = kernel.connect()
         except OSError:
             return False  # it has ended since
-        connection.interrupt("")
+        connection.interrupt("", harder=held)
         kernel.release(connection)
         return True
 

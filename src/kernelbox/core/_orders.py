@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def next_order(connection: Connection, execution: Execution) -> Order | None:
     """Returns what must be done because time has passed."""
     now = time.monotonic()
-    if now >= execution.due and not execution.started:
-        execution.started = connection.runs(execution.request.id)
-    return execution.tick(now=now)
+    if now < execution.due or execution.started:
+        return execution.tick(now=now)
+    return execution.tick(now=now, holder=connection.holder(execution.request.id))
 
 
 def obey(order: Order, kernel: Kernel, connection: Connection, execution: Execution) -> list[Event]:

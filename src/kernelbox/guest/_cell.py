@@ -81,7 +81,7 @@ class Cells:
 
     def _run_to_end(self, request: Execute, cell: Any) -> Done:
         """Runs the coroutine of a cell, come what may, and returns what to say of it."""
-        task = self._loop.create_task(cell, context=self._context)
+        task = self._loop.create_task(self._until_it_ends(cell), context=self._context)
         self._interrupts.attach(task)
         while not task.done():
             try:
@@ -102,6 +102,13 @@ class Cells:
             return self._report(request, exc)
         result: Done = task.result()
         return result
+
+    async def _until_it_ends(self, cell: Any) -> Any:
+        """Stops the loop with the cell: tasks that it leaves behind run after its end has been told."""
+        try:
+            return await cell
+        finally:
+            self._loop.stop()
 
     async def _run_python(self, request: Execute) -> Done:
         shell = self._shell

@@ -45,6 +45,8 @@ class Interrupts:
         self._depth = 1
         self._deferred = False
         self.began = 0.0  # the running execution, in seconds since boot, as the start of a process is
+        self._background = False  # whether the main thread runs what cells have left in the event loop
+        self._background_target = False
 
     def install(self) -> None:
         global _installed
@@ -56,7 +58,7 @@ class Interrupts:
 
     def begin(self, execution_id: str) -> None:
         """Opens an execution to interrupts."""
-        self._seen = self._deferred = False
+        self._seen = self._deferred = self._background_target = False
         self._target = None
         self._running = execution_id
         self.began = time.clock_gettime(_SINCE_BOOT)
@@ -95,12 +97,26 @@ class Interrupts:
         os.killpg(0, signal.SIGINT)
         return _REPEAT
 
+    def request_background(self) -> float | None:
+        """Interrupts what a task of an earlier cell does on the main thread. Returns when to call `repeat`."""
+        self._background_target = True
+        return self.repeat()
+
     def repeat(self) -> float | None:
         """Sends SIGINT again if the main thread has not seen the last one."""
-        if self._target is None or self._target != self._running:
+        if not self._background_target and (self._target is None or self._target != self._running):
             return None
         os.kill(os.getpid(), signal.SIGINT)
         return _REPEAT
+
+    @contextlib.contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Marks the code of earlier cells that the event loop runs between cells."""
+        self._background = True
+        try:
+            yield
+        finally:
+            self._background = self._background_target = False
 
     def expose(self) -> None:
         """Lets interrupts strike: the code that follows is the user's."""
@@ -132,14 +148,25 @@ class Interrupts:
                 raise KeyboardInterrupt
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
-        if self._running is None or self._target not in (None, self._running):
+        if self._running is None:
+            if self._background_target:
+                self._strike_background(frame)
+            return
+        if self._target not in (None, self._running):
             return
         self._target = None
         self._strike(frame)
 
     def _on_direct(self, signum: int, frame: FrameType | None) -> None:
-        if self.aimed:
+        if self._running is None:
+            self._strike_background(frame)
+        elif self.aimed:
             self._strike(frame)
+
+    def _strike_background(self, frame: FrameType | None) -> None:
+        if self._background and _is_in_callback(frame):
+            self._background_target = False
+            raise KeyboardInterrupt
 
     def _strike(self, frame: FrameType | None) -> None:
         self._seen = True
@@ -166,6 +193,15 @@ def held() -> Iterator[None]:
         yield
     finally:
         interrupts.leave()
+
+
+def _is_in_callback(frame: FrameType | None) -> bool:
+    """Tells whether the event loop runs a callback, such as a step of a task."""
+    while frame is not None:
+        if frame.f_code is asyncio.Handle._run.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_suspended(frame: FrameType | None) -> bool:

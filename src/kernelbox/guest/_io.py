@@ -195,6 +195,8 @@ class IO:
             outbox.pump()
         if self._repeat_at is not None and time.monotonic() >= self._repeat_at:
             self._schedule_repeat(self._kernel.interrupts.repeat())
+        if (due := self._kernel.due) is not None and time.monotonic() >= due:
+            self._schedule_repeat(self._kernel.climb())
         return called
 
     def _rest(self, seconds: float) -> None:
@@ -204,7 +206,9 @@ class IO:
     def _timeout_ms(self) -> float:
         now = time.monotonic()
         waits = [
-            at - now for at in (self._rest_until, self._repeat_at, self._deaf_until) if at is not None and at > now
+            at - now
+            for at in (self._rest_until, self._repeat_at, self._deaf_until, self._kernel.due)
+            if at is not None and at > now
         ]
         if self._kernel.outbox.peer is not None:
             waits.append(TICK)

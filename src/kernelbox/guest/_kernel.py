@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,6 +36,7 @@ from kernelbox.guest._streams import OutStream
 from kernelbox.guest._traceback import format_value
 from kernelbox.wire import _state
 from kernelbox.wire._bounded import bound
+from kernelbox.wire._execution import GRACE, LAST_GRACE
 from kernelbox.wire._framing import ProtocolError
 from kernelbox.wire._messages import (
     Answer,
@@ -50,8 +52,19 @@ from kernelbox.wire._messages import (
 
 _exit = os._exit
 
+_HELD = "work that an earlier cell had left in the background, which was interrupted"
+
 # How long a kernel that leaves waits for clients that have not read all of its words.
 _LAST_PATIENCE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """A running cell whose client has gone away, and when to try harder to stop it, or to give the process up."""
+
+    execution_id: str
+    due: float
+    harder: bool = False
 
 
 class Kernel:
@@ -71,6 +84,8 @@ class Kernel:
         self._io = IO(self, identity)
         self._queue: deque[tuple[Peer, Execute | Query]] = deque()
         self._queue_lock = threading.Lock()
+        self._withdrawn: set[str] = set()
+        self._abandoned: Abandoned | None = None
         self._idle = False
         self._idle_timeout = idle_timeout
         self._loop_wakeup: int = self.loop._ssock.fileno()  # type: ignore[attr-defined]  # what other threads wake it by
@@ -112,8 +127,8 @@ class Kernel:
                 if self._idle and threading.get_ident() != self._main:  # who is not in the loop then, but here
                     self.loop.call_soon_threadsafe(self._stop_idling)
             case Interrupt():
-                if self._withdraw(message.id):
-                    return None
+                if (waiting := self._withdraw(message.id)) is not None:
+                    return self.interrupts.request_background() if waiting else None
                 if message.harder and self.interrupts.is_running(message.id):
                     kill_descendants(since=self.interrupts.began, spare=self.bash.pid)
                 return None if self.interrupts.aimed else self.interrupts.request(message.id)
@@ -122,9 +137,28 @@ class Kernel:
         return None
 
     def lose(self, peer: Peer) -> float | None:
-        """Lets go of a client that has gone away, and of its cell: nobody is left who could end it."""
+        """Lets go of a client that has gone away, and stops its cell: no client is left that would."""
         self.asks.abandon(peer)
-        return self.interrupts.request(self.outbox.execution_id) if peer is self.outbox.peer else None
+        if peer is not self.outbox.peer:
+            return None
+        self._abandoned = Abandoned(self.outbox.execution_id, time.monotonic() + GRACE)
+        return self.interrupts.request(self.outbox.execution_id)
+
+    @property
+    def due(self) -> float | None:
+        """When `climb` wants to be called."""
+        return None if self._abandoned is None else self._abandoned.due
+
+    def climb(self) -> float | None:
+        """Goes on to stop a cell whose client has gone, by the ladder of a timeout. Returns as `take` does."""
+        abandoned, self._abandoned = self._abandoned, None
+        if abandoned is None or not self.interrupts.is_running(abandoned.execution_id):
+            return None
+        if abandoned.harder:
+            self.die("killed, because a cell whose client had gone away did not stop when interrupted")
+        self._abandoned = Abandoned(abandoned.execution_id, time.monotonic() + LAST_GRACE, harder=True)
+        kill_descendants(since=self.interrupts.began, spare=self.bash.pid)
+        return self.interrupts.request(abandoned.execution_id)
 
     def die(self, reason: str) -> None:
         """Ends the process at once because it cannot be of use any more."""
@@ -140,14 +174,22 @@ class Kernel:
         if os.getppid() != self._identity.keeper and not self._identity.is_reachable:
             self.die("its directory is gone")
 
-    def _withdraw(self, execution_id: str) -> bool:
+    def _withdraw(self, execution_id: str) -> bool | None:
+        """Drops a request that has not begun; None if there is none.
+
+        Behind a cell it is dropped at once. If no cell runs the main thread would have taken it, were it not held by
+        what an earlier cell left in the event loop: then the request stays, to be dropped when the main thread comes.
+        """
         with self._queue_lock:
             for entry in self._queue:
                 if entry[1].id == execution_id:
+                    if self._idle:
+                        self._withdrawn.add(execution_id)
+                        return True
                     self._queue.remove(entry)
                     self.outbox.reply(entry[0], Done(execution_id, "aborted"))
-                    return True
-        return False
+                    return False
+        return None
 
     # -- the main thread -------------------------------------------------------------------------------------
 
@@ -155,9 +197,13 @@ class Kernel:
         while True:
             self._idle = True
             with self._queue_lock:
-                if self._queue:
-                    self._idle = False
-                    return self._queue.popleft()
+                while self._queue:
+                    peer, request = self._queue.popleft()
+                    if request.id not in self._withdrawn:
+                        self._idle = False
+                        return peer, request
+                    self._withdrawn.discard(request.id)
+                    self.outbox.reply(peer, Done(request.id, "aborted", evalue=_HELD))
             if self._loop_is_quiet():
                 self._io.serve_here(until=lambda: bool(self._queue), also=self._loop_wakeup)
             else:
@@ -175,7 +221,8 @@ class Kernel:
         self._io.call_helper()
         cull = self.loop.call_later(self._idle_timeout, self._cull) if self._idle_timeout else None
         try:
-            self.loop.run_forever()
+            with self.interrupts.in_background():
+                self.loop.run_forever()
         except (KeyboardInterrupt, SystemExit) as exc:
             self._cells.leave_if_forked(exc)
             print(f"A task in the background raised {type(exc).__name__}; it has ended.", file=sys.stderr)

@@ -74,7 +74,7 @@ class Outbox:
             self._drain()
             self._peer, self._id = peer, execution_id
             self._executions += 1
-            self._write_state(state.BUSY, busy_since=time.time())
+            self._write_state(state.BUSY, busy_since=time.time(), client=peer.pid)
             peer.hold(encode(started))
             for message in self._late.take(execution_id):
                 peer.hold(encode(message))
@@ -223,7 +223,7 @@ class Outbox:
             finally:
                 self._interrupts.leave()
 
-    def _write_state(self, activity: int, busy_since: float = 0.0) -> None:
+    def _write_state(self, activity: int, busy_since: float = 0.0, client: int = 0) -> None:
         state.HEADER.pack_into(
             self._memory,
             0,
@@ -232,6 +232,7 @@ class Outbox:
             self._executions,
             busy_since,
             time.time(),
+            client,
             state.target(self._id),
             b"",
         )

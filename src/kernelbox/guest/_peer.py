@@ -19,6 +19,7 @@ class Peer:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
+        self.pid = peer_pid(sock)
         self.closed = False
         self.robbed = False  # a cell closed the descriptor
         self._decoder = Decoder()
@@ -76,6 +77,14 @@ class Peer:
         self._backlog.clear()
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
+
+
+def peer_pid(sock: socket.socket) -> int:
+    """Returns the process that connected, 0 where the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[0])
 
 
 def is_same_user(sock: socket.socket) -> bool:

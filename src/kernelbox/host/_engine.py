@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from kernelbox.base._config import EngineName, KernelBoxConfig
     from kernelbox.host._record import KernelRecord
+    from kernelbox.wire._execution import Holder
     from kernelbox.wire._messages import Message, Output
 
     class Connection(Protocol):
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
             """Interrupts an execution, an empty id whatever runs; `harder` by every means that keeps the process."""
             ...
 
-        def runs(self, execution_id: str) -> bool:
-            """Tells whether an execution runs, also while the kernel itself cannot say so."""
+        def holder(self, execution_id: str) -> Holder:
+            """Returns what holds the kernel, seen by an execution; also while the kernel itself cannot say so."""
             ...
 
         def cause(self, farewell: str = "") -> str:

@@ -6,12 +6,13 @@ import os
 import signal
 
 from kernelbox.host import _notes
-from kernelbox.host._process import Process, boot_id
+from kernelbox.host._process import Process, boot_id, exists
 from kernelbox.host._state_file import read_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._record import KernelRecord
+    from kernelbox.wire._execution import Holder
     from kernelbox.wire._messages import Output
 
 # A kernel asked to end runs its exit functions in this time; then it is killed.
@@ -32,9 +33,15 @@ class LocalConnection:
     def death_fileno(self) -> int:
         return self.process.fileno()
 
-    def runs(self, execution_id: str) -> bool:
+    def holder(self, execution_id: str) -> Holder:
         state = read_state(self.directory)
-        return state is not None and state.running == execution_id
+        if state is None:
+            return "other"  # it cannot be known
+        if state.running == execution_id:
+            return "this"
+        if state.activity != "busy":
+            return "none"
+        return "abandoned" if state.client and not exists(state.client) else "other"
 
     def cause(self, farewell: str = "") -> str:
         return _notes.find_cause(self.directory, self.process, farewell)

@@ -137,6 +137,17 @@ def read_start_time(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def exists(pid: int) -> bool:
+    """Tells whether any process has a pid; only "no such process" means that none has."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def since_boot() -> float:
     """Returns the clock that start times are read from, in seconds."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

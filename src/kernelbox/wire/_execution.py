@@ -4,8 +4,9 @@ The ladder of a timeout, each rung tried only when the one above did not stop th
 
     interrupt  ──GRACE──▶  interrupt harder  ──LAST_GRACE──▶  kill, and restart the kernel
 
-An execution that still waits in the queue when its time is up is withdrawn instead: it must not stop the cell of
-somebody else.
+An execution that still waits in the queue when its time is up is withdrawn instead: it must not stop another client's
+cell. If the kernel does not even say that it was withdrawn, and no cell of a living client holds it, then what an
+earlier cell left behind does: a task, a thread, a cell whose client has gone. The ladder goes on at its second rung.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from kernelbox.wire._results import OutputItem
 
     Order = Literal["interrupt", "interrupt harder", "kill", "abandon"]
+
+    # What holds a kernel: this execution, one of another client, one whose client has gone, or no execution at all.
+    Holder = Literal["this", "other", "abandoned", "none"]
     Event = OutputItem | Ask | Comm
 
 # Long enough for a numpy call or a `finally:` block to end by itself; with LAST_GRACE below the 4 s a caller may wait.
@@ -42,6 +46,16 @@ LAST_GRACE = 1.0
 
 # How long a withdrawn execution waits for the kernel to say that it dropped it.
 WITHDRAW_GRACE = 1.0
+
+# How long what holds a kernel, and is no living client's cell, has to stop when it is interrupted. A machine under load
+# must not look like it: this is longer than any pause seen with 200 kernels starting on two cores.
+HELD_GRACE = 5.0
+
+
+_HELD_BY: dict[Holder, str] = {
+    "none": "work that an earlier cell had left in the background",
+    "abandoned": "a cell whose client had gone away",
+}
 
 
 class Execution:
@@ -61,6 +75,7 @@ class Execution:
         self._execution_count: int | None = None
         self._farewell = ""
         self._recovered = False
+        self._held_by = ""
 
     def __repr__(self) -> str:
         return f"<Execution {self.request.id} {self.result.status if self.result else self._rung}>"
@@ -99,21 +114,26 @@ class Execution:
                 self._finish(message)
         return []
 
-    def tick(self, *, now: float) -> Order | None:
-        """Says what must be done because time has passed."""
+    def tick(self, *, now: float, holder: Holder = "other") -> Order | None:
+        """Says what must be done because time has passed; `holder` is what holds the kernel, if we do not run."""
         self._now = now
         if self.result is not None or now < self._due:
             return None
         match self._rung:
             case "running":
+                self.started |= holder == "this"
                 self._cause = "timeout"
                 return self._climb(now)
-            case "withdrawing" if self.started:
+            case "withdrawing" if self.started or holder == "this":
                 self._rung, self._due = "interrupting", now + GRACE
                 return "interrupt"
-            case "withdrawing":
+            case "withdrawing" if holder == "other":
                 self._end_unrun()
                 return "abandon"
+            case "withdrawing":
+                self._held_by = _HELD_BY[holder]
+                self._rung, self._due = "interrupting harder", now + HELD_GRACE
+                return "interrupt harder"
             case "interrupting":
                 self._rung, self._due = "interrupting harder", now + LAST_GRACE
                 return "interrupt harder"
@@ -167,7 +187,7 @@ class Execution:
 
     def _finish(self, done: Done) -> None:
         if done.status == "aborted":
-            self._end_unrun()
+            self._end_unrun(done.evalue)
             return
         if done.interrupted and self._cause is not None:
             self._end(
@@ -180,10 +200,17 @@ class Execution:
         error = ErrorInfo(done.ename, done.evalue, done.traceback) if done.status == "error" else None
         self._conclude("interrupted" if done.interrupted else "finished", error, done=done)
 
-    def _end_unrun(self) -> None:
-        self._end("never ran", f"{self._what_happened()} while it waited behind another cell; it never ran")
+    def _end_unrun(self, reason: str = "") -> None:
+        if reason or self._held_by:
+            reason = reason or f"{self._held_by}, which was interrupted"
+            self._end("never ran", f"{self._why()} while it waited behind {reason}; it never ran")
+        else:
+            self._end("never ran", f"{self._why()} while it waited behind another cell; it never ran")
 
     def _what_happened(self) -> str:
+        return f"{self._why()} while it waited behind {self._held_by}" if self._held_by else self._why()
+
+    def _why(self) -> str:
         return f"timed out after {self._timeout:g} s" if self._cause == "timeout" else "cancelled"
 
     def _end(

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 STREAMS = ("stdout", "stderr")
 
-# magic, activity, executions, busy since, last used, running execution, execution to interrupt
-HEADER = struct.Struct("<4sIQdd32s32s")
+# magic, activity, executions, busy since, last used, pid of the client, running execution, execution to interrupt
+HEADER = struct.Struct("<4sIQddI32s32s")
 MAGIC = b"KBX1"
 
 # Behind the header the kernel writes why it ends of its own accord, in at most so many bytes of UTF-8.
@@ -36,13 +36,17 @@ _LATEST = 253_402_300_800.0
 
 @dataclass(eq=False, repr=False, slots=True)
 class KernelState:
-    """What a kernel says of itself; times are seconds since the epoch, 0 for never."""
+    """What a kernel says of itself; times are seconds since the epoch, 0 for never.
+
+    `client` is the process that the running execution was sent by, 0 if there is none or the system did not say.
+    """
 
     activity: Literal["starting", "idle", "busy"]
     executions: int
     busy_since: float
     last_used: float
     running: str = ""
+    client: int = 0
     farewell: str = ""
 
 
@@ -50,13 +54,13 @@ def parse(data: bytes) -> KernelState | None:
     """Reads the header; None if these are not the bytes of a state file."""
     if len(data) < HEADER.size:
         return None
-    magic, activity, executions, busy_since, last_used, running, _ = HEADER.unpack_from(data)
+    magic, activity, executions, busy_since, last_used, client, running, _ = HEADER.unpack_from(data)
     if magic != MAGIC or activity > BUSY or not 0 <= busy_since < _LATEST or not 0 <= last_used < _LATEST:
         return None
     execution_id = running.rstrip(b"\0").decode("ascii", "replace")
     said = data[HEADER.size : SIZE].rstrip(b"\0").decode("utf-8", "ignore")
     farewell = "".join(character if character.isprintable() else "?" for character in said)
-    return KernelState(_ACTIVITIES[activity], executions, busy_since, last_used, execution_id, farewell)
+    return KernelState(_ACTIVITIES[activity], executions, busy_since, last_used, execution_id, client, farewell)
 
 
 def target(execution_id: str) -> bytes:

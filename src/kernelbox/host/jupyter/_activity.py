@@ -42,6 +42,7 @@ def write_activity(directory: str, activity: Literal["idle", "busy"], execution_
         (before.executions if before else 0) + busy,
         now if busy else 0.0,
         now,
+        os.getpid() if busy else 0,
         _state.target(execution_id),
         _state.target(""),
     )

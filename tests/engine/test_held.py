@@ -1,0 +1,109 @@
+"""Kernels held by what a cell left behind: the ladder reaches it, from a client's side and from the kernel's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from kernelbox import KernelRecord, execute, get_or_create, interrupt, status
+
+from .support import DEADLINE, Running, eventually, run, value, wait_for_end
+
+TASK = "import asyncio, time\nasync def hold():\n{}\nt = asyncio.ensure_future(hold())"
+BLOCKING_TASK = TASK.format("    while True: time.sleep(0.05)")
+STUBBORN_TASK = TASK.format(
+    "    while True:\n        try:\n            while True: time.sleep(0.05)\n        except KeyboardInterrupt: pass"
+)
+# A regular expression that never ends holds the interpreter's lock; the timer lets the cell end first.
+GREEDY_THREAD = "import re, threading\nthreading.Timer(0.05, lambda: re.match(r'(a|a)*b', 'a' * 100)).start()"
+
+
+def test_a_task_that_blocks_the_kernel_is_interrupted_when_time_is_up(kernel: KernelRecord) -> None:
+    run(kernel, "kept = 1\n" + BLOCKING_TASK)
+    waited = execute(kernel, "2", timeout=0.3)
+    assert (waited.status, waited.ending, waited.state) == ("timeout", "never ran", "kept")
+    assert waited.error is not None
+    assert "behind work that an earlier cell had left in the background, which was interrupted" in waited.error.evalue
+    after = run(kernel, "kept")
+    assert after.return_value == "1"
+    assert "A task in the background raised KeyboardInterrupt" in after.stderr
+
+
+@pytest.mark.parametrize("holding", [STUBBORN_TASK, GREEDY_THREAD], ids=["task", "thread"])
+def test_what_does_not_stop_is_ended_with_its_kernel_and_the_caller_is_told(holding: str, kernel: KernelRecord) -> None:
+    run(kernel, "lost = 1\n" + holding)
+    waited = execute(kernel, "import time; time.sleep(1)", timeout=0.3) if holding is GREEDY_THREAD else None
+    if waited is None or waited.ending == "interrupted":  # the thread had not begun
+        waited = execute(kernel, "2", timeout=0.3)
+    assert (waited.status, waited.state) == ("timeout", "lost"), waited
+    assert waited.error is not None
+    assert "so the kernel was restarted: its variables are lost" in waited.error.evalue
+    assert value(kernel.name, "'lost' in globals()") == "False"
+
+
+def test_a_cell_of_another_client_is_never_stopped_by_one_that_waits(kernel: KernelRecord) -> None:
+    running = Running(kernel, "print('in', flush=True)\nimport re\nre.match(r'(a|a)*b', 'a' * 27)\n'done'")
+    running.wait_for_output()
+    waited = execute(kernel, "1", timeout=0.1)
+    assert waited.ending in ("never ran", "finished")
+    assert running.result().return_value == "'done'"
+
+
+def test_interrupt_reaches_a_task_that_blocks_the_kernel(kernel: KernelRecord) -> None:
+    run(kernel, BLOCKING_TASK)
+    assert status(kernel).status == "idle"
+    assert interrupt(kernel) is True
+    assert value(kernel, "1 + 1") == "2"
+    assert interrupt(kernel) is False
+
+
+ABANDON = """
+import kernelbox, sys, threading
+for item in kernelbox.stream(sys.argv[1], sys.argv[2]):
+    print("begun", flush=True)
+"""
+
+
+def test_a_cell_that_swallows_interrupts_does_not_outlive_its_client(kernel: KernelRecord) -> None:
+    stubborn = "while True:\n    try:\n        time.sleep(100)\n    except KeyboardInterrupt: pass"
+    code = f"import time\nprint('begun', flush=True)\n{stubborn}"
+    with subprocess.Popen([sys.executable, "-c", ABANDON, kernel.name, code], stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"begun\n"
+        client.kill()
+    assert kernel.pid is not None
+    wait_for_end(kernel.pid)
+    told = execute(kernel.name, "1", timeout=DEADLINE)
+    assert told.error is not None
+    assert "a cell whose client had gone away did not stop when interrupted" in told.error.evalue
+    assert value(get_or_create(kernel.name), "1 + 1") == "2"
+
+
+def test_an_abandoned_cell_that_holds_the_interpreter_is_ended_by_the_next_client(kernel: KernelRecord) -> None:
+    code = "print('begun', flush=True)\nimport re\nre.match(r'(a|a)*b', 'a' * 100)"
+    with subprocess.Popen([sys.executable, "-c", ABANDON, kernel.name, code], stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"begun\n"
+        client.kill()
+    waited = execute(kernel, "1", timeout=0.3)
+    assert waited.error is not None
+    assert "a cell whose client had gone away" in waited.error.evalue
+    assert value(get_or_create(kernel.name), "1 + 1") == "2"
+
+
+def test_a_stopped_kernel_is_continued_and_answers(kernel: KernelRecord) -> None:
+    assert kernel.pid is not None
+    os.kill(kernel.pid, signal.SIGSTOP)
+    execute(kernel, "1", timeout=0.2)
+    eventually(lambda: execute(kernel, "1 + 1", timeout=DEADLINE).return_value == "2")
+
+
+def test_nothing_is_held_by_tasks_that_give_way(kernel: KernelRecord) -> None:
+    run(kernel, TASK.format("    while True: await asyncio.sleep(0.001)"))
+    assert [value(kernel, f"{n}") for n in range(20)] == [str(n) for n in range(20)]
+    assert interrupt(kernel) is False
+    assert value(kernel, "t.done()") == "False"
