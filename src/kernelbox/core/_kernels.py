@@ -19,8 +19,8 @@ from kernelbox.core._pool import Pool
 from kernelbox.host import _death
 from kernelbox.host._ending import TERMINATE_PATIENCE, end_process
 from kernelbox.host._process import Process, boot_id, read_start_time
-from kernelbox.host._record import KernelRecord, format_time
-from kernelbox.host._store import RECORD, Store, is_kernel_id
+from kernelbox.host._record import KernelRecord, format_time, is_kernel_id
+from kernelbox.host._store import RECORD, open_store
 from kernelbox.host.own._connection import Connection
 
 TYPE_CHECKING = False
@@ -46,7 +46,7 @@ class Kernels:
         """`run` drives a cell to its end: the start-up code's."""
         self.config = config
         self._run = run
-        self.store = _open_store(config)
+        self.store = open_store(config)
         self._pool = Pool()
         # What kernels opened here were given that no record keeps: environments hold secrets.
         self._environments: dict[str, dict[str, str] | None] = {}
@@ -459,11 +459,3 @@ def _describe_loss(record: KernelRecord) -> str:
     count = record.attempt_count
     lost = f"the variables of {count} execution{'s' if count > 1 else ''}" if count else "nothing: no cell had run"
     return f"{lost}; it had died: {record.death}" if record.status == "dead" else lost
-
-
-def _open_store(config: KernelBoxConfig) -> Store:
-    if config.store_backend == "file":
-        return Store(config.runtime_dir, config.registry_path)
-    from kernelbox.host._scratch import scratch_directory
-
-    return Store(scratch_directory(), None)

@@ -39,12 +39,13 @@ class Place:
         self.path = path
 
     @classmethod
-    def open(cls, path: str, *, private: bool = True) -> Self:
+    def open(cls, path: str, *, private: bool = True, setting: str = "KERNELBOX_HOME") -> Self:
         """Opens a directory of ours that others cannot write to and, if it is to be private, cannot look into.
 
-        The last component of the path must not be a link; the others may be.
+        The last component of the path must not be a link; the others may be. `setting` is what another directory can
+        be chosen with, for the sentence of StoreFailed.
         """
-        return cls(_open_directory(path, None, path, private=private), path)
+        return cls(_open_directory(path, None, path, private, setting), path)
 
     @classmethod
     def open_any(cls, path: str) -> Self:
@@ -74,7 +75,7 @@ class Place:
             with contextlib.suppress(FileExistsError):
                 self.make(name)
         path = self.path_of(name)
-        return Place(_open_directory(name, self.fd, path, private=True), path)
+        return Place(_open_directory(name, self.fd, path, True, "KERNELBOX_HOME"), path)
 
     def make(self, name: str) -> None:
         """Makes a private directory in this one; raises FileExistsError if anything has the name."""
@@ -124,6 +125,10 @@ class Place:
         finally:
             os.close(fd)
 
+    def open_for_reading(self, name: str) -> int:
+        """Returns a descriptor of a regular file of ours."""
+        return self._open_file(name, os.O_RDONLY)[0]
+
     def replace(self, name: str, data: bytes) -> None:
         """Writes a file so that a reader, or a crash, finds the old bytes or the new, never a part.
 
@@ -148,9 +153,9 @@ class Place:
             self.remove(new)
         return True
 
-    def create(self, name: str, flags: int = 0) -> int:
+    def create(self, name: str) -> int:
         """Returns a descriptor of a new, empty file; raises FileExistsError if anything has the name."""
-        return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags | _SAFELY, 0o600, dir_fd=self.fd)
+        return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFELY, 0o600, dir_fd=self.fd)
 
     def open_for_writing(self, name: str, flags: int = 0) -> int:
         """Returns a descriptor of a file to read and write, which is made if it is missing; O_APPEND can be a flag.
@@ -160,19 +165,15 @@ class Place:
         """
         for _ in range(_ATTEMPTS):
             try:
-                return self.create(name, flags)
-            except FileExistsError:
+                fd, info = self._open_file(name, os.O_RDWR | os.O_CREAT | flags)
+                if info.st_nlink <= 1:  # 0 if it has been removed since, which can happen at any time
+                    return fd
+                os.close(fd)
+            except PermissionError:
+                if not self.exists(name):
+                    raise
+            except StoreFailed:
                 pass
-            try:
-                fd, info = self._open_file(name, os.O_RDWR | flags)
-            except FileNotFoundError:
-                continue  # it has gone since
-            except (StoreFailed, PermissionError):
-                self.remove_tree(name)
-                continue
-            if info.st_nlink == 1:
-                return fd
-            os.close(fd)
             self.remove_tree(name)
         raise StoreFailed(f"{self.path_of(name)!r} is in the way of a file of kernelbox; remove it")
 
@@ -203,7 +204,7 @@ class Place:
     def _open_file(self, name: str, flags: int) -> tuple[int, os.stat_result]:
         """Opens a regular file of ours; raises StoreFailed for anything else."""
         try:
-            fd = os.open(name, flags | _SAFELY, dir_fd=self.fd)
+            fd = os.open(name, flags | _SAFELY, 0o600, dir_fd=self.fd)
         except OSError as exc:
             if exc.errno == errno.ELOOP:
                 raise StoreFailed(f"{self.path_of(name)!r} is a link, which is not followed; remove it") from exc
@@ -234,13 +235,14 @@ class Place:
         return new
 
 
-def _open_directory(name: str, dir_fd: int | None, path: str, *, private: bool) -> int:
+def _open_directory(name: str, dir_fd: int | None, path: str, private: bool, setting: str) -> int:
     """Opens a directory of ours; raises StoreFailed for one of another user, one that is open, and for a link."""
     try:
         fd = os.open(name, _DIRECTORY, dir_fd=dir_fd)
     except OSError as exc:
         if exc.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(name, dir_fd):
-            raise StoreFailed(f"{path!r} is a link, which is not followed; name the directory itself") from exc
+            advice = f"set {setting} to the directory itself, or remove the link"
+            raise StoreFailed(f"{path!r} is a link, which is not followed; {advice}") from exc
         raise
     info = os.fstat(fd)
     mode = stat.S_IMODE(info.st_mode)
@@ -251,7 +253,7 @@ def _open_directory(name: str, dir_fd: int | None, path: str, *, private: bool) 
         wrong = f"belongs to another user (uid {info.st_uid}, we are uid {os.geteuid()})"
     else:
         wrong = f"is open to other users (its mode is {mode:o})"
-    raise StoreFailed(f"{path!r} {wrong}; remove it, or set KERNELBOX_HOME to a directory of your own")
+    raise StoreFailed(f"{path!r} {wrong}; set {setting} to a directory of your own, or remove this one")
 
 
 def _is_link(name: str, dir_fd: int | None) -> bool:

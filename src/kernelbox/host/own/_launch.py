@@ -15,6 +15,7 @@ import sys
 from kernelbox.base._config import template_environment
 from kernelbox.base._errors import StartFailed
 from kernelbox.host._lock import locked
+from kernelbox.host._place import Place
 from kernelbox.host.own._connection import SOCKET, dial, listen
 from kernelbox.wire import _state
 from kernelbox.wire._framing import Decoder, encode
@@ -80,7 +81,7 @@ def _fork_warm(
             answer = _request(client, spawn, fds)
             if answer is not None:
                 return answer
-        with locked(path + ".lock"):
+        with Place.open(directory) as place, locked(place, os.path.basename(path) + ".lock"):
             with contextlib.suppress(OSError), dial(path):
                 continue  # somebody else has started it meanwhile
             with listen(path) as listener:

@@ -7,6 +7,7 @@ import os
 import stat
 
 from kernelbox.host._lock import locked
+from kernelbox.host._place import Place
 from kernelbox.host.own._connection import dial
 
 _PREFIX = "template-"
@@ -34,8 +35,9 @@ def is_answering(path: str) -> bool:
 def dismiss_templates(runtime_dir: str) -> None:
     """Ends the templates that have no kernels, and removes what they leave; the next opener starts another."""
     for path in list_templates(runtime_dir):
-        with contextlib.suppress(OSError), locked(path + ".lock"):
-            _dismiss(path)
+        with contextlib.suppress(OSError), Place.open(runtime_dir) as place:
+            with locked(place, os.path.basename(path) + ".lock"):
+                _dismiss(path)
         for suffix in (".log", ".lock"):
             with contextlib.suppress(OSError):
                 os.unlink(path + suffix)
