@@ -304,6 +304,8 @@ def test_what_cannot_be_removed_is_left_without_an_error(place: Place) -> None:
     place.make("foreign")
     Path(place.path, "foreign", "file").touch()
     os.chown(place.path_of("foreign"), ANOTHER_USER, ANOTHER_USER)
+    os.chmod(place.path_of("foreign"), 0o500)
     place.remove_tree("foreign")
     place.remove_tree("missing")
     assert os.listdir(place.path_of("foreign")) == ["file"]
+    assert stat.S_IMODE(place.stat("foreign").st_mode) == 0o500

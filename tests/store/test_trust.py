@@ -467,6 +467,23 @@ def test_what_is_planted_as_the_registry_of_our_own_home_is_set_aside_itself(
     assert (precious / "bashrc").read_text() == PRECIOUS
 
 
+def test_an_entry_of_the_registry_that_cannot_be_one_is_made_anew(home: Path) -> None:
+    first, second = get_or_create("first"), get_or_create("second")
+    path = home / "registry.json"
+    data = json.loads(path.read_text())
+    data["kernels"][second.kernel_id] = 7
+    text = json.dumps(data).replace('"tags": {}', '"tags": ' + "[" * 900 + "]" * 900, 1)
+    path.write_text(text)
+    third = get_or_create("third")
+    kernels = json.loads(path.read_text())["kernels"]
+    assert {kernel_id: entry["name"] for kernel_id, entry in kernels.items()} == {
+        first.kernel_id: "first",
+        second.kernel_id: "second",
+        third.kernel_id: "third",
+    }
+    assert kernels[first.kernel_id]["tags"] == {}
+
+
 # -- what is planted in our own home -----------------------------------------------------------------------------
 
 
@@ -612,6 +629,13 @@ def test_the_longest_record_that_can_be_made_can_be_read(home: Path) -> None:
     assert (found.tags, found.session_name) == (record.tags, record.session_name)
     assert found.lost is not None
     assert len(found.lost) == 2_000
+
+
+def test_the_causes_in_a_record_are_escaped_when_it_is_read(home: Path) -> None:
+    first = get_or_create("first")
+    path = home / "runtime" / first.kernel_id / "connection.json"
+    path.write_text(json.dumps({**first.to_dict(), "lost": "\x1b[31m\u202e" * 100}))
+    assert str(status("first").lost).isprintable()
 
 
 @pytest.mark.parametrize("kind", ["link", "open", "file"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from kernelbox.base._text import is_name
+from kernelbox.base._text import escape, is_name
 from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
@@ -79,12 +79,14 @@ class KernelRecord:
     def from_dict(cls, data: object) -> KernelRecord:
         """Reads a record; fields that this version does not know are passed over. Raises ValueError.
 
-        A record is a file, and a file can hold anything: each field is checked.
+        A record is a file, and a file can hold anything: each field is checked, and what is only shown is escaped.
         """
-        fields = data if isinstance(data, dict) else {}
+        fields: dict[str, Any] = data if isinstance(data, dict) else {}
         for name, is_sound in _CHECKS:
             if name in fields and not is_sound(fields[name]):
                 raise ValueError(f"its {name} makes no sense")
+        if fields.get("death") or fields.get("lost"):
+            fields = {**fields, "death": _shown(fields.get("death")), "lost": _shown(fields.get("lost"))}
         try:
             return cls(*[fields[name] for name in cls.__match_args__])
         except KeyError:  # one of another version
@@ -146,6 +148,10 @@ _LAST_DAYS = {
 
 def _is_path(value: object) -> bool:
     return type(value) is str and len(value) <= _LONGEST_PATH and "\0" not in value
+
+
+def _shown(cause: str | None) -> str | None:
+    return cause if cause is None else escape(cause)[:MAX_CAUSE]
 
 
 def _is_cause(value: object) -> bool:

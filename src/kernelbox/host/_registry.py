@@ -16,6 +16,7 @@ import warnings
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._home import Inside
 from kernelbox.host._place import Place
+from kernelbox.host._record import are_tags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Registry:
         with self._root.make() as place:
             shown = self._read_or_set_aside(place)
             entries = {
-                kernel_id: known.get(kernel_id) or shown.get(kernel_id) or entry_of(kernel_id) for kernel_id in ids
+                kernel_id: known.get(kernel_id) or _flat(shown.get(kernel_id)) or entry_of(kernel_id)
+                for kernel_id in ids
             }
             present = {kernel_id: entry for kernel_id, entry in entries.items() if entry is not None}
             if shown != present or not place.exists(self._name):  # another process may have done it meanwhile
@@ -137,6 +139,16 @@ class _Named:
         except OSError as exc:
             raise StoreFailed.because(exc, self._path) from exc
         return self.open()
+
+
+def _flat(entry: object) -> dict[str, Any] | None:
+    """Returns an entry of the registry if it can be one; what is nested deeper than tags cannot, nor be written."""
+    if not isinstance(entry, dict):
+        return None
+    for value in entry.values():
+        if isinstance(value, list) or (isinstance(value, dict) and not are_tags(value)):
+            return None
+    return entry
 
 
 def _dump(kernels: dict[str, Any]) -> bytes:

@@ -160,7 +160,7 @@ class Store:
             return None
         except (StoreFailed, PermissionError, ValueError, RecursionError, MemoryError) as exc:
             path = runtime.path_of(f"{kernel_id}/{RECORD}")
-            warnings.warn(f"{path!r} is passed over, because it cannot be used as a record: {exc}", stacklevel=2)
+            warnings.warn(f"{path!r} is passed over, because it cannot be used as a record: {exc}", stacklevel=1)
             return None
         except OSError as exc:
             raise StoreFailed.because(exc, self.runtime_dir, "read") from exc
