@@ -431,17 +431,19 @@ def registry_directory(path: Path, precious: Path) -> None:
 def test_a_registry_path_that_leads_to_anything_but_a_file_is_refused(
     home: Path, tmp_path: Path, precious: Path, monkeypatch: pytest.MonkeyPatch, plant: Callable[[Path, Path], None]
 ) -> None:
+    get_or_create("here")
+    destroy("here")
     (tmp_path / "named").mkdir()
     plant(tmp_path / "named" / "registry.json", precious)
     monkeypatch.setenv("KERNELBOX_REGISTRY_PATH", str(tmp_path / "named" / "registry.json"))
-    before = snapshot(tmp_path)
+    before, kernels_before = snapshot(tmp_path), kernel_directories(home)
     sentence = r"registry.json' is (a link|not a regular file).*KERNELBOX_REGISTRY_PATH"
     with pytest.raises(StoreFailed, match=sentence):
         list_kernels()
     with pytest.raises(StoreFailed, match=sentence):
         get_or_create("first")
     assert snapshot(tmp_path) == before
-    assert kernel_directories(home) == []
+    assert kernel_directories(home) == kernels_before
     monkeypatch.delenv("KERNELBOX_REGISTRY_PATH")
 
 
