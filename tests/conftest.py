@@ -21,6 +21,15 @@ _TEMPLATE_PATIENCE = 20.0
 _numbers = itertools.count(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keeps the key that homes are sealed with among the tests' own files, not among the user's."""
+    path = tmp_path_factory.mktemp("key") / "key"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELBOX_KEY_FILE", str(path))
+        yield path
+
+
 @pytest.fixture(scope="session")
 def shared_home() -> Iterator[Path]:
     """Makes the directory that most tests use, so that they fork from one warm template."""

@@ -71,7 +71,7 @@ def test_without_any_setting_kernels_live_in_the_current_directory(
     monkeypatch.delenv("KERNELBOX_HOME", raising=False)
     monkeypatch.chdir(tmp_path)
     assert succeed("exec", "--name", "test", "1 + 1")["return_value"] == "2"
-    assert sorted(os.listdir(tmp_path / ".kernelbox")) == [".gitignore", "registry.json", "runtime"]
+    assert sorted(os.listdir(tmp_path / ".kernelbox")) == [".gitignore", "registry.json", "runtime", "seal"]
     assert len(succeed("wipe")["destroyed"]) == 1
 
 
@@ -443,3 +443,71 @@ def test_the_memory_store_works_for_one_command(home: Path) -> None:
     result = succeed("exec", "--name", "demo", "1 + 1", KERNELBOX_STORE_BACKEND="memory")
     assert result["return_value"] == "2"
     assert succeed("list") == {"kernels": []}
+
+
+HOSTILE = "\x1b]0;owned\x07\u202e\u2066"
+
+
+def test_what_records_say_is_escaped_where_it_is_shown(home: Path, tmp_path: Path) -> None:
+    directory = tmp_path / f"dir{HOSTILE}"
+    directory.mkdir()
+    record = succeed("create", "--name", "turn\u202earound", "--cwd", str(directory), "--tag", f"key={HOSTILE}")
+    kernel_directory = home / "runtime" / record["kernel_id"]
+    data = json.loads((kernel_directory / "connection.json").read_text())
+    data["lost"] = data["death"] = HOSTILE
+    (kernel_directory / "connection.json").write_text(json.dumps(data))
+    key = ["--id", record["kernel_id"]]
+    for words in (["list"], ["status", *key], ["restart", *key], ["doctor"], ["destroy", *key]):
+        done = kernelbox(*words, "--pretty")
+        assert done.status == 0
+        shown = (done.stdout + done.stderr).replace("\n", "")
+        assert shown.isprintable(), (words, ascii(shown))
+    assert r"turn\u202earound" in done.stdout
+
+
+def test_logs_are_escaped_line_by_line(home: Path) -> None:
+    record = succeed("create", "--name", "demo")
+    log = home / "runtime" / record["kernel_id"] / "log"
+    log.write_text(f"first\n\tsecond {HOSTILE}\n")
+    done = kernelbox("logs", "--name", "demo", "--pretty")
+    assert done.stdout == "first\n\tsecond \\x1b]0;owned\\x07\\u202e\\u2066\n"
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "device", "huge"])
+def test_logs_show_only_what_a_log_can_be(home: Path, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "secret").write_text("secret\n")
+    record = succeed("create", "--name", "demo")
+    log = home / "runtime" / record["kernel_id"] / "log"
+    log.unlink(missing_ok=True)
+    match kind:
+        case "link":
+            log.symlink_to(tmp_path / "secret")
+        case "device":
+            log.symlink_to("/dev/zero")
+        case "fifo":
+            os.mkfifo(log)
+        case _:
+            log.touch()
+            os.truncate(log, 1 << 40)
+    if kind == "huge":
+        assert len(succeed("logs", "--name", "demo")["logs"][0]["text"]) <= 4 * 1024 * 1024
+    else:
+        assert "log' is " in fail("logs", "--name", "demo")
+
+
+def test_names_that_cannot_be_seen_are_not_offered_for_completion(home: Path) -> None:
+    for name in ("plain", "turn\u202earound"):
+        succeed("create", "--name", name)
+    assert kernelbox("list", "--names").stdout == "plain\n"
+
+
+def test_doctor_shows_the_home_and_the_key(home: Path, key_file: Path, tmp_path: Path) -> None:
+    succeed("create", "--name", "demo")
+    found = {check["name"]: check["found"] for check in succeed("doctor")["checks"]}
+    assert found["home"] == f"{home}, made by this user's kernelbox on this machine"
+    assert found["key"].startswith(str(key_file))
+    (tmp_path / "clone" / "runtime").mkdir(parents=True)
+    done = kernelbox("doctor", KERNELBOX_HOME=str(tmp_path / "clone"))
+    assert done.status == 1
+    verdicts = {check["name"]: check["verdict"] for check in done.json["checks"]}
+    assert (verdicts["home"], verdicts["start"]) == ("failed", "failed")

@@ -63,8 +63,19 @@ def test_bash_completes_commands_options_and_names(home: Path) -> None:
     assert complete_in_bash("st") == ["status"]
     assert complete_in_bash("exec", "--st") == ["--stream"]
     assert complete_in_bash("completion", "") == ["bash", "zsh", "fish", "-h", "--help"]
-    assert complete_in_bash("exec", "--name", "") == ["alpha", "beta one"]
+    assert complete_in_bash("exec", "--name", "") == ["alpha", r"beta\ one"]
     assert complete_in_bash("console", "al") == ["alpha"]
+    assert complete_in_bash("console", r"beta\ o") == [r"beta\ one"]
+
+
+def test_bash_completes_a_name_that_is_a_command_without_running_it(home: Path, tmp_path: Path) -> None:
+    names = [f"$(touch {tmp_path}/ran)", f"`touch {tmp_path}/ran`", f"x; touch {tmp_path}/ran", "${HOME}"]
+    for name in names:
+        succeed("create", "--name", name)
+    offered = complete_in_bash("exec", "--name", "")
+    echoed = subprocess.run(["bash", "-c", f"printf '%s\\n' {' '.join(offered)}"], capture_output=True, text=True)
+    assert echoed.stdout.splitlines() == names
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

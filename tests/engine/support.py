@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, stream
+from kernelbox.api._here import kernels
 from kernelbox.host._process import Process
 from kernelbox.host.own._connection import Connection
 
@@ -81,7 +82,8 @@ def value(kernel: KernelRecord | str, expression: str) -> str:
 def connected(kernel: KernelRecord) -> Iterator[Connection]:
     """Gives a connection of one's own to a kernel, for what the API has no function for."""
     assert kernel.pid is not None
-    connection = Connection(str(Path(kernel.connection_file).parent), Process(kernel.pid, kernel.start_time))
+    directory = kernels().kernel(kernel).directory
+    connection = Connection(directory, Process(kernel.pid, kernel.start_time))
     try:
         yield connection
     finally:

@@ -137,7 +137,7 @@ def test_destroying_a_kernel_ends_its_cell_its_children_and_its_files(stubborn: 
     assert parent_of(orphan) == parent_of(stubborn.pid), "an orphan's parent is not one that reaps it"
     code = "import subprocess\nchild = subprocess.Popen(['sleep', '1000'])\nprint(child.pid, flush=True)\nchild.wait()"
     running = Running(stubborn, code).wait_for_output()
-    directory = Path(kernels().store.directory(stubborn.kernel_id))
+    directory = Path(kernels().store.directory(stubborn.kernel_id).path)
     assert destroy(stubborn)
     result = running.result()
     assert result.error is not None
@@ -154,14 +154,14 @@ def test_a_cell_for_a_kernel_whose_directory_is_gone_ends_at_once(odd: KernelRec
     assert odd.pid is not None
     connection = JupyterConnection(directory, Process(odd.pid, odd.start_time))
     waiting_at = connection.fileno()
-    os.rename(directory, f"{directory}-elsewhere")
+    os.rename(directory.path, f"{directory.path}-elsewhere")
     try:
         connection.send(Execute("x", "say hello"))
         assert connection.ended
         assert select.select([waiting_at], [], [], DEADLINE)[0] == [waiting_at]
         assert connection.receive(DEADLINE) == []
     finally:
-        os.rename(f"{directory}-elsewhere", directory)
+        os.rename(f"{directory.path}-elsewhere", directory.path)
         connection.close()
 
 

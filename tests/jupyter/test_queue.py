@@ -11,16 +11,37 @@ from pathlib import Path
 
 import pytest
 
+from kernelbox.host._directory import KernelDirectory
+from kernelbox.host._place import Place
 from kernelbox.host.jupyter._queue import QueueLock, end_queue
 
 from .support import DEADLINE
+
+
+class Anywhere:
+    """Leads to a directory that needs no seal."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def open(self) -> Place:
+        return Place.open_any(str(self._path))
+
+    make = open
+
+
+def directory_at(path: Path) -> KernelDirectory:
+    path.parent.mkdir(exist_ok=True)
+    if path.exists():
+        path.chmod(0o700)
+    return KernelDirectory(Anywhere(path.parent), str(path.parent), path.name)
 
 
 @pytest.fixture
 def clients(tmp_path: Path) -> Iterator[list[QueueLock]]:
     """Makes three places in the queue of one kernel."""
     with ExitStack() as stack:
-        yield [stack.enter_context(closing(QueueLock(str(tmp_path)))) for _ in range(3)]
+        yield [stack.enter_context(closing(QueueLock(directory_at(tmp_path)))) for _ in range(3)]
 
 
 def test_the_first_client_is_first_at_once_and_the_next_is_not(clients: list[QueueLock]) -> None:
@@ -90,13 +111,13 @@ def test_leaving_a_queue_that_was_not_joined_does_nothing(clients: list[QueueLoc
 def test_a_new_queue_does_not_wait_for_the_old_one(clients: list[QueueLock], tmp_path: Path) -> None:
     first, second, _ = clients
     first.join()
-    end_queue(str(tmp_path))
+    end_queue(directory_at(tmp_path))
     second.join()
     assert (first.first, second.first) == (True, True)
 
 
 def test_a_directory_that_is_gone_has_no_queue(tmp_path: Path) -> None:
-    with closing(QueueLock(str(tmp_path / "gone"))) as client, pytest.raises(FileNotFoundError):
+    with closing(QueueLock(directory_at(tmp_path / "gone"))) as client, pytest.raises(FileNotFoundError):
         client.join()
 
 

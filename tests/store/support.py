@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,6 +46,15 @@ for _ in readers:
 """
 
 
+_EARLY = """
+import json, os, pwd, stat, sys, tempfile, traceback, warnings
+import kernelbox
+from kernelbox import *
+from kernelbox.api import _sync
+from kernelbox.host._place import Place
+"""
+
+
 def in_many_processes(count: int, code: str) -> list[Any]:
     """Runs code in processes that are let go at the same moment; returns the `answer` that each one sets."""
     done = run_python(_MANY, str(count), code)
@@ -59,6 +69,17 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
     assert done.returncode == 0, done.stderr
     return done
+
+
+def as_user(uid: int, code: str) -> str:
+    """Runs code as another user; returns what it prints. Skips the test if we are not root.
+
+    What it needs is imported before: the interpreter may be where the other user cannot read it.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    change = f"os.setgroups([]); os.setgid({uid}); os.setuid({uid}); os.umask(0o022)"
+    return run_python(f"{_EARLY}\n{change}\n{code}").stdout
 
 
 def start_python(code: str, *arguments: str) -> subprocess.Popen[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import stat
@@ -115,17 +114,6 @@ def test_executing_a_cell_does_not_touch_the_registry(home: Path) -> None:
     assert status("first").attempt_count == 1
 
 
-def test_a_registry_behind_a_link_stays_behind_it(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = own_home / "elsewhere" / "real.json"
-    real.parent.mkdir()
-    link = own_home / "link.json"
-    link.symlink_to(real)
-    monkeypatch.setenv("KERNELBOX_REGISTRY_PATH", str(link))
-    record = get_or_create("first")
-    assert link.is_symlink()
-    assert list(json.loads(real.read_text())["kernels"]) == [record.kernel_id]
-
-
 def test_explicit_paths_beat_the_home(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELBOX_REGISTRY_PATH", str(own_home / "a" / "registry.json"))
     monkeypatch.setenv("KERNELBOX_RUNTIME_DIR", str(own_home / "b" / "kernels"))
@@ -174,30 +162,6 @@ def test_files_and_directories_are_private(home: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_directory_that_is_open_to_others_and_not_ours_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    (shared / "somebody's file").touch()
-    shared.chmod(0o777)
-    monkeypatch.setenv("KERNELBOX_RUNTIME_DIR", str(shared))
-    with pytest.raises(StoreFailed, match="open to other users"):
-        get_or_create("first")
-    assert stat.S_IMODE(shared.stat().st_mode) == 0o777
-
-
-def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if os.getuid() != 0:
-        pytest.skip("only root can make a directory for somebody else")
-    foreign = tmp_path / "foreign"
-    foreign.mkdir()
-    os.chown(foreign, 12345, 12345)
-    monkeypatch.setenv("KERNELBOX_RUNTIME_DIR", str(foreign))
-    with pytest.raises(StoreFailed, match="belongs to another user"):
-        execute("first", "1 + 1")
-
-
 def test_a_home_that_cannot_be_a_directory_gives_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "file" / "home"))
@@ -207,7 +171,7 @@ def test_a_home_that_cannot_be_a_directory_gives_a_clear_error(tmp_path: Path, m
 
 
 def test_a_read_only_disk_gives_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with mounted(tmp_path / "disk", "ro,size=1m") as disk:
+    with mounted(tmp_path / "disk", "ro,size=1m,mode=700") as disk:
         monkeypatch.setenv("KERNELBOX_HOME", str(disk / "home"))
         with pytest.raises(StoreFailed, match="the disk is read-only: set KERNELBOX_HOME"):
             get_or_create("first")
@@ -227,7 +191,7 @@ def test_kernels_go_on_when_their_disk_becomes_read_only(home: Path) -> None:
 
 
 def test_a_full_disk_gives_a_clear_error_and_leaves_no_half_made_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    with new_home() as home, mounted(home, "size=256k"):
+    with new_home() as home, mounted(home, "size=256k,mode=700"):
         monkeypatch.setenv("KERNELBOX_HOME", str(home))
         get_or_create("first")
         filler = fill(home)
@@ -242,7 +206,7 @@ def test_a_full_disk_gives_a_clear_error_and_leaves_no_half_made_kernel(monkeypa
 
 
 def test_a_kernel_can_be_destroyed_on_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    with new_home() as home, mounted(home, "size=256k"):
+    with new_home() as home, mounted(home, "size=256k,mode=700"):
         monkeypatch.setenv("KERNELBOX_HOME", str(home))
         first = get_or_create("first")
         filler = fill(home)
@@ -253,8 +217,8 @@ def test_a_kernel_can_be_destroyed_on_a_full_disk(monkeypatch: pytest.MonkeyPatc
         wipe()
 
 
-def test_a_home_with_a_very_long_path_works(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deep = own_home.joinpath(*["long" * 25] * 4)
+def test_a_home_with_a_very_long_path_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path.joinpath(*["long" * 25] * 4)
     monkeypatch.setenv("KERNELBOX_HOME", str(deep))
     assert execute("first", "1 + 1").return_value == "2"
     assert destroy("first")
@@ -316,9 +280,11 @@ def test_a_record_that_makes_no_sense_is_passed_over_and_wiped(home: Path) -> No
     get_or_create("first")
     for number, text in enumerate(["", "{}", "[]", '{"kernel_id": 1}', "\xff"]):
         directory = home / "runtime" / f"{number:032x}"
-        directory.mkdir()
+        directory.mkdir(0o700)
         (directory / "connection.json").write_text(text)
         os.utime(directory, (0, 0))
-    assert [record.name for record in list_kernels()] == ["first"]
-    wipe()
+    with pytest.warns(UserWarning, match=r"connection.json' is passed over, because it cannot be used as a record"):
+        assert [record.name for record in list_kernels()] == ["first"]
+    with pytest.warns(UserWarning, match="is passed over"):
+        wipe()
     assert kernel_directories(home) == []

@@ -10,8 +10,7 @@ from kernelbox.base._errors import InvalidInput, attach_attempts
 from kernelbox.core._arguments import check_code, check_language, check_name
 from kernelbox.core._images import ImageFiles
 from kernelbox.core._options import KernelOptions
-from kernelbox.host._record import KernelRecord
-from kernelbox.host._store import is_kernel_id
+from kernelbox.host._record import KernelRecord, is_kernel_id
 from kernelbox.shells import _blocking
 from kernelbox.wire._messages import Execute
 from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem

@@ -37,6 +37,7 @@ class KernelBoxConfig:
     cull_idle: bool = False
     template: bool = True
     template_idle_timeout: float = 300.0
+    key_file: str = ""
 
     @classmethod
     def from_env(cls) -> KernelBoxConfig:
@@ -59,6 +60,8 @@ class KernelBoxConfig:
         object.__setattr__(self, "home", home)
         object.__setattr__(self, "registry_path", os.path.abspath(os.path.expanduser(registry)))
         object.__setattr__(self, "runtime_dir", os.path.abspath(os.path.expanduser(runtime)))
+        if self.key_file:
+            object.__setattr__(self, "key_file", os.path.abspath(os.path.expanduser(self.key_file)))
 
 
 def wants_color() -> bool:
@@ -184,6 +187,7 @@ VARIABLES: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("KERNELBOX_CULL_IDLE", "cull_idle", _switch),
     ("KERNELBOX_TEMPLATE", "template", _switch),
     ("KERNELBOX_TEMPLATE_IDLE_TIMEOUT", "template_idle_timeout", _number(0, above=True)),
+    ("KERNELBOX_KEY_FILE", "key_file", _text),
 )
 
 # Every call asks for the configuration. os.environ answers each question by way of an exception; the dict below it,

@@ -85,11 +85,14 @@ def _fail(sentence: str, status: int) -> int:
     """Says what went wrong: all of it as JSON on stdout, one line on stderr."""
     import json
 
+    from kernelbox.base._text import escape
+
     try:
         print(json.dumps({"error": sentence}, indent=2, sort_keys=True), flush=True)
     except OSError:  # nobody reads it, or there is no room for it
         _give_up_stdout()
-    print(f"kernelbox: {sentence.splitlines()[0] if sentence else 'failed'}", file=sys.stderr)
+    first_line = sentence.partition("\n")[0]
+    print(f"kernelbox: {escape(first_line) or 'failed'}", file=sys.stderr)
     return status
 
 
@@ -101,4 +104,6 @@ def _give_up_stdout() -> None:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"kernelbox: warning: {message}", file=sys.stderr)
+    from kernelbox.base._text import escape
+
+    print(f"kernelbox: warning: {escape(str(message))}", file=sys.stderr)

@@ -19,8 +19,12 @@ _kernelbox() {
     fi
     case "$previous" in
         --name|console)
-            local IFS=$'\\n'
-            COMPREPLY=($(compgen -W "$(kernelbox list --names 2>/dev/null)" -- "$current"))
+            # Not by compgen -W, which runs what stands in $(...): a kernel can have any name.
+            local name quoted
+            while IFS= read -r name; do
+                printf -v quoted '%q' "$name"
+                [[ "$name" == "$current"* || "$quoted" == "$current"* ]] && COMPREPLY+=("$quoted")
+            done < <(kernelbox list --names 2>/dev/null)
             return ;;
         -f|--file|--cwd|--images-dir)
             compopt -o default

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 
@@ -12,7 +13,7 @@ from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import HTML
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers import Python3Lexer
@@ -23,6 +24,7 @@ from kernelbox.base._errors import InvalidInput
 from kernelbox.cli._exec import CtrlC, follow
 from kernelbox.cli._output import say
 from kernelbox.cli._pretty import progress, show_output, show_result
+from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
 from kernelbox.wire._results import ExecutionResult, OutputItem
 
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 
 # How long a key may wait for a kernel that is busy with somebody else's cell.
 _KEY_PATIENCE = 0.5
+
+# In the home. Bytes of it that are offered again, from its end: a year of typing.
+_HISTORY = "console_history"
+_LONGEST_HISTORY = 1024 * 1024
 
 # No cell in a console is cut short by itself: there is a person with a Ctrl key.
 _NO_TIMEOUT = 365 * 24 * 3600.0
@@ -80,7 +86,7 @@ class Console:
                 break
             if code.strip():
                 self._execute(code)
-        say(f"kernel {self._name!r} goes on; `kernelbox destroy --name {self._name}` ends it")
+        say(f"kernel {self._name!r} goes on; `kernelbox destroy --name {shlex.quote(self._name)}` ends it")
 
     def _prompt(self) -> HTML:
         return HTML("<ansigreen>{} [{}]: </ansigreen>").format(self._name, self._count)
@@ -147,9 +153,36 @@ def _end_line(result: ExecutionResult) -> None:
         print()
 
 
+class HomeHistory(History):
+    """The cells that were typed, in a file of the home: each as lines that begin with +, after an empty one."""
+
+    def __init__(self, home: Home) -> None:
+        super().__init__()
+        self._home = home
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Yields the cells, the latest first."""
+        try:
+            with self._home.open() as place:
+                text = place.tail(_HISTORY, _LONGEST_HISTORY).decode("utf-8", "replace")
+        except OSError:  # there is none yet, or none that could be used
+            return
+        for block in reversed(text.split("\n\n")):
+            lines = [line.removeprefix("+") for line in block.split("\n") if line.startswith("+")]
+            if lines:
+                yield "\n".join(lines)
+
+    def store_string(self, string: str) -> None:
+        """Adds a cell."""
+        lines = "".join(f"+{line}\n" for line in string.split("\n"))
+        with contextlib.suppress(OSError), self._home.open() as place:
+            fd = place.open_for_writing(_HISTORY, os.O_APPEND)
+            try:
+                os.write(fd, f"\n{lines}".encode("utf-8", "replace"))
+            finally:
+                os.close(fd)
+
+
 def _history() -> History:
-    path = os.path.join(kernels().config.home, "console_history")
-    with contextlib.suppress(OSError):
-        os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
-        return FileHistory(path)
-    return InMemoryHistory()
+    config = kernels().config
+    return HomeHistory(Home(config.home, config.key_file))

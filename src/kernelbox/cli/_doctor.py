@@ -12,7 +12,10 @@ from kernelbox.api import _sync
 from kernelbox.api._here import kernels
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._text import escape
 from kernelbox.cli._output import emit
+from kernelbox.host._home import Home
+from kernelbox.host._key import read_key
 from kernelbox.host._lock import is_locked, locked
 from kernelbox.host.own._templates import is_answering, list_templates
 from kernelbox.wire._values import dataclass
@@ -109,14 +112,23 @@ def _check_kernel_type() -> Iterator[Check]:
     yield Check("kernel type", "ok", config.kernel_type)
 
 
+def _check_home() -> Iterator[Check]:
+    config = KernelBoxConfig.from_env()
+    try:
+        Home(config.home, config.key_file).open().close()
+        yield Check("home", "ok", f"{config.home}, made by this user's kernelbox on this machine")
+    except FileNotFoundError:
+        yield Check("home", "ok", f"{config.home}, which is made when it is needed")
+    yield Check("key", "ok", f"{read_key(config.key_file).path}, which seals the homes of this user")
+
+
 def _check_runtime_directory() -> Iterator[Check]:
     here = kernels()
     with here.store.locking("kernelbox doctor"):
         pass  # makes the directory, and shows that it can be written to
-    path = here.store.runtime_dir
-    probe = os.path.join(path, f"doctor-{os.getpid()}")
-    with locked(probe):
-        locks_work = is_locked(probe)
+    path, probe = here.store.runtime_dir, f"doctor-{os.getpid()}"
+    with here.store.runtime() as runtime, locked(runtime, probe):
+        locks_work = is_locked(runtime, probe)
     if not locks_work:
         fix = "set KERNELBOX_HOME to a directory on a local disk"
         yield Check("locks", "failed", f"the file system of {path} does not keep locks", fix)
@@ -160,7 +172,8 @@ def _check_template() -> Iterator[Check]:
         fix = "unset KERNELBOX_TEMPLATE for starts in milliseconds"
         yield Check("template", "warning", "switched off: each kernel starts cold", fix)
         return
-    answering = [path for path in list_templates(kernels().store.runtime_dir) if is_answering(path)]
+    with kernels().store.runtime() as runtime:
+        answering = [name for name in list_templates(runtime) if is_answering(runtime, name)]
     if answering:
         yield Check("template", "ok", f"{len(answering)} ready to fork from")
     elif sys.platform == "linux":
@@ -195,6 +208,7 @@ _CHECKS = (
     _check_packages,
     _check_settings,
     _check_kernel_type,
+    _check_home,
     _check_runtime_directory,
     _check_kernels,
     _check_start,
@@ -210,6 +224,7 @@ def _print(checks: list[Check]) -> None:
     signs = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
     for check in checks:
         sign, color = signs[check.verdict]
-        print(f"{paint(sign, color, sys.stdout)} {check.name}: {check.found}")
+        found = escape(check.found, keep="\n")
+        print(f"{paint(sign, color, sys.stdout)} {check.name}: {found}")
         if check.fix:
             print(f"  → {check.fix}")

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 
 from kernelbox import __version__
 from kernelbox.api import _sync
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound
+from kernelbox.base._text import escape
 from kernelbox.cli._output import emit, say
-from kernelbox.host._store import is_kernel_id
+from kernelbox.host._record import is_kernel_id
+from kernelbox.wire._layout import LOG, TEMPLATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from contextlib import AbstractContextManager
 
+    from kernelbox.host._place import Place
     from kernelbox.host._record import KernelRecord
+
+# Bytes of a log that are looked at, from its end: what a person reads, whatever a kernel has written.
+_LONGEST_LOG = 4 * 1024 * 1024
 
 
 def create(options: Namespace) -> int:
@@ -36,8 +41,8 @@ def create(options: Namespace) -> int:
 def show_all(options: Namespace) -> int:
     here = kernels()
     records = here.all()
-    if options.names:  # for completion scripts
-        print("\n".join(record.name for record in records))
+    if options.names:  # for completion scripts; a name that cannot be seen cannot be chosen
+        print("\n".join(record.name for record in records if record.name.isprintable()))
         return 0
     if options.refresh:
         for record in records:
@@ -92,17 +97,17 @@ def wipe(options: Namespace) -> int:
 
 
 def logs(options: Namespace) -> int:
-    here = kernels()
-    if options.template:
-        runtime = here.store.runtime_dir
-        names = sorted(os.listdir(runtime)) if os.path.isdir(runtime) else []
-        paths = [
-            os.path.join(runtime, name) for name in names if name.startswith("template-") and name.endswith(".log")
-        ]
-    else:
-        paths = [os.path.join(here.store.directory(_find(options).kernel_id), "log")]
-    found = [{"path": path, "text": _tail(path, options.lines)} for path in paths]
-    return _print(options, {"logs": found}, "\n".join(str(log["text"]).rstrip("\n") for log in found))
+    store = kernels().store
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        if options.template:
+            with store.runtime() as runtime:
+                names = [name for name in runtime.listdir() if name.startswith(TEMPLATE) and name.endswith(".log")]
+                found = [_read_log(runtime, name, options.lines) for name in sorted(names)]
+        else:
+            with store.enter(_find(options).kernel_id) as place:
+                found = [_read_log(place, LOG, options.lines)]
+    return _print(options, {"logs": found}, "\n".join(log["text"].rstrip("\n") for log in found))
 
 
 def version(options: Namespace) -> int:
@@ -132,15 +137,17 @@ def _print_record(options: Namespace, record: KernelRecord) -> int:
 def _print(options: Namespace, data: object, text: str) -> int:
     if options.pretty:
         if text:
-            print(text)
+            print(escape(text, keep="\n\t"))
     else:
         emit(data)
     return 0
 
 
-def _tail(path: str, lines: int) -> str:
+def _read_log(place: Place, name: str, lines: int) -> dict[str, str]:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return "".join(file.readlines()[-lines:] if lines else [])
-    except OSError:
-        return ""
+        text = place.tail(name, _LONGEST_LOG).decode("utf-8", "replace")
+    except FileNotFoundError:
+        text = ""
+    pieces = text.split("\n")
+    kept = pieces[-lines - (pieces[-1] == "") :] if lines else []
+    return {"path": place.path_of(name), "text": "\n".join(kept)}

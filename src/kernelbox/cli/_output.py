@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
+from kernelbox.base._text import escape
+
 
 def emit(data: object) -> None:
     """Prints a document."""
@@ -20,4 +22,4 @@ def emit_line(data: object) -> None:
 
 def say(sentence: str) -> None:
     """Tells the person at the terminal something, beside the output."""
-    print(f"kernelbox: {sentence}", file=sys.stderr, flush=True)
+    print(f"kernelbox: {escape(sentence)}", file=sys.stderr, flush=True)

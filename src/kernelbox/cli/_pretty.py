@@ -6,6 +6,7 @@ import contextlib
 import sys
 
 from kernelbox.base._config import wants_color
+from kernelbox.base._text import escape
 from kernelbox.host._record import parse_time
 
 TYPE_CHECKING = False
@@ -55,7 +56,7 @@ def show_output(item: OutputItem) -> None:
 def show_result(result: ExecutionResult) -> None:
     """Prints how an execution ended, if there is anything to say beyond its output."""
     for path in result.images:
-        print(paint(f"[image: {path}]", "dim", sys.stdout))
+        print(paint(f"[image: {escape(str(path))}]", "dim", sys.stdout))
     if result.error is not None:
         lines = "\n".join(result.error.traceback) or f"{result.error.ename}: {result.error.evalue}"
         print(color_traceback(_printable(lines, sys.stderr)), file=sys.stderr)
@@ -88,22 +89,23 @@ def show_table(records: Sequence[KernelRecord]) -> None:
         text = _line(row, widths)
         print(text.replace(row[1], paint(row[1], _STATUS[record.status], sys.stdout), 1))
         if record.status == "dead":
-            print(paint(f"  └ {record.death}", "dim", sys.stdout))
+            print(paint(f"  └ {escape(record.death or '')}", "dim", sys.stdout))
 
 
 def show_record(record: KernelRecord) -> None:
     """Prints all that is known of a kernel, a line each."""
     for name, value in record.to_dict().items():
         if value not in (None, "", {}, False):
-            print(f"{name:<16} {value}")
+            print(f"{name:<16} {escape(str(value))}")
 
 
 def _row(record: KernelRecord) -> tuple[str, ...]:
     status = f"{record.status} (stale)" if record.stale else record.status
     used = _ago(parse_time(record.created_at) + record.age_seconds - parse_time(record.last_used_at))
-    name = record.name if len(record.name) <= 40 else record.name[:39] + "…"
+    name, cwd = escape(record.name), escape(record.cwd)
+    name = name if len(name) <= 40 else name[:39] + "…"
     cells = str(record.attempt_count)
-    return (name, status, str(record.pid or "-"), _ago(record.age_seconds), f"{used} ago", cells, record.cwd)
+    return (name, status, str(record.pid or "-"), _ago(record.age_seconds), f"{used} ago", cells, cwd)
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

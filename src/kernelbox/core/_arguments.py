@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 
 from kernelbox.base._errors import InvalidInput, StartFailed
+from kernelbox.base._text import MAX_NAME, is_name
+from kernelbox.host._record import MAX_TAGS, are_tags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._record import Lifetime
     from kernelbox.wire._messages import Language
-
-MAX_NAME = 1000
 
 # What fits a message, whatever it takes to escape it.
 _LONGEST_CODE = 8_000_000
@@ -23,7 +23,7 @@ def check_name(name: object) -> str:
     """Returns a usable name: anything that can be shown on a line."""
     if not isinstance(name, str):
         raise InvalidInput("a kernel's name", name, "use a string")
-    if not name.strip() or len(name) > MAX_NAME or not all(map(_is_printable, name)):
+    if not is_name(name):
         raise InvalidInput("a kernel's name", name, f"use 1 to {MAX_NAME:,} characters without control characters")
     return name
 
@@ -44,9 +44,9 @@ def check_language(language: str) -> Language:
 
 
 def check_tags(tags: object) -> dict[str, str]:
-    if isinstance(tags, dict) and all(isinstance(part, str) for pair in tags.items() for part in pair):
+    if are_tags(tags):
         return dict(tags)
-    raise InvalidInput("tags", tags, "use a dict of strings to strings")
+    raise InvalidInput("tags", tags, f"use a dict of strings to strings, of at most {MAX_TAGS:,} characters in all")
 
 
 def check_lifetime(lifetime: Lifetime) -> Lifetime:
@@ -78,7 +78,3 @@ def check_directory(cwd: str | os.PathLike[str] | None) -> str:
     except (TypeError, ValueError) as exc:
         raise InvalidInput("cwd", cwd, "use the path of a directory") from exc
     raise InvalidInput("cwd", str(cwd), "there is no such directory")
-
-
-def _is_printable(character: str) -> bool:
-    return ord(character) >= 32 and not 0x7F <= ord(character) <= 0x9F and not 0xD800 <= ord(character) <= 0xDFFF

@@ -12,6 +12,7 @@ from kernelbox.wire._messages import Query, Reply
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.core._kernels import Kernels
+    from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._engine import Connection
     from kernelbox.host._record import KernelRecord
 
@@ -47,7 +48,7 @@ class Kernel:
         return self.record.name
 
     @property
-    def directory(self) -> str:
+    def directory(self) -> KernelDirectory:
         return self._kernels.store.directory(self.record.kernel_id)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from kernelbox.base._errors import KernelExists, KernelNotFound
@@ -14,9 +15,9 @@ from kernelbox.host import _notes
 from kernelbox.host._engine import engine_for, engine_named
 from kernelbox.host._local import TERMINATE_PATIENCE
 from kernelbox.host._process import Process, boot_id
-from kernelbox.host._record import KernelRecord, format_time
+from kernelbox.host._record import KernelRecord, format_time, is_kernel_id
 from kernelbox.host._state_file import read_state
-from kernelbox.host._store import Store, is_kernel_id
+from kernelbox.host._store import open_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Kernels:
     ) -> None:
         """`run` drives a cell to its end; the start-up code is one."""
         self.config = config
-        self.store = _open_store(config)
+        self.store = open_store(config)
         self.pool = Pool()
         self._run = run
         # What kernels opened here were given that no record keeps: environments hold secrets.
@@ -236,7 +237,8 @@ class Kernels:
         gone = _side_by_side(lambda record: self._destroy(record, "destroyed", publish=False), records)
         self.store.publish_all()
         self.store.sweep()
-        dismiss_templates(self.store.runtime_dir)
+        with contextlib.suppress(FileNotFoundError), self.store.runtime() as runtime:
+            dismiss_templates(runtime)
         return [record.kernel_id for record, destroyed in zip(records, gone, strict=True) if destroyed]
 
     def _destroy(self, record: KernelRecord, reason: str, *, publish: bool = True) -> bool:
@@ -290,11 +292,3 @@ def _describe_loss(record: KernelRecord) -> str:
     count = record.attempt_count
     lost = f"the variables of {count} execution{'s' if count > 1 else ''}" if count else "nothing: no cell had run"
     return f"{lost}; it had died: {record.death}" if record.status == "dead" else lost
-
-
-def _open_store(config: KernelBoxConfig) -> Store:
-    if config.store_backend == "file":
-        return Store(config.runtime_dir, config.registry_path)
-    from kernelbox.host._scratch import scratch_directory
-
-    return Store(scratch_directory(), None)

@@ -33,7 +33,7 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
     now = format_time(time.time())
     record = KernelRecord(
         kernel_id=kernel_id,
-        connection_file=os.path.join(store.directory(kernel_id), engine.connection_file),
+        connection_file=store.directory(kernel_id).path_of(engine.connection_file),
         name=name,
         session_name=options.session_name or name,
         created_at=now,
@@ -86,11 +86,11 @@ def _launch(
             raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
     try:
         given = kernel_environment() if environment is None else environment
-        return engine_named(record.engine).launch(Launch(record, directory, store.runtime_dir, given, config, lifeline))
+        return engine_named(record.engine).launch(Launch(record, directory, given, config, lifeline))
     except StoreFailed:
         raise
     except OSError as exc:
-        raise StoreFailed.because(exc, directory) from exc
+        raise StoreFailed.because(exc, directory.path) from exc
     finally:
         if lifeline >= 0:
             os.close(lifeline)

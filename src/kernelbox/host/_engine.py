@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from kernelbox.base._config import EngineName, KernelBoxConfig
+    from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._execution import Holder
     from kernelbox.wire._messages import Message, Output
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
             """Starts the process of a kernel; returns its pid and start time. Raises StartFailed or OSError."""
             ...
 
-        def connect(self, record: KernelRecord, directory: str) -> Connection:
+        def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
             """Returns a new connection; raises OSError if the kernel is gone."""
             ...
 
@@ -96,11 +97,11 @@ if TYPE_CHECKING:
             """Waits for the process of a record to end; returns whether it has."""
             ...
 
-        def end(self, record: KernelRecord, directory: str, reason: str) -> None:
+        def end(self, record: KernelRecord, directory: KernelDirectory, reason: str) -> None:
             """Ends the process of a record and all that it started; returns when nothing is left of them."""
             ...
 
-        def cause(self, record: KernelRecord, directory: str, *, patience: float) -> str:
+        def cause(self, record: KernelRecord, directory: KernelDirectory, *, patience: float) -> str:
             """Returns why the process of a record has ended; waits for the note about it at most so long."""
             ...
 
@@ -110,8 +111,7 @@ class Launch:
     """What an engine needs to start the process of a kernel; `lifeline` shows the end of its owner, -1 for none."""
 
     record: KernelRecord
-    directory: str
-    runtime_dir: str
+    directory: KernelDirectory
     environment: dict[str, str]
     config: KernelBoxConfig
     lifeline: int

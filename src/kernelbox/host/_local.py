@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
 from kernelbox.host import _notes
@@ -11,6 +10,7 @@ from kernelbox.host._state_file import read_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._execution import Holder
     from kernelbox.wire._messages import Output
@@ -23,7 +23,7 @@ _KILL_PATIENCE = 5.0
 class LocalConnection:
     """The part of a connection that knows the process behind it."""
 
-    def __init__(self, directory: str, process: Process) -> None:
+    def __init__(self, directory: KernelDirectory, process: Process) -> None:
         self.directory = directory
         self.process = process
 
@@ -61,16 +61,16 @@ class LocalEngine:
         process = process_of(record)
         return process is None or process.wait(timeout)
 
-    def cause(self, record: KernelRecord, directory: str, *, patience: float = _notes.NOTE_PATIENCE) -> str:
+    def cause(self, record: KernelRecord, directory: KernelDirectory, *, patience: float = _notes.NOTE_PATIENCE) -> str:
         process = process_of(record)
         if process is None:
             return "the machine was restarted since"
         return _notes.find_cause(directory, process, patience=patience)
 
-    def end(self, record: KernelRecord, directory: str, reason: str) -> None:
+    def end(self, record: KernelRecord, directory: KernelDirectory, reason: str) -> None:
         """terminate → kill → wait for the keeper to have cleaned up after it."""
         process = process_of(record)
-        if process is None or not os.path.isdir(directory):
+        if process is None or not directory.exists():
             return
         if not process.alive:
             _notes.wait_for_note(directory, process)  # its keeper may still clean up; the pid is not ours to touch
@@ -88,7 +88,7 @@ class LocalEngine:
             process.kill_session()
         process.close()
 
-    def _ask_to_end(self, directory: str, process: Process) -> None:
+    def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:
         """Asks a kernel to end by other means than SIGTERM; ours knows none."""
 
 

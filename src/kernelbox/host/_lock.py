@@ -1,4 +1,4 @@
-"""A lock on a path, between threads and processes, that leaves no file behind."""
+"""A lock with a name in a directory, between threads and processes, that leaves no file behind."""
 
 from __future__ import annotations
 
@@ -13,51 +13,53 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Whoever holds a lock starts or ends a kernel; twice the longest start-up allowed means that something is wrong.
+    from kernelbox.host._place import Place
+
+# A lock is held while a kernel is started or ended; twice the longest start-up allowed means that something is wrong.
 PATIENCE = 120.0
 
 
 @contextlib.contextmanager
-def locked(path: str, patience: float = PATIENCE) -> Iterator[None]:
-    """Holds the lock file at `path`; the file is removed by the last to leave, and by whoever comes after a crash."""
-    fd = _acquire(path, patience)
+def locked(place: Place, name: str, patience: float = PATIENCE) -> Iterator[None]:
+    """Holds a lock file; the last holder removes it, also one that a crash has left."""
+    fd = _acquire(place, name, patience)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(path)
+            place.remove(name)
         os.close(fd)
 
 
-def is_locked(path: str) -> bool:
-    """Tells whether somebody holds the lock at `path` now."""
+def is_locked(place: Place, name: str) -> bool:
+    """Tells whether a process holds the lock now."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = place.open_for_reading(name)
     except OSError:
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        return _is_at(fd, path)
+        return _is_at(fd, place, name)
     finally:
         os.close(fd)
     return False
 
 
-def _acquire(path: str, patience: float) -> int:
-    deadline, pause = time.monotonic() + patience, 0.0005
+def _acquire(place: Place, name: str, patience: float) -> int:
+    deadline, pause, path = time.monotonic() + patience, 0.0005, place.path_of(name)
     while True:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:
-            raise  # the directory: the caller knows how to make it
+            fd = place.open_for_writing(name)
+        except (FileNotFoundError, StoreFailed):
+            raise  # without its directory there is no lock: the caller knows how to make it
         except OSError as exc:
             raise StoreFailed.because(exc, path) from exc
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(fd, path):
+            if _is_at(fd, place, name):
                 return fd
-            os.close(fd)  # the last holder removed the file while we opened it: it is nobody's lock now
+            os.close(fd)  # the last holder removed the file while we opened it, and the next makes another
             continue
         except BlockingIOError:
             os.close(fd)
@@ -72,9 +74,9 @@ def _acquire(path: str, patience: float) -> int:
         pause = min(pause * 2, 0.01)
 
 
-def _is_at(fd: int, path: str) -> bool:
+def _is_at(fd: int, place: Place, name: str) -> bool:
     try:
-        there = os.stat(path)
+        there = place.stat(name)
     except FileNotFoundError:
         return False
     ours = os.fstat(fd)

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 
+from kernelbox.base._text import escape
 from kernelbox.host._state_file import read_state
 from kernelbox.wire import _state
 from kernelbox.wire._layout import DEATH, INTENT, REPORTED
@@ -20,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._process import Process
 
 # The keeper writes its note before it lets the process go; one that is gone without a note had no keeper any more.
@@ -30,30 +32,37 @@ NOTE_PATIENCE = 0.15
 _ZOMBIE_PATIENCE = 5.0
 
 
-def announce(directory: str, process: Process, reason: str) -> None:
+# A keeper's note carries at most 64 KiB of each stream, of which JSON may make six times as much.
+_LONGEST_NOTE = 1024 * 1024
+
+# A cause is a sentence; one that a cell has forged is cut.
+_LONGEST_CAUSE = 1000
+
+
+def announce(directory: KernelDirectory, process: Process, reason: str) -> None:
     """Writes down why a process is about to be ended, for those who wait for it."""
-    path = os.path.join(directory, INTENT)
+    note = json.dumps({"pid": process.pid, "reason": reason}).encode()
     try:
-        fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(fd, "w", encoding="utf-8") as file:
-            json.dump({"pid": process.pid, "reason": reason}, file)
-        os.replace(path + ".new", path)
+        with directory.open() as place:
+            place.replace(INTENT, note)
     except OSError:
         return  # a full disk, or a directory that has gone: the kernel can be ended all the same
 
 
-def find_cause(directory: str, process: Process, farewell: str = "", *, patience: float = NOTE_PATIENCE) -> str:
+def find_cause(
+    directory: KernelDirectory, process: Process, farewell: str = "", *, patience: float = NOTE_PATIENCE
+) -> str:
     """Returns why a process that has ended did so; waits a moment for its keeper's note.
 
     `farewell` is what the kernel itself said before it left.
     """
-    intent = _read_about(process, os.path.join(directory, INTENT))
+    intent = _read_about(process, directory, INTENT)
     if intent is not None:
-        return str(intent.get("reason"))
+        return escape(str(intent.get("reason")))[:_LONGEST_CAUSE]
     if farewell:
-        return farewell
+        return escape(farewell)[:_LONGEST_CAUSE]
     note = wait_for_note(directory, process, patience=patience)
-    if not os.path.isdir(directory):
+    if not directory.exists():
         return "destroyed"
     state = read_state(directory)
     if state is not None and state.farewell and (note is None or note.get("signal") is None):
@@ -79,33 +88,35 @@ def describe(note: dict[str, Any]) -> str:
     return f"the process exited with status {note.get('exit_status')}"
 
 
-def wait_for_note(directory: str, process: Process, *, patience: float = NOTE_PATIENCE) -> dict[str, Any] | None:
+def wait_for_note(
+    directory: KernelDirectory, process: Process, *, patience: float = NOTE_PATIENCE
+) -> dict[str, Any] | None:
     """Returns the keeper's note about a process that has ended, once it is there."""
     began, pause = time.monotonic(), 0.001
     while True:
         zombie = process.is_zombie
-        if (note := _read_about(process, os.path.join(directory, DEATH))) is not None:
+        if (note := _read_about(process, directory, DEATH)) is not None:
             return note
-        if time.monotonic() - began >= (_ZOMBIE_PATIENCE if zombie else patience) or not os.path.isdir(directory):
+        if time.monotonic() - began >= (_ZOMBIE_PATIENCE if zombie else patience) or not directory.exists():
             return None
         time.sleep(pause)
         pause = min(pause * 2, 0.01)
 
 
-def read_leftovers(directory: str, process: Process, execution_id: str) -> list[Output]:
+def read_leftovers(directory: KernelDirectory, process: Process, execution_id: str) -> list[Output]:
     """Returns what a dead kernel had written for an execution but not sent, from its pipes."""
     note = wait_for_note(directory, process, patience=0.0)
     if note is None or note.get("execution") != execution_id:
         return []  # it belongs to the cell that ran, not to one that waited behind it
-    words = note.get("last_words", ())
+    words = [word for word in note.get("last_words") or () if isinstance(word, str)]
     return [Output(execution_id, name, text) for name, text in zip(_state.STREAMS, words, strict=False) if text]
 
 
-def claim_report(directory: str, process: Process) -> bool:
-    """Takes it upon the caller to tell of a death; False if somebody has been told."""
-    path = os.path.join(directory, f"{REPORTED}{process.pid}")
+def claim_report(directory: KernelDirectory, process: Process) -> bool:
+    """Takes it upon the caller to tell of a death; False if it has been told."""
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        with directory.open() as place:
+            os.close(place.create(f"{REPORTED}{process.pid}"))
     except FileExistsError:
         return False
     except OSError:
@@ -113,15 +124,19 @@ def claim_report(directory: str, process: Process) -> bool:
     return True
 
 
-def was_reported(directory: str, process: Process) -> bool:
-    """Tells whether somebody has been told of a death."""
-    return os.path.exists(os.path.join(directory, f"{REPORTED}{process.pid}"))
-
-
-def _read_about(process: Process, path: str) -> dict[str, Any] | None:
+def was_reported(directory: KernelDirectory, process: Process) -> bool:
+    """Tells whether a death has been told."""
     try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
-    except (OSError, ValueError):
+        with directory.open() as place:
+            return place.exists(f"{REPORTED}{process.pid}")
+    except OSError:
+        return False
+
+
+def _read_about(process: Process, directory: KernelDirectory, name: str) -> dict[str, Any] | None:
+    try:
+        with directory.open() as place:
+            data = json.loads(place.read(name, _LONGEST_NOTE))
+    except (OSError, ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) and data.get("pid") == process.pid else None

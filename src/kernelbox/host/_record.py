@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import time
 
+from kernelbox.base._text import escape, is_name
 from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal
+    from collections.abc import Callable
+    from typing import Any, Literal, TypeGuard
 
     from kernelbox.base._config import EngineName
 
     Lifetime = Literal["kernel", "process"]
+
+# Characters. A path has at most 4,096 bytes (PATH_MAX); of what a kernel's owner and its end leave behind, this much
+# is kept.
+_LONGEST_PATH = 4096
+MAX_TAGS = 10_000
+MAX_CAUSE = 2_000
+
+# A JSON string takes up to 12 bytes for a character. Two names, two paths, the tags, two causes and what surrounds
+# them stay below this.
+MAX_RECORD = 320 * 1024
+
+# The largest number that a process id or a count of executions, and a start time in ticks, can be.
+_LARGEST = 2**63
 
 
 @dataclass(slots=True)
@@ -63,19 +78,40 @@ class KernelRecord:
         return {name: getattr(self, name) for name in self.__match_args__}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> KernelRecord:
-        """Reads a record; fields that this version does not know are passed over. Raises ValueError or TypeError."""
-        record = cls(**{name: data[name] for name in cls.__match_args__ if name in data})
-        texts = (record.kernel_id, record.name, record.session_name or "", record.created_at, record.cwd)
-        numbers = (record.pid or 0, record.start_time, record.owner_pid or 0, record.owner_start_time)
-        if not all(type(text) is str for text in texts) or not isinstance(record.tags, dict):
-            raise ValueError("a text field of the record is none")
-        if not all(type(number) is int and number >= 0 for number in numbers):
-            raise ValueError("a process of the record is none")
-        return record
+    def from_dict(cls, data: object) -> KernelRecord:
+        """Reads a record; fields that this version does not know are passed over. Raises ValueError.
+
+        A record is a file, and a file can hold anything: each field is checked, and what is only shown is escaped.
+        """
+        fields: dict[str, Any] = data if isinstance(data, dict) else {}
+        for name, is_sound in _CHECKS:
+            if name in fields and not is_sound(fields[name]):
+                raise ValueError(f"its {name} makes no sense")
+        if fields.get("death") or fields.get("lost"):
+            fields = {**fields, "death": _shown(fields.get("death")), "lost": _shown(fields.get("lost"))}
+        try:
+            return cls(*[fields[name] for name in cls.__match_args__])
+        except KeyError:  # one of another version
+            pass
+        try:
+            return cls(**{name: fields[name] for name in cls.__match_args__ if name in fields})
+        except TypeError as exc:
+            raise ValueError("a field is missing") from exc
 
     def __repr__(self) -> str:
         return f"<KernelRecord {self.name!r} {self.status} pid={self.pid} id={self.kernel_id[:8]}>"
+
+
+def is_kernel_id(text: str) -> bool:
+    return len(text) == 32 and not text.strip("0123456789abcdef")
+
+
+def are_tags(tags: object) -> TypeGuard[dict[str, str]]:
+    """Tells whether these are strings by strings, and not too much of them."""
+    if not isinstance(tags, dict):
+        return False
+    parts = [part for pair in tags.items() for part in pair]
+    return all(isinstance(part, str) for part in parts) and sum(map(len, parts)) <= MAX_TAGS
 
 
 def format_time(seconds: float) -> str:
@@ -89,3 +125,74 @@ def parse_time(text: str) -> float:
     from datetime import datetime
 
     return datetime.fromisoformat(text).timestamp()
+
+
+def _is_time(value: object) -> bool:
+    """Tells whether `parse_time` takes a text; one that `format_time` has written is told without datetime."""
+    if type(value) is not str:
+        return False
+    if value.translate(_DIGITS) == "0000-00-00T00:00:00.000000+00:00" and value[:4] >= "1970":
+        month, day = value[5:7], value[8:10]
+        if "01" <= day <= _LAST_DAYS.get(month, "") and value[11:13] < "24" and value[14:16] < "60" > value[17:19]:
+            return True
+    try:
+        parse_time(value)
+    except (ValueError, OverflowError, OSError):
+        return False
+    return True
+
+
+_DIGITS = str.maketrans("123456789", "000000000")
+_LAST_DAYS = {
+    f"{month:02}": str(day) for month, day in enumerate((31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31), start=1)
+}
+
+
+def _is_path(value: object) -> bool:
+    return type(value) is str and len(value) <= _LONGEST_PATH and "\0" not in value
+
+
+def _shown(cause: str | None) -> str | None:
+    return cause if cause is None else escape(cause)[:MAX_CAUSE]
+
+
+def _is_cause(value: object) -> bool:
+    return value is None or (type(value) is str and len(value) <= MAX_CAUSE)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < _LARGEST
+
+
+def _is_pid(value: object) -> bool:
+    return value is None or (type(value) is int and 0 < value < _LARGEST)
+
+
+def _one_of(*allowed: str) -> Callable[[object], bool]:
+    return lambda value: type(value) is str and value in allowed
+
+
+_CHECKS: tuple[tuple[str, Callable[[object], bool]], ...] = (
+    ("kernel_id", lambda value: type(value) is str and is_kernel_id(value)),
+    ("connection_file", _is_path),
+    ("name", is_name),
+    ("created_at", _is_time),
+    ("last_used_at", _is_time),
+    ("status", _one_of("running", "idle", "dead", "unknown")),
+    ("session_name", lambda value: value is None or is_name(value)),
+    ("attempt_count", _is_count),
+    ("tags", are_tags),
+    ("pid", _is_pid),
+    ("start_time", _is_count),
+    ("boot_id", lambda value: value == "" or is_name(value)),
+    ("kernel_type", is_name),
+    ("engine", _one_of("kernelbox", "jupyter")),
+    ("cwd", _is_path),
+    ("lifetime", _one_of("kernel", "process")),
+    ("owner_pid", _is_pid),
+    ("owner_start_time", _is_count),
+    ("busy_since", lambda value: value is None or _is_time(value)),
+    ("stale", lambda value: type(value) is bool),
+    ("death", _is_cause),
+    ("lost", _is_cause),
+)

@@ -13,6 +13,7 @@ import sys
 
 from kernelbox.base._config import template_environment
 from kernelbox.base._errors import StartFailed
+from kernelbox.base._text import escape
 from kernelbox.host._sockets import listen
 from kernelbox.host._state_file import create_state
 from kernelbox.wire._framing import Decoder, encode
@@ -24,10 +25,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._engine import Launch
+    from kernelbox.host._place import Place
 
 # A template imports IPython and the preload list before it answers; on a loaded machine that takes a while.
 ANSWER_PATIENCE = 60.0
+
+# Bytes of a log that are looked at for its last lines.
+_LOG_TAIL = 16 * 1024
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -51,7 +57,7 @@ def preparing(
     env = launch.environment if environment is None else environment
     spawn = Spawn(
         kernel_id=launch.record.kernel_id,
-        directory=launch.directory,
+        directory=launch.directory.path,
         cwd=launch.record.cwd,
         umask=umask(),
         argv=list(argv),
@@ -59,36 +65,31 @@ def preparing(
         idle_timeout=launch.config.kernel_idle_timeout if launch.config.cull_idle else 0.0,
     )
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(listen(os.path.join(launch.directory, SOCKET)))
-        opened = [
-            listener.fileno(),
-            os.open(launch.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),
-        ]
-        stack.callback(os.close, opened[-1])
-        for fd in (create_state(launch.directory), _open_log(launch.directory), _write_environment(env)):
-            stack.callback(os.close, fd)
-            opened.append(fd)
+        place = stack.enter_context(launch.directory.open())
+        opened = [stack.enter_context(listen(place, SOCKET)).fileno(), place.fd]
+        opened.append(_closed_by(stack, create_state(place)))
+        opened.append(_closed_by(stack, open_log(place, LOG)))
+        opened.append(_closed_by(stack, _write_environment(env)))
         yield Request(spawn, opened + ([launch.lifeline] if launch.lifeline >= 0 else []))
 
 
-def spawn_cold(request: Request, directory: str, environment: dict[str, str]) -> Spawned:
+def spawn_cold(request: Request, directory: KernelDirectory, environment: dict[str, str]) -> Spawned:
     """Starts a process under a keeper of its own."""
     ours, theirs = socket.socketpair()
-    log_path = os.path.join(directory, LOG)
-    with ours, theirs:
-        start_keeper(["cold", str(theirs.fileno())], [theirs.fileno()], log_path, environment)
+    with ours, theirs, directory.open() as place:
+        start_keeper(["cold", str(theirs.fileno())], [theirs.fileno()], place, LOG, environment)
         theirs.close()
         answer = ask_for_process(ours, request)
-    if answer is None:
-        raise StartFailed(f"the kernel's process ended at once:\n{tail(log_path)}")
+        if answer is None:
+            raise StartFailed(f"the kernel's process ended at once:\n{tail(place, LOG)}")
     return answer
 
 
-def start_keeper(argv: list[str], fds: list[int], log_path: str, env: dict[str, str]) -> None:
+def start_keeper(argv: list[str], fds: list[int], place: Place, log_name: str, env: dict[str, str]) -> None:
     """Starts a keeper and returns when it is on its own; it forks away from the process that is waited for."""
     import subprocess
 
-    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log = open_log(place, log_name)
     try:
         subprocess.run(
             [sys.executable, "-P", "-c", _BOOT, os.path.dirname(PACKAGE), *argv],
@@ -103,7 +104,7 @@ def start_keeper(argv: list[str], fds: list[int], log_path: str, env: dict[str, 
             timeout=ANSWER_PATIENCE,
         )
     except subprocess.SubprocessError as exc:
-        raise StartFailed(f"{sys.executable!r} did not start; its last words:\n{tail(log_path)}") from exc
+        raise StartFailed(f"{sys.executable!r} did not start; its last words:\n{tail(place, log_name)}") from exc
     except OSError as exc:
         raise StartFailed(f"cannot start {sys.executable!r}: {exc}") from exc
     finally:
@@ -146,17 +147,23 @@ def umask() -> int:
     return mask
 
 
-def tail(path: str) -> str:
+def open_log(place: Place, name: str) -> int:
+    """Returns a descriptor that appends to a log."""
+    return place.open_for_writing(name, os.O_APPEND)
+
+
+def tail(place: Place, name: str) -> str:
     """Returns the last lines of a log."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return "".join(file.readlines()[-15:]).rstrip() or "(empty)"
+        text = place.tail(name, _LOG_TAIL).decode("utf-8", "replace")
     except OSError:
         return "(no log)"
+    return escape("\n".join(text.splitlines()[-15:]).rstrip(), keep="\n\t") or "(empty)"
 
 
-def _open_log(directory: str) -> int:
-    return os.open(os.path.join(directory, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:
+    stack.callback(os.close, fd)
+    return fd
 
 
 def _write_environment(env: dict[str, str]) -> int:

@@ -7,10 +7,19 @@ import os
 from kernelbox.wire import _state
 from kernelbox.wire._layout import STATE
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host._directory import KernelDirectory
+    from kernelbox.host._place import Place
 
-def create_state(directory: str) -> int:
-    """Makes the file, with no claims in it, before the kernel that maps it is started; returns its descriptor."""
-    fd = os.open(os.path.join(directory, STATE), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+def create_state(place: Place) -> int:
+    """Makes the file, with no claims in it, before the kernel that maps it is started; returns its descriptor.
+
+    It is a new file each time: the process before may still have the old one mapped.
+    """
+    place.remove_tree(STATE)
+    fd = place.create(STATE)
     try:
         os.write(fd, bytes(_state.SIZE))  # really there: a full disk must show here, not as SIGBUS in the kernel
     except BaseException:
@@ -19,25 +28,28 @@ def create_state(directory: str) -> int:
     return fd
 
 
-def read_state(directory: str) -> _state.KernelState | None:
+def read_state(directory: KernelDirectory) -> _state.KernelState | None:
     """Returns what a kernel says of itself."""
     try:
-        fd = os.open(os.path.join(directory, STATE), os.O_RDONLY | os.O_CLOEXEC)
+        with directory.open() as place:
+            return _state.parse(place.head(STATE, _state.SIZE))
     except OSError:
         return None
-    try:
-        return _state.parse(os.read(fd, _state.SIZE))
-    finally:
-        os.close(fd)
 
 
-def aim(directory: str, execution_id: str) -> None:
-    """Writes down which execution a signal is about to interrupt."""
+def write_state(directory: KernelDirectory, data: bytes, at: int = 0) -> None:
+    """Writes into the file, if there is one."""
     try:
-        fd = os.open(os.path.join(directory, STATE), os.O_WRONLY | os.O_CLOEXEC)
+        with directory.open() as place:
+            fd = place.open_existing(STATE)
     except OSError:
         return  # the kernel is gone
     try:
-        os.pwrite(fd, _state.target(execution_id), _state.TARGET_AT)
+        os.pwrite(fd, data, at)
     finally:
         os.close(fd)
+
+
+def aim(directory: KernelDirectory, execution_id: str) -> None:
+    """Writes down which execution a signal is about to interrupt."""
+    write_state(directory, _state.target(execution_id), _state.TARGET_AT)

@@ -6,10 +6,9 @@ The runtime directory is the truth:
     runtime/<kernel id>/socket, state, log, death.json       runtime/locks/<key>    held while a name changes
 
 A kernel's directory appears and disappears as a whole, by a rename, so that a crash between any two steps leaves
-either a kernel or rubbish that nobody mistakes for one: `<kernel id>.new`, `<kernel id>.gone`.
+either a kernel or rubbish that cannot be mistaken for one: `<kernel id>.new`, `<kernel id>.gone`.
 
-`registry.json` is the documented view of it: rewritten when a kernel is opened, restarted or destroyed, never for a
-cell, and rebuilt when it is lost or damaged. A name becomes a key, never a path.
+A name becomes a key, never a path. Every step is taken from the directory before, by its descriptor (`Place`).
 """
 
 from __future__ import annotations
@@ -21,8 +20,10 @@ import time
 import warnings
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.host._directory import KernelDirectory
+from kernelbox.host._home import Home, Inside
 from kernelbox.host._lock import is_locked, locked
-from kernelbox.host._record import KernelRecord
+from kernelbox.host._record import MAX_CAUSE, MAX_RECORD, KernelRecord, is_kernel_id
 from kernelbox.wire._layout import LOCKS, NAMES, RECORD
 
 TYPE_CHECKING = False
@@ -30,97 +31,174 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_VERSION = 1
+    from kernelbox.base._config import KernelBoxConfig
+    from kernelbox.host._home import Root
+    from kernelbox.host._place import Place
+    from kernelbox.host._registry import Registry
+
+
 _NEW, _GONE = ".new", ".gone"
+
+# Held while the registry is rewritten; the keys of names begin with n or h, and are longer.
+_REGISTRY_LOCK = "registry"
 
 # A name's bytes in hexadecimal are its key, up to this many; a longer name's key is a hash.
 _PLAIN_KEY = 100
 
+# What a name leads to is an id of 32 characters.
+_LONGEST_ID = 100
+
 # A directory is made or removed in milliseconds; one that is still half there after this was left by a crash.
 _RUBBISH_AFTER = 60.0
+
+# Another process may remove the directories between two steps of ours; not again and again.
+_ATTEMPTS = 3
+
+
+def open_store(config: KernelBoxConfig) -> Store:
+    """Returns the store that a configuration leads to; nothing is opened yet."""
+    if config.store_backend == "memory":
+        from kernelbox.host._scratch import Scratch
+
+        scratch = Scratch()
+        return Store(Inside(scratch, ("runtime",)), os.path.join(scratch.path, "runtime"), None)
+    from kernelbox.host._registry import Registry
+
+    home = Home(config.home, config.key_file)
+    steps = home.steps_to(config.runtime_dir)
+    root: Root
+    if steps:
+        root = Inside(home, steps)
+    else:
+        root = Home(config.runtime_dir, config.key_file, private=True, setting="KERNELBOX_RUNTIME_DIR")
+    return Store(root, config.runtime_dir, Registry(config.registry_path, home))
 
 
 class Store:
     """Records in the runtime directory, and the registry file that mirrors them (none for the memory backend)."""
 
-    def __init__(self, runtime_dir: str, registry_path: str | None) -> None:
+    def __init__(self, root: Root, runtime_dir: str, registry: Registry | None) -> None:
         self.runtime_dir = runtime_dir
-        self._registry_path = registry_path
-        if os.path.isdir(runtime_dir):
-            with _translated(runtime_dir):
-                _require_private(runtime_dir)
+        self._root = root
+        self._registry = registry
 
     def __repr__(self) -> str:
         return f"<Store {self.runtime_dir}>"
 
-    def directory(self, kernel_id: str) -> str:
-        """Returns the directory of a kernel."""
-        return os.path.join(self.runtime_dir, kernel_id)
+    def directory(self, kernel_id: str) -> KernelDirectory:
+        """Returns the directory of a kernel; nothing is opened yet."""
+        return KernelDirectory(self._root, self.runtime_dir, kernel_id)
+
+    def runtime(self) -> Place:
+        """Opens the runtime directory; raises FileNotFoundError if there is none, StoreFailed if it is not ours."""
+        return self._root.open()
+
+    def enter(self, name: str) -> Place:
+        """Opens a directory in it; raises as `runtime` does."""
+        with self.runtime() as runtime:
+            return runtime.enter(name)
 
     @contextlib.contextmanager
     def locking(self, *names: str) -> Iterator[None]:
         """Lets one at a time open, restart or destroy the kernel of a name."""
-        with contextlib.ExitStack() as stack:
-            for path in sorted({self._lock_path(name) for name in names}):  # always in one order: no deadlock
-                for attempt in range(3):
-                    self._prepare()
-                    try:
-                        stack.enter_context(locked(path))
-                        break
-                    except FileNotFoundError as exc:  # the directory vanished since
-                        if attempt == 2:
-                            raise StoreFailed.because(exc, path) from exc
+        with self._locked(*map(key_of, names)):
             yield
 
     def is_changing(self, name: str) -> bool:
-        """Tells whether somebody is opening, restarting or destroying the kernel of a name."""
-        return is_locked(self._lock_path(name))
+        """Tells whether a process is opening, restarting or destroying the kernel of a name."""
+        try:
+            with self.enter(LOCKS) as locks:
+                return is_locked(locks, key_of(name))
+        except FileNotFoundError:
+            return False
+
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def get(self, kernel_id: str) -> KernelRecord | None:
         """Returns the record of an id."""
-        if not is_kernel_id(kernel_id):
-            return None
         try:
-            record = KernelRecord.from_dict(json.loads(_read(f"{self.runtime_dir}/{kernel_id}/{RECORD}")))
-        except (OSError, ValueError, TypeError, RecursionError):
-            return None  # there is none, or nothing that could be used as one
-        return record if record.kernel_id == kernel_id else None
+            with self.runtime() as runtime:
+                return self._get(runtime, kernel_id)
+        except FileNotFoundError:
+            return None
 
     def find(self, name: str) -> KernelRecord | None:
         """Returns the record behind a name or session name."""
         try:
-            record = self.get(_read(self._index_path(name)))
-        except (OSError, UnicodeDecodeError):
-            if os.path.isdir(os.path.join(self.runtime_dir, NAMES)):
-                return None
-            record = next((record for record in self._scan() if name in record.names), None)
+            with self.runtime() as runtime:
+                record = self._find(runtime, name)
+        except FileNotFoundError:
+            return None
         return record if record is not None and name in record.names else None
 
     def all(self) -> list[KernelRecord]:
         """Returns every record, oldest first."""
         self._repair_registry()
-        return self._scan()
+        try:
+            with self.runtime() as runtime:
+                return self._scan(runtime)
+        except FileNotFoundError:
+            return []
+
+    def _find(self, runtime: Place, name: str) -> KernelRecord | None:
+        try:
+            with runtime.enter(NAMES) as names:
+                kernel_id = _read_id(names, key_of(name))
+            return self._get(runtime, kernel_id) if kernel_id else None
+        except (FileNotFoundError, StoreFailed, PermissionError):  # the names are lost or damaged; the records are not
+            return next((record for record in self._scan(runtime) if name in record.names), None)
+
+    def _scan(self, runtime: Place) -> list[KernelRecord]:
+        found = [self._get(runtime, kernel_id) for kernel_id in _ids(runtime)]
+        records = [record for record in found if record is not None]
+        return sorted(records, key=lambda record: (record.created_at, record.kernel_id))
+
+    def _get(self, runtime: Place, kernel_id: str) -> KernelRecord | None:
+        """Returns a record; None if there is none, or, with a warning, if what is there cannot be used as one."""
+        try:
+            return self._read(runtime, kernel_id)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (StoreFailed, PermissionError, ValueError, RecursionError, MemoryError) as exc:
+            path = runtime.path_of(f"{kernel_id}/{RECORD}")
+            warnings.warn(f"{path!r} is passed over, because it cannot be used as a record: {exc}", stacklevel=1)
+            return None
+        except OSError as exc:
+            raise StoreFailed.because(exc, self.runtime_dir, "read") from exc
+
+    def _read(self, runtime: Place, kernel_id: str) -> KernelRecord:
+        if not is_kernel_id(kernel_id):
+            raise FileNotFoundError(kernel_id)
+        with runtime.enter(kernel_id) as place:
+            record = KernelRecord.from_dict(json.loads(place.read(RECORD, MAX_RECORD).decode()))
+        if record.kernel_id != kernel_id:
+            raise ValueError("it is about another kernel")
+        # Where it is now: the home may have been moved.
+        record.connection_file = f"{self.runtime_dir}/{kernel_id}/{record.connection_file.rpartition('/')[2]}"
+        return record
+
+    # -- writing ---------------------------------------------------------------------------------------------
 
     def add(self, record: KernelRecord) -> None:
         """Makes the directory of a new kernel, with its record in it."""
-        self._prepare()
-        directory = self.directory(record.kernel_id)
-        fresh = directory + _NEW
-        with _translated(directory):
+        if self._registry is not None:
+            self._registry.require_usable()
+        fresh = record.kernel_id + _NEW
+        with _translated(self.directory(record.kernel_id).path), self._make() as runtime:
             try:
-                os.mkdir(fresh, 0o700)
-                _replace(os.path.join(fresh, RECORD), _dump(record.to_dict()))
-                self._index(record)
-                os.rename(fresh, directory)
+                with runtime.enter(fresh, make=True) as place:
+                    place.replace(RECORD, _dump(record))
+                _index(runtime, record)
+                runtime.rename(fresh, record.kernel_id)
             except BaseException:
-                _remove_tree(fresh)
+                runtime.remove_tree(fresh)
                 raise
 
     def save(self, record: KernelRecord) -> None:
         """Keeps a record that has changed."""
-        path = os.path.join(self.directory(record.kernel_id), RECORD)
-        with _translated(path):
-            _replace(path, _dump(record.to_dict()))
+        with _translated(self.directory(record.kernel_id).path_of(RECORD)):
+            with self.enter(record.kernel_id) as place:
+                place.replace(RECORD, _dump(record))
 
     def publish(self, record: KernelRecord) -> None:
         """Keeps a record that has changed, and shows it in the registry."""
@@ -133,122 +211,105 @@ class Store:
 
     def remove(self, record: KernelRecord, *, publish: bool = True) -> None:
         """Forgets a record and deletes its directory."""
-        directory = self.directory(record.kernel_id)
-        with _translated(directory), contextlib.suppress(FileNotFoundError):
-            os.rename(directory, directory + _GONE)
-        for name in record.names:
-            path = self._index_path(name)
-            with contextlib.suppress(OSError, UnicodeDecodeError):
-                if _read(path) == record.kernel_id:
-                    os.unlink(path)
-        _remove_tree(directory + _GONE)
+        gone = record.kernel_id + _GONE
+        with _translated(self.directory(record.kernel_id).path), contextlib.suppress(FileNotFoundError):
+            with self.runtime() as runtime:
+                if runtime.exists(gone):
+                    runtime.remove_tree(gone)  # rename(2) replaces no directory that holds anything
+                with contextlib.suppress(FileNotFoundError):
+                    runtime.rename(record.kernel_id, gone)
+                with contextlib.suppress(OSError), runtime.enter(NAMES) as names:
+                    for key in map(key_of, record.names):
+                        if _read_id(names, key) == record.kernel_id:
+                            names.remove(key)
+                runtime.remove_tree(gone)
         if publish:
             self.publish_all()
 
     def sweep(self) -> None:
         """Deletes what crashes have left: directories half made or half removed, names that lead nowhere."""
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(self.runtime_dir):
-                kernel_id, dot, suffix = entry.name.partition(".")
-                if not is_kernel_id(kernel_id) or (not dot and self.get(kernel_id) is not None):
+        with contextlib.suppress(OSError), self.runtime() as runtime:
+            for entry in runtime.listdir():
+                kernel_id, dot, suffix = entry.partition(".")
+                if not is_kernel_id(kernel_id) or (not dot and self._is_usable(runtime, kernel_id)):
                     continue
-                if f".{suffix}" == _GONE or time.time() - entry.stat().st_mtime > _RUBBISH_AFTER:
-                    _remove_tree(entry.path)
-            for entry in os.scandir(os.path.join(self.runtime_dir, NAMES)):
-                if self.get(_read(entry.path)) is None and time.time() - entry.stat().st_mtime > _RUBBISH_AFTER:
-                    os.unlink(entry.path)
+                if f".{suffix}" == _GONE or _is_old(runtime, entry):
+                    runtime.remove_tree(entry)
+            with runtime.enter(NAMES) as names:
+                for key in names.listdir():
+                    with contextlib.suppress(StoreFailed):
+                        if self._is_usable(runtime, _read_id(names, key)):
+                            continue
+                    if _is_old(names, key):
+                        names.remove_tree(key)
 
-    def _scan(self) -> list[KernelRecord]:
-        records = [record for record in map(self.get, self._ids()) if record is not None]
-        return sorted(records, key=lambda record: (record.created_at, record.kernel_id))
-
-    def _ids(self) -> list[str]:
+    def _is_usable(self, runtime: Place, kernel_id: str) -> bool:
         try:
-            return [entry for entry in os.listdir(self.runtime_dir) if is_kernel_id(entry)]
-        except FileNotFoundError:
-            return []
-        except OSError as exc:
-            raise StoreFailed.because(exc, self.runtime_dir, "read") from exc
+            self._read(runtime, kernel_id)
+        except (OSError, ValueError, RecursionError, MemoryError):
+            return False
+        return True
 
-    def _index(self, record: KernelRecord) -> None:
-        for name in record.names:
-            _replace(self._index_path(name), record.kernel_id)
+    def _make(self) -> Place:
+        """Opens the runtime directory, which is made, with the directories in it, where they are missing."""
+        runtime = self._root.make()
+        try:
+            with _translated(self.runtime_dir):
+                if not (runtime.exists(NAMES) and runtime.exists(LOCKS)):
+                    runtime.enter(LOCKS, make=True).close()
+                    runtime.enter(NAMES, make=True).close()
+                    for record in self._scan(runtime):
+                        _index(runtime, record)
+        except BaseException:
+            runtime.close()
+            raise
+        return runtime
 
-    def _index_path(self, name: str) -> str:
-        return os.path.join(self.runtime_dir, NAMES, key_of(name))
+    @contextlib.contextmanager
+    def _locked(self, *keys: str) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for attempt in range(_ATTEMPTS):
+                try:
+                    with self._make() as runtime:
+                        locks = stack.enter_context(runtime.enter(LOCKS))
+                    for key in sorted(set(keys)):  # always in one order: no deadlock
+                        stack.enter_context(locked(locks, key))
+                    break
+                except FileNotFoundError as exc:  # a directory has vanished since
+                    stack.close()
+                    if attempt == _ATTEMPTS - 1:
+                        raise StoreFailed.because(exc, self.runtime_dir) from exc
+            yield
 
-    def _lock_path(self, name: str) -> str:
-        return os.path.join(self.runtime_dir, LOCKS, key_of(name))
-
-    def _prepare(self) -> None:
-        """Makes the directories, whichever are missing."""
-        names, locks = (os.path.join(self.runtime_dir, part) for part in (NAMES, LOCKS))
-        if os.path.isdir(names) and os.path.isdir(locks):
-            return
-        with _translated(self.runtime_dir):
-            home = os.path.dirname(self.runtime_dir)
-            if not os.path.isdir(home):
-                os.makedirs(home, 0o700, exist_ok=True)
-                _replace(os.path.join(home, ".gitignore"), "*\n")
-            os.makedirs(self.runtime_dir, 0o700, exist_ok=True)
-            _require_private(self.runtime_dir)
-            os.makedirs(locks, 0o700, exist_ok=True)
-            os.makedirs(names, 0o700, exist_ok=True)
-            for record in self._scan():
-                self._index(record)
-
-    # -- registry.json ---------------------------------------------------------------------------------------
+    # -- the registry ----------------------------------------------------------------------------------------
 
     def _write_registry(self, changed: KernelRecord | None) -> None:
         """Brings the view up to date with the truth, of which only `changed` is known to differ from it."""
-        if self._registry_path is None:
+        if self._registry is None or not (changed or self._registry.exists() or self._has_kernels()):
             return
-        path = os.path.realpath(self._registry_path)  # the file may be a link; replacing must not turn it into one
-        with _translated(path):
-            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-            with locked(path + ".lock"):
-                shown = self._read_registry(path)
-                kernels = {kernel_id: shown.get(kernel_id) or self._entry(kernel_id) for kernel_id in self._ids()}
-                if changed is not None:
-                    kernels[changed.kernel_id] = changed.to_dict()
-                present = {kernel_id: entry for kernel_id, entry in kernels.items() if entry is not None}
-                if shown != present or not os.path.exists(path):  # whoever held the lock before may have done it
-                    _replace(path, _dump({"version": _VERSION, "kernels": present}))
+        with _translated(self._registry.path), self._locked(_REGISTRY_LOCK), self.runtime() as runtime:
+            known = {} if changed is None else {changed.kernel_id: changed.to_dict()}
+            self._registry.update(_ids(runtime), known, lambda kernel_id: self._entry(runtime, kernel_id))
 
-    def _entry(self, kernel_id: str) -> dict[str, Any] | None:
-        record = self.get(kernel_id)
-        return None if record is None else record.to_dict()
-
-    def _read_registry(self, path: str) -> dict[str, Any]:
-        """Returns what the registry shows; one that cannot be used is set aside and shows nothing."""
+    def _has_kernels(self) -> bool:
         try:
-            return _parse_registry(path)
+            with self.runtime() as runtime:
+                return bool(_ids(runtime))
         except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, RecursionError) as exc:
-            aside = f"{path}.damaged-{os.urandom(4).hex()}"
-            os.rename(path, aside)
-            warnings.warn(
-                f"{path} could not be used ({exc}); it was set aside as {os.path.basename(aside)} and rebuilt from the "
-                "runtime directory",
-                stacklevel=2,
-            )
-            return {}
+            return False
+
+    def _entry(self, runtime: Place, kernel_id: str) -> dict[str, Any] | None:
+        record = self._get(runtime, kernel_id)
+        return None if record is None else record.to_dict()
 
     def _repair_registry(self) -> None:
         """Rebuilds the registry if it is damaged, or lost while there are kernels."""
-        if self._registry_path is None:
+        if self._registry is None:
             return
-        try:
-            _parse_registry(self._registry_path)
-            return
-        except FileNotFoundError:
-            if not self._ids():
-                return
-        except (OSError, ValueError, RecursionError):
-            pass
-        with contextlib.suppress(StoreFailed):  # a disk that cannot be written to is no reason not to list
-            self._write_registry(None)
+        self._registry.require_usable()
+        if not self._registry.is_sound() and (self._registry.exists() or self._has_kernels()):
+            with contextlib.suppress(StoreFailed):  # a disk that cannot be written to is no reason not to list
+                self._write_registry(None)
 
 
 def key_of(name: str) -> str:
@@ -261,78 +322,37 @@ def key_of(name: str) -> str:
     return "h" + hashlib.sha256(raw).hexdigest()
 
 
-def is_kernel_id(text: str) -> bool:
-    return len(text) == 32 and not text.strip("0123456789abcdef")
+def _ids(runtime: Place) -> list[str]:
+    return [entry for entry in runtime.listdir() if is_kernel_id(entry)]
 
 
-def _parse_registry(path: str) -> dict[str, Any]:
-    with open(path, encoding="utf-8") as file:
-        data = json.load(file)
-    version, kernels = (data.get("version"), data.get("kernels")) if isinstance(data, dict) else (None, None)
-    if version != _VERSION:
-        raise ValueError(f"its version is {version!r}, not {_VERSION}")
-    if isinstance(kernels, dict):
-        return kernels
-    raise ValueError("it lists no kernels")
+def _index(runtime: Place, record: KernelRecord) -> None:
+    with runtime.enter(NAMES) as names:
+        for name in record.names:
+            names.replace(key_of(name), record.kernel_id.encode())
 
 
-def _remove_tree(directory: str) -> None:
-    """Deletes a directory and what is in it, nothing through a link; what cannot be deleted is left for `sweep`."""
-    with contextlib.suppress(OSError), os.scandir(directory) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                if entry.is_dir(follow_symlinks=False):
-                    _remove_tree(entry.path)
-                else:
-                    os.unlink(entry.path)
-    with contextlib.suppress(OSError):
-        os.rmdir(directory)
-
-
-def _read(path: str) -> str:
-    """Returns the text of a small file, with fewer steps than `open` takes: a list of kernels reads many."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _read_id(names: Place, key: str) -> str:
+    """Returns the id that a name leads to; nothing, if it leads nowhere."""
     try:
-        pieces = [os.read(fd, 65536)]
-        while len(pieces[-1]) == 65536:
-            pieces.append(os.read(fd, 65536))
-    finally:
-        os.close(fd)
-    return b"".join(pieces).decode("utf-8")
+        return names.read(key, _LONGEST_ID).decode("ascii", "replace")
+    except FileNotFoundError:
+        return ""
 
 
-def _dump(data: object) -> str:
-    return json.dumps(data, separators=(",", ":"))
+def _is_old(place: Place, name: str) -> bool:
+    return time.time() - place.stat(name).st_mtime > _RUBBISH_AFTER
 
 
-def _replace(path: str, text: str) -> None:
-    """Writes a file so that a reader, or a crash, finds the old text or the new, never a part."""
-    new = f"{path}.{os.getpid()}-{os.urandom(3).hex()}.new"
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(new, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(new)
-        raise
-
-
-def _require_private(directory: str) -> None:
-    """Refuses a runtime directory that others could put sockets into; closes one of ours that has come open."""
-    info = os.stat(directory)
-    if info.st_uid != os.getuid():
-        raise StoreFailed(f"{directory!r} belongs to another user; set KERNELBOX_HOME to a directory of your own")
-    if not info.st_mode & 0o077:
-        return
-    entries = os.listdir(directory)
-    if entries and "names" not in entries and "locks" not in entries:
-        raise StoreFailed(
-            f"{directory!r} is open to other users and holds other things than kernels; "
-            "set KERNELBOX_RUNTIME_DIR to a directory of its own"
-        )
-    os.chmod(directory, 0o700)
+def _dump(record: KernelRecord) -> bytes:
+    """Returns the bytes of a record, in which no cause is longer than one that can be read again."""
+    data = record.to_dict()
+    for field in ("death", "lost"):
+        if data[field] is not None and len(data[field]) > MAX_CAUSE:
+            data[field] = data[field][: MAX_CAUSE - 1] + "…"
+    dumped = json.dumps(data, separators=(",", ":")).encode()
+    assert len(dumped) <= MAX_RECORD, "the bounds of the fields add up to more than a record may have"
+    return dumped
 
 
 @contextlib.contextmanager

@@ -16,6 +16,13 @@ In a kernel's own directory:
     ending.json        host: why it ends the process     hosts
     reported-<pid>     host: the death has been told     hosts
     profile/           the cell, with %store             the cell
+
+and, of a Jupyter kernel:
+
+    jupyter.json       host: Jupyter's connection file   the kernel, Jupyter's clients
+    link.json          host: how to reach it             hosts
+    queue              hosts lock it                     hosts
+    zmq-<n>            the kernel binds them             hosts connect
 """
 
 from __future__ import annotations
@@ -31,3 +38,8 @@ DEATH = "death.json"
 INTENT = "ending.json"
 REPORTED = "reported-"
 PROFILE = "profile"
+
+JUPYTER = "jupyter.json"
+LINK = "link.json"
+QUEUE = "queue"
+ZMQ = "zmq"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from dataclasses import dataclass
 
-from kernelbox.host._state_file import read_state
+from kernelbox.host._state_file import read_state, write_state
 from kernelbox.wire import _state
-from kernelbox.wire._layout import STATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
+
+    from kernelbox.host._directory import KernelDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Activity:
     unused_for: float | None
 
 
-def read_activity(directory: str) -> Activity:
+def read_activity(directory: KernelDirectory) -> Activity:
     """Returns what the state file says; to the first in the queue, `busy` means that a client ended before its cell."""
     state = read_state(directory)
     if state is None:
@@ -32,7 +32,7 @@ def read_activity(directory: str) -> Activity:
     return Activity(busy=state.activity == "busy", unused_for=time.time() - state.last_used)
 
 
-def write_activity(directory: str, activity: Literal["idle", "busy"], execution_id: str = "") -> None:
+def write_activity(directory: KernelDirectory, activity: Literal["idle", "busy"], execution_id: str = "") -> None:
     """Writes what the kernel is doing; only the first in the queue of clients may."""
     now, busy = time.time(), activity == "busy"
     before = read_state(directory)
@@ -46,9 +46,4 @@ def write_activity(directory: str, activity: Literal["idle", "busy"], execution_
         _state.target(execution_id),
         _state.target(""),
     )
-    with contextlib.suppress(OSError):  # a directory that is gone has no state
-        fd = os.open(os.path.join(directory, STATE), os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.pwrite(fd, header, 0)
-        finally:
-            os.close(fd)
+    write_state(directory, header)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import zmq
 
+    from kernelbox.host._directory import KernelDirectory
     from kernelbox.host.jupyter._link import Link
     from kernelbox.host.jupyter._message import JupyterMessage
 
@@ -38,7 +39,7 @@ _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
 class Channels:
     """Sends requests and takes messages; `wait` also watches descriptors that are not ZeroMQ's."""
 
-    def __init__(self, link: Link, directory: str, watched: list[int]) -> None:
+    def __init__(self, link: Link, directory: KernelDirectory, watched: list[int]) -> None:
         import zmq
 
         self._codec = Codec(link.key)

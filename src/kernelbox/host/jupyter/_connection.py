@@ -37,6 +37,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import select
 
+    from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._process import Process
     from kernelbox.host.jupyter._actions import Action
     from kernelbox.wire._messages import Message
@@ -53,7 +54,7 @@ class JupyterConnection(LocalConnection):
 
     _closed = True  # until there is something to close
 
-    def __init__(self, directory: str, process: Process) -> None:
+    def __init__(self, directory: KernelDirectory, process: Process) -> None:
         super().__init__(directory, process)
         self.ended = False
         self.pid = os.getpid()

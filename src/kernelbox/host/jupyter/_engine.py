@@ -5,12 +5,13 @@ from __future__ import annotations
 from kernelbox.host._local import TERMINATE_PATIENCE, LocalEngine, process_of
 from kernelbox.host.jupyter._connection import JupyterConnection
 from kernelbox.host.jupyter._launch import ask_to_shut_down, launch_jupyter
-from kernelbox.host.jupyter._link import CONNECTION_FILE
 from kernelbox.host.jupyter._spec import find_spec
+from kernelbox.wire._layout import JUPYTER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.base._config import EngineName
+    from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._engine import Launch
     from kernelbox.host._process import Process
     from kernelbox.host._record import KernelRecord
@@ -20,7 +21,7 @@ class JupyterEngine(LocalEngine):
     """Starts the command of a kernelspec under a keeper, and speaks Jupyter's protocol to it."""
 
     name: EngineName = "jupyter"
-    connection_file = CONNECTION_FILE
+    connection_file = JUPYTER
 
     def check(self, kernel_type: str) -> None:
         find_spec(kernel_type)
@@ -29,11 +30,11 @@ class JupyterEngine(LocalEngine):
         spawned = launch_jupyter(launch)
         return spawned.pid, spawned.start_time
 
-    def connect(self, record: KernelRecord, directory: str) -> JupyterConnection:
+    def connect(self, record: KernelRecord, directory: KernelDirectory) -> JupyterConnection:
         process = process_of(record)
         if process is None:
             raise ConnectionRefusedError("the machine has been restarted")
         return JupyterConnection(directory, process)
 
-    def _ask_to_end(self, directory: str, process: Process) -> None:
+    def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:
         ask_to_shut_down(directory, process, TERMINATE_PATIENCE)

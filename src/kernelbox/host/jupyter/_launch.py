@@ -6,7 +6,6 @@ start → ready (it answers, and is heard) → in use; its keeper reaps it, note
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 
 from kernelbox.base._errors import StartFailed
@@ -22,6 +21,7 @@ from kernelbox.wire._layout import LOG
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._engine import Launch
     from kernelbox.wire._messages import Spawned
 
@@ -54,7 +54,7 @@ def launch_jupyter(launch: Launch) -> Spawned:
     return spawned
 
 
-def ask_to_shut_down(directory: str, process: Process, patience: float) -> None:
+def ask_to_shut_down(directory: KernelDirectory, process: Process, patience: float) -> None:
     """Asks a kernel to end as Jupyter's servers do, and gives it time to; one that runs a cell is not asked.
 
     ipykernel would end the cell's children first, and the cell might be taken to have succeeded.
@@ -70,7 +70,7 @@ def ask_to_shut_down(directory: str, process: Process, patience: float) -> None:
             connection.close()
 
 
-def _wait_until_ready(directory: str, process: Process, kernel_type: str, transport: str) -> None:
+def _wait_until_ready(directory: KernelDirectory, process: Process, kernel_type: str, transport: str) -> None:
     try:
         connection = JupyterConnection(directory, Process(process.pid, process.start_time))
     except ConnectionRefusedError:
@@ -90,6 +90,6 @@ def _wait_until_ready(directory: str, process: Process, kernel_type: str, transp
             '\nIf this kernel cannot use Unix sockets, put "metadata": {"kernelbox": {"transport": "tcp"}} '
             "into its kernel.json."
         )
-    raise StartFailed(
-        f"the kernel of type {kernel_type!r} {what}; its log ends:\n{tail(os.path.join(directory, LOG))}{advice}"
-    )
+    with directory.open() as place:
+        log = tail(place, LOG)
+    raise StartFailed(f"the kernel of type {kernel_type!r} {what}; its log ends:\n{log}{advice}")

@@ -17,14 +17,18 @@ import socket
 import tempfile
 from dataclasses import asdict, dataclass
 
+from kernelbox.wire._layout import JUPYTER, LINK, ZMQ
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from kernelbox.host._directory import KernelDirectory
     from kernelbox.host.jupyter._spec import JupyterSpec
 
-CONNECTION_FILE, _LINK, _SOCKETS = "jupyter.json", "link.json", "zmq"
+# A key, five numbers and three words.
+_LONGEST_LINK = 64 * 1024
 
 _CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 
@@ -43,28 +47,27 @@ class Link:
     language: str
 
     @classmethod
-    def read(cls, directory: str) -> Link:
+    def read(cls, directory: KernelDirectory) -> Link:
         """Reads what `create_link` wrote; raises OSError if the kernel has none."""
         try:
-            with open(os.path.join(directory, _LINK), encoding="utf-8") as file:
-                return cls(**json.load(file))
-        except (ValueError, TypeError) as exc:
-            raise ConnectionRefusedError(f"{os.path.join(directory, _LINK)} is damaged") from exc
+            with directory.open() as place:
+                return cls(**json.loads(place.read(LINK, _LONGEST_LINK)))
+        except (ValueError, TypeError, RecursionError) as exc:
+            raise ConnectionRefusedError(f"{directory.path_of(LINK)!r} is damaged") from exc
 
     def address(self, directory: str, channel: str) -> str:
         """Returns where a channel is, for a client that sees the kernel's directory as `directory`."""
         if self.transport == "tcp":
             return f"tcp://127.0.0.1:{self.ports[channel]}"
-        return f"ipc://{os.path.join(directory, _SOCKETS)}-{self.ports[channel]}"
+        return f"ipc://{os.path.join(directory, ZMQ)}-{self.ports[channel]}"
 
 
 @contextlib.contextmanager
-def create_link(directory: str, spec: JupyterSpec) -> Iterator[str]:
+def create_link(directory: KernelDirectory, spec: JupyterSpec) -> Iterator[str]:
     """Writes the files for a new process; gives the path of the connection file. Leave it when the kernel answers."""
-    for number in range(1, len(_CHANNELS) + 1):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(directory, f"{_SOCKETS}-{number}"))
-    with _shortened(directory) as short:
+    with directory.open() as place, _shortened(directory.path) as short:
+        for number in range(1, len(_CHANNELS) + 1):
+            place.remove_tree(f"{ZMQ}-{number}")
         transport = "tcp" if short is None else spec.transport
         ports = _free_ports() if transport == "tcp" else range(1, len(_CHANNELS) + 1)
         link = Link(
@@ -74,29 +77,22 @@ def create_link(directory: str, spec: JupyterSpec) -> Iterator[str]:
             interrupt_mode=spec.interrupt_mode,
             language=spec.language,
         )
-        _write(os.path.join(directory, _LINK), asdict(link))
-        path = os.path.join(directory, CONNECTION_FILE)
-        _write(path, _connection_info(link, spec, short or ""))
-        yield path
+        place.replace(LINK, json.dumps(asdict(link)).encode())
+        place.replace(JUPYTER, json.dumps(_connection_info(link, spec, short or "")).encode())
+        yield directory.path_of(JUPYTER)
 
 
 @contextlib.contextmanager
-def reachable_directory(directory: str) -> Iterator[str]:
-    """Gives a client a path to the kernel's directory that is short enough for sockets, as long as it connects."""
-    if _fits(directory) or not os.path.isdir("/proc/self/fd"):
-        yield directory
-        return
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}"
-    finally:
-        os.close(fd)
+def reachable_directory(directory: KernelDirectory) -> Iterator[str]:
+    """Gives a client a path to the kernel's directory for sockets: by its descriptor, where the system has /proc."""
+    with directory.open() as place:
+        yield f"/proc/self/fd/{place.fd}" if os.path.isdir("/proc/self/fd") else directory.path
 
 
 def _connection_info(link: Link, spec: JupyterSpec, directory: str) -> dict[str, Any]:
     return {
         "transport": link.transport,
-        "ip": "127.0.0.1" if link.transport == "tcp" else os.path.join(directory, _SOCKETS),
+        "ip": "127.0.0.1" if link.transport == "tcp" else os.path.join(directory, ZMQ),
         **{f"{channel}_port": port for channel, port in link.ports.items()},
         "key": link.key,
         "signature_scheme": "hmac-sha256",
@@ -127,7 +123,7 @@ def _shortened(directory: str) -> Iterator[str | None]:
 
 
 def _fits(directory: str) -> bool:
-    return len(os.fsencode(os.path.join(directory, _SOCKETS))) <= _LONGEST_PATH
+    return len(os.fsencode(os.path.join(directory, ZMQ))) <= _LONGEST_PATH
 
 
 def _free_ports() -> list[int]:
@@ -137,11 +133,3 @@ def _free_ports() -> list[int]:
         for sock in socks:
             sock.bind(("127.0.0.1", 0))
         return [sock.getsockname()[1] for sock in socks]
-
-
-def _write(path: str, data: dict[str, Any]) -> None:
-    new = f"{path}.new"
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(fd, "w", encoding="utf-8") as file:
-        json.dump(data, file)
-    os.replace(new, path)

@@ -11,17 +11,19 @@ import fcntl
 import os
 import threading
 
+from kernelbox.wire._layout import QUEUE
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_QUEUE = "queue"
+    from kernelbox.host._directory import KernelDirectory
 
 
 class QueueLock:
     """One client's place in the queue; its descriptor becomes readable when that is the first, or by `wake`."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: KernelDirectory) -> None:
         self._directory = directory
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._read_end, False)
@@ -121,11 +123,12 @@ class _FileLock:
         os.close(self._fd)
 
 
-def end_queue(directory: str) -> None:
+def end_queue(directory: KernelDirectory) -> None:
     """Makes the next client the first of a new queue; those in the old one wait for a process that is gone."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(directory, _QUEUE))
+    with directory.open() as place:
+        place.remove_tree(QUEUE)
 
 
-def _open_lock_file(directory: str) -> int:
-    return os.open(os.path.join(directory, _QUEUE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _open_lock_file(directory: KernelDirectory) -> int:
+    with directory.open() as place:
+        return place.open_for_writing(QUEUE)

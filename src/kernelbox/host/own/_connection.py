@@ -17,19 +17,21 @@ from kernelbox.wire._messages import Farewell, Interrupt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kernelbox.host._directory import KernelDirectory
     from kernelbox.wire._messages import Message
 
 
 class Connection(LocalConnection):
     """Sends and receives messages; ends when the kernel closes it or dies."""
 
-    def __init__(self, directory: str, process: Process) -> None:
+    def __init__(self, directory: KernelDirectory, process: Process) -> None:
         super().__init__(directory, process)
         self.ended = False
         self.pid = os.getpid()
         self._decoder = Decoder()
         self._unsent = b""
-        self._sock = dial(os.path.join(directory, SOCKET))
+        with directory.open() as place:
+            self._sock = dial(place, SOCKET)
         self._sock.setblocking(False)
         self._poller = select.poll()
         self._poller.register(self._sock, select.POLLIN)

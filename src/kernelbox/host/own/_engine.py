@@ -10,6 +10,7 @@ from kernelbox.wire._layout import RECORD
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.base._config import EngineName
+    from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._engine import Launch
     from kernelbox.host._record import KernelRecord
 
@@ -30,12 +31,12 @@ class OwnEngine(LocalEngine):
 
         with preparing(launch) as request:
             if launch.config.template and has_warm_template():
-                spawned = fork_warm(request, launch.runtime_dir, launch.environment, launch.config)
+                spawned = fork_warm(request, launch)
             else:
                 spawned = spawn_cold(request, launch.directory, launch.environment)
         return spawned.pid, spawned.start_time
 
-    def connect(self, record: KernelRecord, directory: str) -> Connection:
+    def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
         process = process_of(record)
         if process is None:
             raise ConnectionRefusedError("the machine has been restarted")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelbox.base._config import KernelBoxConfig
+    from kernelbox.host._engine import Launch
+    from kernelbox.host._place import Place
     from kernelbox.host._spawning import Request
     from kernelbox.wire._messages import Spawned
 
@@ -32,32 +34,28 @@ def has_warm_template() -> bool:
     return sys.platform == "linux"
 
 
-def fork_warm(request: Request, directory: str, env: dict[str, str], config: KernelBoxConfig) -> Spawned:
-    """Has a kernel forked by the template in `directory`, which is started if there is none."""
-    name = f"{TEMPLATE}{_template_key(env, config.preload)}"
-    path = os.path.join(directory, name)
-    for _ in range(3):
-        with contextlib.suppress(OSError), dial(path) as client:
-            answer = ask_for_process(client, request)
-            if answer is not None:
-                return answer
-        with locked(path + ".lock"):
-            with contextlib.suppress(OSError), dial(path):
-                continue  # another opener has started it meanwhile
-            _start(directory, name, env, config)
-    raise StartFailed(f"the template does not answer; its log is {path}.log:\n{tail(path + '.log')}")
+def fork_warm(request: Request, launch: Launch) -> Spawned:
+    """Has a kernel forked by the template of the runtime directory, which is started if there is none."""
+    name = f"{TEMPLATE}{_template_key(launch.environment, launch.config.preload)}"
+    with launch.directory.runtime() as runtime:
+        for _ in range(3):
+            with contextlib.suppress(OSError), dial(runtime, name) as client:
+                answer = ask_for_process(client, request)
+                if answer is not None:
+                    return answer
+            with locked(runtime, name + ".lock"):
+                with contextlib.suppress(OSError), dial(runtime, name):
+                    continue  # another opener has started it meanwhile
+                _start(runtime, name, launch.environment, launch.config)
+        log = name + ".log"
+        raise StartFailed(f"the template does not answer; its log is {runtime.path_of(log)}:\n{tail(runtime, log)}")
 
 
-def _start(directory: str, name: str, env: dict[str, str], config: KernelBoxConfig) -> None:
-    path = os.path.join(directory, name)
-    place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with listen(path) as listener:
-            fds = [listener.fileno(), place]
-            argv = ["warm", *map(str, fds), name, str(config.template_idle_timeout), *config.preload]
-            start_keeper(argv, fds, path + ".log", env)
-    finally:
-        os.close(place)
+def _start(runtime: Place, name: str, env: dict[str, str], config: KernelBoxConfig) -> None:
+    with listen(runtime, name) as listener:
+        fds = [listener.fileno(), runtime.fd]
+        argv = ["warm", *map(str, fds), name, str(config.template_idle_timeout), *config.preload]
+        start_keeper(argv, fds, runtime, name + ".log", env)
 
 
 def _template_key(env: dict[str, str], preload: Sequence[str]) -> str:

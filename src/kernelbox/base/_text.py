@@ -1,0 +1,34 @@
+"""Text from elsewhere: which of it can be a name, and how the rest is shown without acting on a terminal."""
+
+from __future__ import annotations
+
+MAX_NAME = 1000
+
+
+def is_name(text: object) -> bool:
+    """Tells whether a kernel can be called this: anything that can be shown on a line."""
+    if not isinstance(text, str) or not text.strip() or len(text) > MAX_NAME:
+        return False
+    return text.isprintable() or all(map(_is_in_a_line, text))
+
+
+def escape(text: str, *, keep: str = "") -> str:
+    r"""Returns text in which what cannot be seen is spelled out, apart from the characters in `keep`.
+
+    That is control characters, which move the cursor and recolour the terminal; characters that turn the direction of
+    writing (`\u202e`), or have no width; and surrogates, which cannot be written at all.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character
+        if character in keep or character.isprintable()
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
+def _is_in_a_line(character: str) -> bool:
+    """Tells characters from controls, line and paragraph separators, and halves of surrogate pairs."""
+    code = ord(character)
+    return code >= 32 and not 0x7F <= code <= 0x9F and code not in (0x2028, 0x2029) and not 0xD800 <= code <= 0xDFFF

@@ -1,0 +1,192 @@
+"""A directory that is used only if this user's kernelbox made it on this machine.
+
+The default home is `.kernelbox` in the working directory, and a working directory can be a stranger's repository:
+its owner does not tell a directory that came with a clone from one that we made. So a home carries a seal, a keyed
+hash over what cannot be copied with it (the machine, the user, the inode of the directory), under a key that is kept
+elsewhere. Without a seal that fits, nothing in the directory is opened, made, renamed, removed or changed.
+
+    missing, or empty → made and sealed, when it is to be written to
+    sealed by us      → used
+    anything else     → StoreFailed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from kernelbox.base._errors import StoreFailed
+from kernelbox.host._key import read_key
+from kernelbox.host._place import UNFINISHED, Place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Root(Protocol):
+        """What leads to a directory that can be trusted."""
+
+        def open(self) -> Place:
+            """Opens the directory; raises FileNotFoundError if it is missing."""
+
+        def make(self) -> Place:
+            """Opens the directory, which is made if it is missing."""
+
+
+SEAL = "seal"
+
+# What the hash begins with; a seal of another meaning gets another word.
+_VERSION = b"kernelbox home 1"
+
+# A seal is 64 hexadecimal digits and a line end.
+_LONGEST_SEAL = 100
+
+# Another process may seal the directory, or remove it, between two steps of ours; not again and again.
+_ATTEMPTS = 10
+
+# The seals that fit, by what tells a file from every other and from itself before a change: verified once, a home
+# costs one stat per use.
+_fitting: set[tuple[str, int, int, int]] = set()
+
+
+class Home:
+    """A directory with a seal. `setting` is what another one can be chosen with, for the sentences of StoreFailed."""
+
+    def __init__(
+        self, path: str, key_file: str = "", *, private: bool = False, setting: str = "KERNELBOX_HOME"
+    ) -> None:
+        self.path = path
+        self._key_file = key_file
+        self._private = private
+        self._setting = setting
+
+    def __repr__(self) -> str:
+        return f"<Home {self.path!r}>"
+
+    def steps_to(self, path: str) -> tuple[str, ...] | None:
+        """Returns the names that lead from here to a path: none, if it is this one; None, if it is elsewhere."""
+        if path == self.path:
+            return ()
+        inside = self.path.rstrip("/") + "/"
+        return tuple(path.removeprefix(inside).split("/")) if path.startswith(inside) else None
+
+    def open(self) -> Place:
+        """Opens the directory; raises FileNotFoundError if it is missing or still empty, StoreFailed if not ours."""
+        place = self._open()
+        try:
+            if not self._is_sealed(place):
+                raise FileNotFoundError(f"{self.path!r} is empty")
+        except BaseException:
+            place.close()
+            raise
+        return place
+
+    def make(self) -> Place:
+        """Opens the directory, which is made and sealed if it is missing or empty."""
+        try:
+            for _ in range(_ATTEMPTS):
+                with contextlib.suppress(FileNotFoundError):
+                    return self.open()
+                with contextlib.suppress(FileExistsError):
+                    os.makedirs(os.path.dirname(self.path), exist_ok=True)
+                    os.mkdir(self.path, 0o700)
+                with contextlib.suppress(FileNotFoundError), self._open() as place:
+                    self._seal(place)
+        except StoreFailed:
+            raise
+        except OSError as exc:
+            raise StoreFailed.because(exc, self.path) from exc
+        raise StoreFailed(f"{self.path!r} is removed as often as it is made; set {self._setting} to another directory")
+
+    def _open(self) -> Place:
+        try:
+            return Place.open(self.path, private=self._private, setting=self._setting)
+        except (FileNotFoundError, StoreFailed):
+            raise
+        except OSError as exc:
+            raise StoreFailed.because(exc, self.path, "open") from exc
+
+    def _seal(self, place: Place) -> None:
+        """Seals an empty directory, before anything else is put into it."""
+        if place.add(SEAL, self._fitting_seal(place)):
+            place.replace(".gitignore", b"*\n")
+
+    def _is_sealed(self, place: Place) -> bool:
+        """Tells a directory with our seal from one that is empty; raises StoreFailed for any other."""
+        try:
+            return self._has_our_seal(place)
+        except FileNotFoundError:
+            if all(name.startswith(SEAL) and name.endswith(UNFINISHED) for name in place.listdir()):
+                return False  # others may be about to seal it
+        try:
+            return self._has_our_seal(place)  # the seal comes first: if this is a home it is there now
+        except FileNotFoundError:
+            raise self._foreign("it has no seal") from None
+
+    def _has_our_seal(self, place: Place) -> bool:
+        info = place.stat(SEAL)
+        identity = (self._key_file, info.st_dev, info.st_ino, info.st_ctime_ns)
+        if identity in _fitting:
+            return True
+        try:
+            seal = place.read(SEAL, _LONGEST_SEAL)
+        except (StoreFailed, PermissionError):
+            raise self._foreign("its seal is not a file of ours") from None
+        if seal != self._fitting_seal(place):
+            raise self._foreign(f"its seal does not fit the key {read_key(self._key_file).path!r}")
+        _fitting.add(identity)
+        return True
+
+    def _fitting_seal(self, place: Place) -> bytes:
+        from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
+
+        facts = (_VERSION, _machine_id(), b"%d" % os.geteuid(), b"%d" % os.fstat(place.fd).st_ino)
+        seal = blake2b(b"\0".join(facts), key=read_key(self._key_file).secret, digest_size=32)
+        return seal.hexdigest().encode() + b"\n"
+
+    def _foreign(self, why: str) -> StoreFailed:
+        return StoreFailed(
+            f"{self.path!r} was not made by this user's kernelbox on this machine: {why} (it may come with a cloned "
+            "repository, a copy, another machine or an older version); it was neither used nor changed: set "
+            f"{self._setting} to another directory, or remove this one if you do not need it"
+        )
+
+
+class Inside:
+    """A private directory below one that can be trusted, whose seal is good for both."""
+
+    def __init__(self, root: Root, steps: tuple[str, ...]) -> None:
+        self._root = root
+        self._steps = steps
+
+    def open(self) -> Place:
+        """Opens the directory; raises FileNotFoundError if it is missing."""
+        return self._descend(self._root.open(), make=False)
+
+    def make(self) -> Place:
+        """Opens the directory, which is made if it is missing."""
+        return self._descend(self._root.make(), make=True)
+
+    def _descend(self, place: Place, *, make: bool) -> Place:
+        for name in self._steps:
+            with place:
+                try:
+                    inner = place.enter(name, make=make)
+                except (FileNotFoundError, StoreFailed):
+                    raise
+                except OSError as exc:
+                    raise StoreFailed.because(exc, place.path_of(name), "write" if make else "open") from exc
+            place = inner
+        return place
+
+
+def _machine_id() -> bytes:
+    """Returns what tells this machine from others (machine-id(5)); nothing, where there is no such file."""
+    try:
+        fd = os.open("/etc/machine-id", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 100).strip()
+    finally:
+        os.close(fd)

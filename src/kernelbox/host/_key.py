@@ -1,0 +1,100 @@
+"""The secret that a user's homes are sealed with: 32 random bytes in a file of the user's own, made at first use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+
+from kernelbox.base._errors import StoreFailed
+from kernelbox.host._place import Place
+from kernelbox.wire._values import dataclass
+
+# 256 bits, of which none can be guessed.
+_LENGTH = 32
+
+_BELOW_HOME = ".local/state/kernelbox/key"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The secret, and where it is kept."""
+
+    path: str
+    secret: bytes
+
+
+def read_key(key_file: str) -> Key:
+    """Returns the key in a file, or in the default one if `key_file` is empty; makes one that is missing."""
+    if key_file not in _keys:
+        path = key_file or "the key"
+        try:
+            _keys[key_file] = _read(key_file) if key_file else _read_default()
+        except StoreFailed:
+            raise
+        except OSError as exc:
+            advice = "set KERNELBOX_KEY_FILE to a file in a directory of your own"
+            raise StoreFailed(f"cannot keep the key {exc.filename or path!r}: {exc.strerror}; {advice}") from exc
+    return _keys[key_file]
+
+
+_keys: dict[str, Key] = {}
+
+
+def _read_default() -> Key:
+    """Returns the key below the user's home directory or, where none can be kept there, in the temporary directory."""
+    for directory in _home_directories():
+        try:
+            return _read(os.path.join(directory, _BELOW_HOME))
+        except StoreFailed:
+            raise  # it is there, and cannot be trusted
+        except OSError:
+            continue  # a disk that is read-only or full, a directory that we may not write to
+    import tempfile
+
+    return _read(os.path.join(tempfile.gettempdir(), f"kernelbox-{os.geteuid()}", "key"))
+
+
+def _home_directories() -> list[str]:
+    """Returns the home directories of the user that are the user's own.
+
+    The password database comes before $HOME: programs that run agents set $HOME as they like, and all of them must
+    find the same key.
+    """
+    import pwd
+
+    found = [os.path.expanduser("~")]
+    with contextlib.suppress(KeyError):  # containers run users that no database knows
+        found.insert(0, pwd.getpwuid(os.geteuid()).pw_dir)
+    return [path for path in dict.fromkeys(found) if os.path.isabs(path) and _is_ours(path)]
+
+
+def _is_ours(directory: str) -> bool:
+    try:
+        return os.stat(directory).st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _read(path: str) -> Key:
+    """Returns the key in a file, which is made if it is missing."""
+    directory, name = os.path.split(path)
+    with _open(directory) as place:
+        if not place.exists(name):
+            place.add(name, os.urandom(_LENGTH))  # if another process has been quicker, its key stays
+        mode = stat.S_IMODE(place.stat(name).st_mode)
+        secret = place.read(name, _LENGTH)
+    if len(secret) == _LENGTH and not mode & 0o077:
+        return Key(path, secret)
+    wrong = f"has mode {mode:o}, not 600" if mode & 0o077 else f"has {len(secret)} bytes, not {_LENGTH}"
+    raise StoreFailed(f"the key {path!r} {wrong}, and is not used; restore it, or remove it and the homes it sealed")
+
+
+def _open(directory: str) -> Place:
+    try:
+        return Place.open(directory, private=False, setting="KERNELBOX_KEY_FILE")
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(directory), exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    return Place.open(directory, private=False, setting="KERNELBOX_KEY_FILE")

@@ -1,0 +1,158 @@
+"""`registry.json`: the documented view of the runtime directory, from which nothing is decided.
+
+It is rewritten when a kernel is opened, restarted or destroyed, never for a cell, and rebuilt when it is lost or
+damaged. Inside the home whatever is at its place is ours to set aside. Anywhere else the user has named a path, and
+what is there may be anything: only a regular file of the user's own is read, set aside or replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import warnings
+
+from kernelbox.base._errors import StoreFailed
+from kernelbox.host._home import Inside
+from kernelbox.host._place import Place
+from kernelbox.host._record import are_tags
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from kernelbox.host._home import Home, Root
+
+_VERSION = 1
+
+# 20,000 kernels' worth. What JSON can build from this many bytes still fits the memory of a small machine.
+_LARGEST = 16 * 1024 * 1024
+
+
+class Registry:
+    """The file at a path; `home` is where it is expected."""
+
+    def __init__(self, path: str, home: Home) -> None:
+        directory, self._name = os.path.split(path)
+        self.path = path
+        steps = home.steps_to(directory)
+        self._is_named = steps is None
+        self._root: Root = _Named(directory) if steps is None else Inside(home, steps)
+
+    def __repr__(self) -> str:
+        return f"<Registry {self.path!r}>"
+
+    def require_usable(self) -> None:
+        """Raises StoreFailed if a path that the user has named leads to what must not be touched."""
+        if not self._is_named:
+            return
+        info = self._stat()
+        if info is None or (stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()):
+            return
+        wrong = "is a link" if stat.S_ISLNK(info.st_mode) else "is not a regular file of yours"
+        raise StoreFailed(f"{self.path!r} {wrong}; set KERNELBOX_REGISTRY_PATH to the path of a file of its own")
+
+    def exists(self) -> bool:
+        """Tells whether anything is at the path."""
+        return self._stat() is not None
+
+    def is_sound(self) -> bool:
+        """Tells whether the registry can be read."""
+        try:
+            with self._root.open() as place:
+                self._parse(place)
+        except (OSError, ValueError, RecursionError, MemoryError):
+            return False
+        return True
+
+    def update(
+        self,
+        ids: list[str],
+        known: Mapping[str, dict[str, Any]],
+        entry_of: Callable[[str], dict[str, Any] | None],
+    ) -> None:
+        """Shows these kernels: as `known` where it tells, as before where it does not, else as `entry_of` tells."""
+        self.require_usable()
+        with self._root.make() as place:
+            shown = self._read_or_set_aside(place)
+            entries = {
+                kernel_id: known.get(kernel_id) or _flat(shown.get(kernel_id)) or entry_of(kernel_id)
+                for kernel_id in ids
+            }
+            present = {kernel_id: entry for kernel_id, entry in entries.items() if entry is not None}
+            if shown != present or not place.exists(self._name):  # another process may have done it meanwhile
+                place.replace(self._name, _dump(present))
+
+    def _read_or_set_aside(self, place: Place) -> dict[str, Any]:
+        """Returns what the registry shows; one that cannot be used is set aside and shows nothing."""
+        try:
+            return self._parse(place)
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError, MemoryError) as exc:
+            aside = f"{self._name}.damaged-{os.urandom(4).hex()}"
+            place.rename(self._name, aside)
+            warnings.warn(
+                f"{self.path!r} could not be used ({exc}); it was set aside as {aside} and rebuilt from the runtime "
+                "directory",
+                stacklevel=2,
+            )
+            return {}
+
+    def _parse(self, place: Place) -> dict[str, Any]:
+        data = json.loads(place.read(self._name, _LARGEST).decode())
+        version, kernels = (data.get("version"), data.get("kernels")) if isinstance(data, dict) else (None, None)
+        if version != _VERSION:
+            raise ValueError(f"its version is {str(version)[:20]!r}, not {_VERSION}")
+        if isinstance(kernels, dict):
+            return kernels
+        raise ValueError("it lists no kernels")
+
+    def _stat(self) -> os.stat_result | None:
+        try:
+            with self._root.open() as place:
+                return place.stat(self._name)
+        except FileNotFoundError:
+            return None
+
+
+class _Named:
+    """A directory that the user has named for the registry: nothing is demanded of it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def open(self) -> Place:
+        try:
+            return Place.open_any(self._path)
+        except FileNotFoundError:
+            raise
+        except OSError as exc:
+            raise StoreFailed.because(exc, self._path, "open") from exc
+
+    def make(self) -> Place:
+        try:
+            with contextlib.suppress(FileExistsError):  # `open` says what is in the way
+                os.makedirs(self._path, 0o700)
+        except OSError as exc:
+            raise StoreFailed.because(exc, self._path) from exc
+        return self.open()
+
+
+def _flat(entry: object) -> dict[str, Any] | None:
+    """Returns an entry of the registry if it can be one; what is nested deeper than tags cannot, nor be written."""
+    if not isinstance(entry, dict):
+        return None
+    for value in entry.values():
+        if isinstance(value, list) or (isinstance(value, dict) and not are_tags(value)):
+            return None
+    return entry
+
+
+def _dump(kernels: dict[str, Any]) -> bytes:
+    data = json.dumps({"version": _VERSION, "kernels": kernels}, separators=(",", ":")).encode()
+    if len(data) > _LARGEST:
+        raise StoreFailed(f"the registry would have more than {_LARGEST:,} bytes; destroy some kernels")
+    return data

@@ -1,0 +1,80 @@
+"""How a directory is removed with all that is below it: by descriptor, through no link, however deep it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove_directory(name: str, dir_fd: int) -> None:
+    """Removes a directory of ours. What cannot be removed is left, and the directory with it: OSError."""
+    fd = _open_to_empty(name, dir_fd)
+    try:
+        if os.fstat(fd).st_uid == os.geteuid():
+            _empty(fd)
+    finally:
+        os.close(fd)
+    os.rmdir(name, dir_fd=dir_fd)
+
+
+def _empty(top: int) -> None:
+    """Removes what a directory holds.
+
+    A directory below is moved up to `top` before it is emptied: the depth of a tree takes neither stack nor
+    descriptors, and what a crash leaves is still in `top`.
+    """
+    waiting = _remove_files(top)
+    while waiting:
+        name = waiting.pop()
+        with contextlib.suppress(OSError):
+            fd = _open_to_empty(name, top)
+            try:
+                waiting += [moved for child in _remove_files(fd) if (moved := _move_up(child, fd, top))]
+            finally:
+                os.close(fd)
+            os.rmdir(name, dir_fd=top)
+
+
+def _remove_files(fd: int) -> list[str]:
+    """Removes every entry of a directory that is not one itself; returns the names of those that are."""
+    directories = []
+    for name in os.listdir(fd):
+        try:
+            os.unlink(name, dir_fd=fd)
+        except (IsADirectoryError, PermissionError):
+            directories.append(name)
+        except OSError:
+            pass
+    return directories
+
+
+def _move_up(name: str, fd: int, top: int) -> str | None:
+    """Moves a directory into `top`, and returns its new name; None if it cannot be moved."""
+    new = os.urandom(8).hex()
+    with contextlib.suppress(OSError):
+        os.close(_open_to_empty(name, fd))  # rename(2) wants to write to a directory that gets another parent
+        os.rename(name, new, src_dir_fd=fd, dst_dir_fd=top)
+        return new
+    return None
+
+
+def _open_to_empty(name: str, dir_fd: int) -> int:
+    """Opens a directory whose entries are to be removed, and gives us the permission to if it is ours to give."""
+    try:
+        fd = os.open(name, _DIRECTORY, dir_fd=dir_fd)
+    except PermissionError:
+        if not hasattr(os, "O_PATH"):
+            raise
+        path = os.open(name, os.O_PATH | _DIRECTORY, dir_fd=dir_fd)  # needs no permission, and follows no link
+        try:
+            os.chmod(f"/proc/self/fd/{path}", 0o700)
+        finally:
+            os.close(path)
+        fd = os.open(name, _DIRECTORY, dir_fd=dir_fd)
+    info = os.fstat(fd)
+    if info.st_uid == os.geteuid() and info.st_mode & 0o700 != 0o700:
+        with contextlib.suppress(OSError):
+            os.fchmod(fd, 0o700)
+    return fd
