@@ -236,6 +236,8 @@ class IO:
         except ProtocolError:
             messages = None
         if messages is None:
+            if peer.robbed:
+                self._kernel.die("a cell put a descriptor of its own in the place of the kernel's")
             self._drop(peer)
             return
         for message in messages:

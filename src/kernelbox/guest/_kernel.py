@@ -116,6 +116,9 @@ class Kernel:
 
     def take(self, peer: Peer, message: Message) -> float | None:
         """Acts on a message. Returns when an interrupt wants to be repeated."""
+        if peer.inside and not isinstance(message, Interrupt):
+            self._turn_away(peer, message)
+            return None
         match message:
             case Execute() | Query():
                 with self._queue_lock:
@@ -131,6 +134,14 @@ class Kernel:
             case Answer():
                 self.asks.answer(peer, message)
         return None
+
+    def _turn_away(self, peer: Peer, message: Message) -> None:
+        """Refuses what a cell, or a process that it started, asks of its own kernel: it could free itself there."""
+        name, reason = "PermissionError", "a cell, and what it starts, cannot use its own kernel; use another one"
+        if isinstance(message, Execute):
+            self.outbox.reply(peer, Done(message.id, "error", None, name, reason, [f"{name}: {reason}"]))
+        elif isinstance(message, Query):
+            self.outbox.reply(peer, Reply(message.id, {"status": "error", "ename": name, "evalue": reason}))
 
     def lose(self, peer: Peer) -> float | None:
         """Lets go of a client that has gone away, and of its cell: nobody is left who could end it."""

@@ -148,14 +148,19 @@ def dial(path: str) -> socket.socket:
     return sock
 
 
-def listen(path: str) -> socket.socket:
-    """Returns a socket that listens at `path`, in place of one that may be left there."""
+def listen(path: str, *, tell_senders: bool = False) -> socket.socket:
+    """Returns a socket that listens at `path`, in place of one that may be left there.
+
+    With `tell_senders` the system says of all that arrives who wrote it (SO_PASSCRED, unix(7)).
+    """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with reachable(path) as short:
             sock.bind(short)
+        if tell_senders and hasattr(socket, "SO_PASSCRED"):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         sock.listen(128)
     except OSError:
         sock.close()

@@ -38,7 +38,7 @@ def launch(
 ) -> Spawned:
     """Starts a kernel; `template` is the directory that templates live in, None for a cold start."""
     _create_state(spawn.directory)
-    listener = listen(os.path.join(spawn.directory, SOCKET))
+    listener = listen(os.path.join(spawn.directory, SOCKET), tell_senders=True)
     fds = [listener.fileno()] + ([lifeline] if lifeline >= 0 else [])
     try:
         if template is None or spawn.argv:
