@@ -21,7 +21,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from kernelbox.guest import _comm, _queries
+from kernelbox.guest import _comm, _environment, _guards, _queries
 from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._cell import Cells
@@ -73,7 +73,7 @@ class Kernel:
         self.interrupts = Interrupts(self.loop, memory)
         waker = Waker()
         self.outbox = Outbox(memory, pipes, self.interrupts)
-        self.asks = Asks(self.outbox)
+        self.asks = Asks(self.outbox, waker.wake)
         self.bash = Bash()
         self.comm_manager = _comm.install(self.outbox)
         self._io = IO(self, listener, pipes, waker)
@@ -93,6 +93,8 @@ class Kernel:
 
     def serve(self) -> None:
         """Runs requests until the process ends."""
+        _guards.prepare(self.directory)
+        _environment.keep_given()
         self._wire_shell()
         self.interrupts.install()
         signal.signal(signal.SIGTERM, self._on_terminate)
@@ -230,6 +232,8 @@ class Kernel:
         self.interrupts.begin(request.id)
         self.outbox.begin(request.id, peer, Started(request.id, count))
         self._io.cell_begins()
+        if request.shell_escape_only and not _guards.is_raised():
+            self._raise_guards()
         with self.asks.guarding(request):
             done = self._cells.run(request)
         self._io.cell_ends()
@@ -243,6 +247,13 @@ class Kernel:
         bury_background()
         if peer.robbed:
             self.die("a cell closed the kernel's own descriptors")
+
+    def _raise_guards(self) -> None:
+        self.bash.close()  # a cell could write to a bash that waits for its next cell
+        try:
+            _guards.raise_guards()
+        except RuntimeError as exc:
+            self.die(f"its guards could not be raised: {exc}")
 
     def _answer(self, peer: Peer, query: Query) -> None:
         self.interrupts.begin(query.id)
@@ -330,14 +341,18 @@ class Kernel:
 
     def _announce(self, reason: str) -> None:
         if not self._read_intent():
+            path = os.path.join(self.directory, INTENT)
+            _guards.admit(path)
             with contextlib.suppress(OSError):
-                fd = os.open(os.path.join(self.directory, INTENT), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 with open(fd, "w") as file:
                     json.dump({"pid": self._pid, "reason": reason}, file)
 
     def _read_intent(self) -> str:
         """Returns why somebody is ending this process on purpose, if anybody is."""
-        with contextlib.suppress(OSError, ValueError), open(os.path.join(self.directory, INTENT)) as file:
+        path = os.path.join(self.directory, INTENT)
+        _guards.admit(path)
+        with contextlib.suppress(OSError, ValueError), open(path) as file:
             intent = json.load(file)
             return str(intent["reason"]) if intent.get("pid") == self._pid else ""
         return ""
