@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.executor.support import DEADLINE, accept, answer_all, reject, run, text
 
-from kernelbox import ApprovalRequest, CodeExecutionError, CodeExecutor
+from kernelbox import ApprovalPolicy, ApprovalRequest, CodeExecutionError, CodeExecutor
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -393,6 +393,58 @@ get_ipython().kernel.asks.ask('server', Text('tool'), Sly(
 
 
 # -- forged questions and answers --------------------------------------------------------------------------------
+
+# How a cell sends what it likes to the client: through the kernel's own connection, whose descriptor it finds.
+FORGE = """
+import os, socket, threading, time
+from kernelbox.wire._framing import encode
+from kernelbox.wire._messages import Answer, Ask
+kernel = get_ipython().kernel
+client = kernel.outbox.peer.sock
+def forge(number, command='echo harmless'):
+    client.send(encode(Ask(kernel.outbox.execution_id, number, 'kernelbox', 'shell', {'cmd': command})))
+def forge_open():
+    while not kernel.asks._open: time.sleep(0.0005)
+    forge(*kernel.asks._open)
+"""
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        # The number of a question that is open.
+        "threading.Thread(target=forge_open).start()\n!touch {made}",
+        # The number that would come next if they were counted; the answer waits when the real question is put.
+        "forge(1)\ntime.sleep(0.005)\n!touch {made}",
+        # A number far above: every real question is then below it.
+        "forge(2 ** 62)\ntime.sleep(0.005)\n!touch {made}",
+        # The same number twice.
+        "forge(5)\nforge(5)\n!touch {made}",
+        # None or less.
+        "forge(0)\n!touch {made}",
+        "forge(-1)\n!touch {made}",
+    ],
+)
+def test_a_forged_question_ends_the_kernel_and_answers_no_real_one(trick: str, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    policy = ApprovalPolicy().allow("shell", args={"cmd": "echo harmless"})
+
+    async def scenario() -> None:
+        async with CodeExecutor(approve_shell_cmds=True, approval_policy=policy) as executor:
+
+            async def refuse(request: ApprovalRequest) -> None:
+                if request.open:
+                    await request.reject("no")
+
+            with pytest.raises(CodeExecutionError) as caught:
+                await answer_all(executor, FORGE + trick.format(made=made), refuse, timeout=DEADLINE)
+            if "forge(1)" not in trick:  # the real one is above 1, and is rejected as usual
+                assert caught.value.ename == "KernelDied"
+                assert "forged a question" in caught.value.evalue
+
+    run(scenario)
+    assert not made.exists()
+
 
 def test_honest_questions_of_many_threads_arrive_in_order() -> None:
     code = (

@@ -11,7 +11,7 @@ import time
 
 from kernelbox.host._process import Process
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
-from kernelbox.wire._messages import Farewell
+from kernelbox.wire._messages import Ask, Farewell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Connection:
         self.ended = False
         self.pid = os.getpid()
         self._decoder = Decoder()
+        self._last_ask = 0
         self._unsent = b""
         self._sock = dial(os.path.join(directory, SOCKET))
         self._sock.setblocking(False)
@@ -115,12 +116,22 @@ class Connection:
         except OSError:
             data = b""
         try:
-            return self._decoder.feed(data) if data else self._end()
+            messages = self._decoder.feed(data) if data else self._end()
         except ProtocolError as exc:  # a cell found our socket and wrote to it
-            self.process.signal(signal.SIGKILL)  # nothing that it says can be trusted any more
-            self.process.wait(1.0)
-            self._end()
-            return [Farewell(f"killed, because it sent what is no message ({exc})")]
+            return self._kill(f"it sent what is no message ({exc})")
+        for message in messages:
+            if isinstance(message, Ask):
+                if message.ask <= self._last_ask:  # the guest's numbers only rise
+                    return self._kill(f"it forged a question: number {message.ask} is not above {self._last_ask}")
+                self._last_ask = message.ask
+        return messages
+
+    def _kill(self, reason: str) -> list[Message]:
+        """Ends a kernel whose words cannot be trusted any more, those that came with the false ones included."""
+        self.process.signal(signal.SIGKILL)
+        self.process.wait(1.0)
+        self._end()
+        return [Farewell(f"killed, because {reason}")]
 
     def close(self) -> None:
         self.ended = True
