@@ -88,6 +88,18 @@ def test_functions_that_a_cell_has_replaced_do_not_change_what_runs(patch: str, 
         assert (asked["cmd"].strip(), shown) == ("echo shown", "shown")
 
 
+def test_an_encoder_that_a_cell_has_replaced_does_not_change_what_is_shown() -> None:
+    code = """
+import json
+def iterencode(self, value, *args, real=json.JSONEncoder.iterencode, **more):
+    return [part.replace('echo run', 'echo lie') for part in real(self, value, *args, **more)]
+json.JSONEncoder.iterencode = iterencode
+get_ipython().system('echo run')
+"""
+    (asked,), shown = run(lambda: asked_and_shown(code))
+    assert (asked["cmd"], shown) == ("echo run", "run")
+
+
 def test_built_in_names_that_a_cell_has_replaced_do_not_change_what_runs() -> None:
     code = """
 import builtins
@@ -120,6 +132,12 @@ def recvmsg(self, *args, real=socket.socket.recvmsg):
     return data.replace(b'false', b'true '), *rest
 socket.socket.recvmsg = recvmsg
 socket.socket.recv = lambda self, *args, real=socket.socket.recv: real(self, *args).replace(b'false', b'true ')
+""",
+    "json": """
+import json
+def raw_decode(self, text, *args, real=json.JSONDecoder.raw_decode):
+    return real(self, text.replace('false', 'true '), *args)
+json.JSONDecoder.raw_decode = raw_decode
 """,
     "os.urandom": "import os\nos.urandom = lambda count: bytes(count)",
 }
