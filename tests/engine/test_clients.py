@@ -119,10 +119,15 @@ def test_another_user_is_not_let_in(own_home: Path, kind: str) -> None:
     kernel = get_or_create("mine")
     directory = Path(kernel.connection_file).parent
     path = directory / "socket" if kind == "kernel" else next(directory.parent.glob("template-*[0-9a-f]"))
-    for opened in (own_home, directory.parent, directory, path):
-        opened.chmod(0o777)
+    opened = {part: part.stat().st_mode for part in (own_home, directory.parent, directory, path)}
+    for part in opened:
+        part.chmod(0o777)
     code = "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.settimeout(20); print(s.recv(1))"  # noqa: E501
-    answer = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    try:
+        answer = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    finally:
+        for part, mode in opened.items():
+            part.chmod(mode)
     assert answer.stdout == "b''\n"
 
 

@@ -16,7 +16,7 @@ from .support import DEADLINE, Running, eventually, run, value, wait_for_end
 TASK = "import asyncio, time\nasync def hold():\n{}\nt = asyncio.ensure_future(hold())"
 BLOCKING_TASK = TASK.format("    while True: time.sleep(0.05)")
 STUBBORN_TASK = TASK.format(
-    "    while True:\n        try:\n            while True: time.sleep(0.05)\n        except KeyboardInterrupt: pass"
+    "    while True:\n        try:\n            time.sleep(100)\n        except KeyboardInterrupt: pass"
 )
 # A regular expression that never ends holds the interpreter's lock; the timer lets the cell end first.
 GREEDY_THREAD = "import re, threading\nthreading.Timer(0.05, lambda: re.match(r'(a|a)*b', 'a' * 100)).start()"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,13 @@ from tests.executor.support import DEADLINE, accept, answer_all, run, text
 from kernelbox import ApprovalRequest, CodeExecutionError, CodeExecutor
 
 pytestmark = pytest.mark.usefixtures("home")
+
+# How to have a copy of _posixsubprocess that the guards have not seen, and to start a program with it.
+FRESH = "import _imp, _posixsubprocess, importlib.machinery, importlib.util, sys\nO = _posixsubprocess.__file__\n"
+FORK_EXEC = (
+    "_posixsubprocess.fork_exec([b'touch', M.encode()], [b'/bin/touch'], True, (), None, None, -1, -1, -1, -1, -1,"
+    " -1, 1, 2, False, False, -1, None, None, None, -1, None, False)"
+)
 
 DIRECT = {
     "subprocess.run": "import subprocess\nsubprocess.run(['touch', M])",
@@ -35,10 +43,37 @@ DIRECT = {
         "import multiprocessing\nprocess = multiprocessing.get_context('forkserver').Process(target=print)\n"
         "process.start()"
     ),
-    "_posixsubprocess": (
-        "import _posixsubprocess, os\n"
-        "_posixsubprocess.fork_exec([b'touch', M.encode()], [b'/bin/touch'], True, (), None, None, -1, -1, -1, -1, -1,"
-        " -1, 1, 2, False, False, -1, None, None, None, -1, None, False)"
+    "_posixsubprocess": f"import _posixsubprocess\n{FORK_EXEC}",
+    "subprocess._fork_exec": FORK_EXEC.replace("_posixsubprocess.fork_exec", "__import__('subprocess')._fork_exec"),
+    "fresh _posixsubprocess": f"{FRESH}del sys.modules['_posixsubprocess']\nimport _posixsubprocess\n{FORK_EXEC}",
+    "fresh _posixsubprocess by importlib": (
+        f"{FRESH}spec = importlib.util.find_spec('_posixsubprocess')\n"
+        f"_posixsubprocess = importlib.util.module_from_spec(spec)\n{FORK_EXEC}"
+    ),
+    "fresh _posixsubprocess under another name": (
+        f"{FRESH}loader = importlib.machinery.ExtensionFileLoader('mine._posixsubprocess', O)\n"
+        "spec = importlib.machinery.ModuleSpec('mine._posixsubprocess', loader, origin=O)\n"
+        f"_posixsubprocess = _imp.create_dynamic(spec)\n{FORK_EXEC}"
+    ),
+    "fresh _imp": f"{FRESH}del sys.modules['_imp']\nimport _imp",
+    "fresh _imp by a spec that lies": (
+        f"{FRESH}names = iter(['time', '_imp', '_imp', '_imp'])\n"
+        "spec = type('Spec', (), {'name': property(lambda self: next(names)), 'origin': 'built-in'})()\n"
+        "made = _imp.create_builtin(spec)\nassert made.__name__ == 'time'\nimport _testcapi"
+    ),
+    "sub-interpreter": (
+        "try: import _interpreters as interpreters\n"
+        "except ModuleNotFoundError: import _xxsubinterpreters as interpreters\n"
+        "id = interpreters.create()\n"
+        "interpreters.run_string(id, f'import os; os.system(\"touch {M}\")')"
+    ),
+    "_testcapi": "import _testcapi\n_testcapi.run_in_subinterp(f'import os; os.system(\"touch {M}\")')",
+    "Tcl": "import _tkinter",
+    "os.posix_spawn of a tuple": "import os\nos.posix_spawn('/bin/touch', ('touch', M), os.environ)",
+    "executor of processes": (
+        "import concurrent.futures, multiprocessing\n"
+        "context = multiprocessing.get_context('spawn')\n"
+        "concurrent.futures.ProcessPoolExecutor(1, mp_context=context).submit(open, M, 'w').result()"
     ),
     "ctypes system": "import ctypes\nctypes.CDLL(None).system(b'touch ' + M.encode())",
     "in a thread": (
@@ -134,15 +169,168 @@ def test_forks_without_exec_are_no_new_program_and_work() -> None:
     assert run(scenario) == "[2, 4]"
 
 
-def test_the_guards_end_with_the_executions_that_asked_for_them() -> None:
+def test_the_guards_stay_for_every_later_execution_of_any_client(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+
+    async def scenario() -> list[str]:
+        async with CodeExecutor(name="shared", approve_shell_cmds=True, require_shell_escape=True) as guarded:
+            await guarded.execute("import os")
+        failures = []
+        async with CodeExecutor(name="shared") as free:
+            for code in (f"os.system('touch {made}')", f"!touch {made}"):
+                with pytest.raises(CodeExecutionError) as caught:
+                    await free.execute(code, timeout=DEADLINE)
+                failures.append(caught.value.evalue)
+        async with CodeExecutor(name="shared", approve_shell_cmds=True) as asking:
+            assert await text(asking, "!echo approved") == "approved"
+        return failures
+
+    direct, escape = run(scenario)
+    assert "use !command" in direct
+    assert "approve_shell_cmds=True" in escape
+    assert not made.exists()
+
+
+def test_a_thread_of_a_guarded_cell_is_not_freed_by_the_cell_of_another_client(tmp_path: Path) -> None:
+    made, go, tried = tmp_path / "made", tmp_path / "go", tmp_path / "tried"
+    os.mkfifo(go)
+    code = f"""
+import subprocess, threading
+outcomes = []
+def later():
+    open({str(go)!r}).read()
+    for start in (lambda: subprocess.run(['touch', {str(made)!r}]), lambda: get_ipython().system('touch {made}')):
+        try: start()
+        except Exception as error: outcomes.append(type(error).__name__)
+    open({str(tried)!r}, 'w').close()
+threading.Thread(target=later, daemon=True).start()
+"""
+    wait = (
+        f"import os, time\nopen({str(go)!r}, 'w').close()\nwhile not os.path.exists({str(tried)!r}): time.sleep(0.001)"
+    )
+
     async def scenario() -> str | None:
         async with CodeExecutor(name="shared", approve_shell_cmds=True, require_shell_escape=True) as guarded:
-            with pytest.raises(CodeExecutionError):
-                await guarded.execute("import os\nos.system('true')")
+            await guarded.execute(code)
         async with CodeExecutor(name="shared") as free:
-            return await text(free, "os.system('true')")
+            await free.execute(wait, timeout=DEADLINE)
+            return await text(free, "outcomes")
 
-    assert run(scenario) == "0"
+    assert run(scenario) == "['RuntimeError', 'ApprovalRejectedError']"
+    assert not made.exists()
+
+
+def test_an_approved_command_frees_neither_its_thread_nor_another(tmp_path: Path) -> None:
+    """A signal handler runs in the middle of the start, in its thread; another thread runs beside it all the time."""
+    made = tmp_path / "made"
+    code = f"""
+import signal, subprocess, threading
+tries, stop = [0], threading.Event()
+def attempt(*_):
+    tries[0] += 1
+    try: subprocess.Popen(['touch', {str(made)!r}])
+    except RuntimeError: pass
+def beside():
+    while not stop.is_set(): attempt()
+signal.signal(signal.SIGALRM, attempt)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+thread = threading.Thread(target=beside); thread.start()
+for _ in range(20): get_ipython().system('true')
+signal.setitimer(signal.ITIMER_REAL, 0)
+stop.set(); thread.join()
+tries[0] > 20
+"""
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
+            return await text(executor, code)
+
+    assert run(scenario) == "True"
+    assert not made.exists()
+
+
+def test_a_command_that_was_not_approved_is_not_admitted(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    code = f"""
+from kernelbox.guest import _commands, _program, _environment
+program = _program.shell_program('touch {made}', _environment.take_environment(), b'/bin/sh')
+failures = []
+for start in (lambda: _commands.run_command(program), lambda: get_ipython().kernel.bash.run(program)):
+    try: start()
+    except RuntimeError as error: failures.append('use !command' in str(error))
+failures
+"""
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
+            return await text(executor, code)
+
+    assert run(scenario) == "[True, True]"
+    assert not made.exists()
+
+
+def test_bash_cells_run_in_a_bash_of_their_own_and_one_that_waited_is_ended() -> None:
+    async def scenario() -> list[str | None]:
+        async with CodeExecutor(name="shared") as free:
+            await free.execute("kept=1", language="bash")
+            waiting = await text(free, "get_ipython().kernel.bash.pid")
+        async with CodeExecutor(name="shared", approve_shell_cmds=True, require_shell_escape=True) as guarded:
+            await guarded.execute("import os")
+            alive = await text(guarded, f"os.path.exists('/proc/{waiting}')")
+            bash = [
+                (await guarded.execute(code, language="bash")).text
+                for code in ("kept=2; echo [$kept]", "echo [$kept]", "cat; echo read nothing")
+            ]
+            with pytest.raises(CodeExecutionError, match="exit status 3"):
+                await guarded.execute("exit 3", language="bash")
+            with pytest.raises(CodeExecutionError, match="too long for the system"):
+                await guarded.execute("#" * 200_000, language="bash")
+            return [alive, *bash, await text(guarded, "get_ipython().kernel.bash.pid")]
+
+    assert run(scenario) == ["False", "[2]", "[]", "read nothing", "0"]
+
+
+def test_audit_hooks_of_the_cells_own_are_not_added() -> None:
+    code = "import sys\nseen = []\nsys.addaudithook(lambda event, args: seen.append(event))\nopen('/dev/null')\nseen"
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
+            return await text(executor, code)
+
+    assert (run(scenario) or "").endswith("[]")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "sys.addaudithook(lambda event, args: 1 / 0 if event == 'sys.addaudithook' else None)",
+        "sys.addaudithook = sys.audit = lambda *_: None",
+    ],
+)
+def test_a_kernel_whose_guards_were_undermined_before_runs_nothing_that_needs_them(spoil: str, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+
+    async def scenario() -> CodeExecutionError:
+        async with CodeExecutor(name="shared") as free:
+            await free.execute(f"import sys\n{spoil}")
+        async with CodeExecutor(name="shared", approve_shell_cmds=True, require_shell_escape=True) as guarded:
+            with pytest.raises(CodeExecutionError) as caught:
+                await guarded.execute(f"import os\nos.system('touch {made}')")
+            return caught.value
+
+    error = run(scenario)
+    assert "guards could not be raised" in error.evalue or "use !command" in error.evalue
+    assert not made.exists()
+
+
+def test_a_guarded_kernel_leaves_in_good_order() -> None:
+    async def scenario() -> CodeExecutionError:
+        async with CodeExecutor(name="shared", approve_shell_cmds=True, require_shell_escape=True) as executor:
+            with pytest.raises(CodeExecutionError) as caught:
+                await executor.execute("exit()")
+            return caught.value
+
+    assert "the cell called exit()" in run(scenario).evalue
 
 
 def test_nothing_of_the_guards_lies_in_the_users_namespace() -> None:

@@ -3,46 +3,76 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import queue
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Any
 
 from kernelbox.guest import _guards
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
+from kernelbox.guest._plain import plain_args, plain_text
+from kernelbox.guest._pristine import keep_builtins, os
+from kernelbox.guest._program import Program
 from kernelbox.wire._approvals import SHELL_SERVER, ApprovalRejectedError
 from kernelbox.wire._messages import Answer, Ask, Execute
+
+keep_builtins(globals())
 
 # How much of a command its rejection repeats.
 _SHOWN = 80
 
+# A cell that asks in the kernel's name would have to guess the next number among 2**40.
+_STEP_BYTES = 5
+
 
 class Asks:
-    """Open questions, each waited for by the thread that put it."""
+    """Open questions, each waited for by the thread that put it.
 
-    def __init__(self, outbox: Outbox) -> None:
+    Their numbers rise by steps that cannot be guessed. A cell can write to the client's socket; if it puts a question
+    there itself, with a number that is not yet used, the real questions that follow are below it or equal to it, and
+    the host ends the kernel. So no answer to a forged question is ever taken for the answer to a real one.
+    """
+
+    def __init__(self, outbox: Outbox, call_helper: Callable[[], None]) -> None:
         self._outbox = outbox
-        self._numbers = itertools.count(1)
-        self._open: dict[int, tuple[Peer, queue.SimpleQueue[Answer]]] = {}
+        self._call_helper = call_helper
+        self._number = 0
+        self._numbering = threading.RLock()
+        self._open: dict[int, tuple[Peer, SimpleQueue[Answer]]] = {}
         self._approve_shell = False
+        self._takes_questions = False
 
     def __repr__(self) -> str:
         return f"<Asks open={len(self._open)}>"
 
+    @property
+    def holds_commands(self) -> bool:
+        """Whether commands wait for approval."""
+        return self._approve_shell
+
     def ask(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> Any:
-        """Puts a question and returns the answer's value; raises ApprovalRejectedError. Ctrl-C ends the wait."""
-        peer, execution_id, number = self._outbox.peer, self._outbox.execution_id, next(self._numbers)
+        """Puts a question and returns the answer's value; raises ApprovalRejectedError. Ctrl-C ends the wait.
+
+        Arguments that are not JSON, or too much of it, raise TypeError or ValueError before anything is asked.
+        """
+        server_name, tool_name = plain_text(server_name, "a server"), plain_text(tool_name, "a tool")
+        tool_args = plain_args(tool_args)
+        peer, execution_id = self._outbox.peer, self._outbox.execution_id
         if peer is None:
             raise ApprovalRejectedError(f"{tool_name}: no cell is running for which it could be approved")
         if self._outbox.forked:
             raise ApprovalRejectedError(f"{tool_name}: a process that the cell forked cannot ask")
-        box: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        self._open[number] = (peer, box)
+        box: SimpleQueue[Answer] = SimpleQueue()
+        number = 0
         try:
-            self._outbox.send(Ask(execution_id, number, server_name, tool_name, tool_args))
+            with self._numbering:  # until it is sent: numbers arrive in their order
+                number = self._number = self._number + 1 + int.from_bytes(os.urandom(_STEP_BYTES), "big")
+                self._open[number] = (peer, box)
+                self._outbox.send(Ask(execution_id, number, server_name, tool_name, tool_args))
             if peer.closed or self._outbox.execution_id != execution_id:
                 self._reject(number, "the cell or the application that could approve it has gone away")
+            self._call_helper()  # or the answer would not be read before the cell has run for a while
             answer = box.get()
         finally:
             self._open.pop(number, None)
@@ -50,13 +80,28 @@ class Asks:
             raise ApprovalRejectedError(f"{_describe(tool_name, tool_args)}: {answer.reason or 'rejected'}")
         return answer.value
 
-    def ask_shell(self, tool_name: str, command: str, program: str = "") -> None:
-        """Returns when a shell command may run: at once, unless the execution wants to approve each."""
-        if self._approve_shell:
-            self.ask(SHELL_SERVER, tool_name, {"cmd": command, **({"program": program} if program else {})})
+    def ask_shell(self, tool_name: str, program: Program, *, with_changes: bool = True) -> None:
+        """Returns when a command may run: at once, unless the execution wants to approve each.
+
+        `with_changes` shows what cells have changed in the environment; not so where it does not reach the command.
+        """
+        if not self._approve_shell:
+            return
+        shown = program.show(with_changes=with_changes)
+        if self._outbox.peer is not None and not self._takes_questions:
+            raise ApprovalRejectedError(
+                f"{_describe(tool_name, shown)}: cells of this kernel have run with require_shell_escape, so its "
+                "commands need approval, and the application that runs this cell does not take such requests; "
+                "it must pass approve_shell_cmds=True, or approve= in the synchronous API"
+            )
+        self.ask(SHELL_SERVER, tool_name, shown)
+        _guards.admit(program.argv)
 
     def answer(self, peer: Peer, message: Answer) -> None:
-        """Gives an answer to whoever waits; called by the I/O thread. Only the client that was asked may answer."""
+        """Gives an answer to the thread that waits for it; called by the I/O thread.
+
+        Only the client that was asked may answer.
+        """
         asked, box = self._open.get(message.ask, (None, None))
         if box is not None and asked is peer:
             box.put(message)
@@ -72,10 +117,11 @@ class Asks:
         """Applies an execution's rules for starting processes.
 
         They stay in force after it, until the next execution brings its own: threads and tasks that a cell leaves
-        behind get no more freedom than the cell had.
+        behind get no more freedom than the cell had. Where the guards are up commands need approval for good: such
+        a thread must not be freed by the cell of another client.
         """
-        self._approve_shell = request.approve_shell
-        _guards.restrict(request.shell_escape_only)
+        self._approve_shell = request.approve_shell or _guards.is_raised()
+        self._takes_questions = request.approve_shell
         try:
             yield
         finally:

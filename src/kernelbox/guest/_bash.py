@@ -11,14 +11,15 @@ import fcntl
 import os
 import select
 import signal
-import subprocess
 import sys
 import termios
 import time
 
+from kernelbox.guest._child import Child, start
 from kernelbox.guest._descendants import kill_descendants
-from kernelbox.guest._guards import lifted
+from kernelbox.guest._environment import Environment
 from kernelbox.guest._interrupts import held
+from kernelbox.guest._program import Program
 
 # How long bash may take to come back to its prompt after SIGINT, and again after its children were killed. Together
 # they stay below the time after which the host gives up on interrupting politely.
@@ -33,7 +34,7 @@ class Bash:
     """The kernel's bash, started at the first cell that needs it."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._statuses = -1
         self._pipe_in_bash = -1
         self._pidfd = -1
@@ -48,15 +49,20 @@ class Bash:
         """The process, 0 if there is none."""
         return self._process.pid if self._process else 0
 
-    def run(self, code: str) -> tuple[int, bool]:
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a bash that can run the next cell."""
+        return self._process is not None and not self._unsettled and self._process.poll() is None
+
+    def run(self, program: Program) -> tuple[int, bool]:
         """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""
-        if self._process is None or self._unsettled or self._process.poll() is not None:
-            self._start()
+        if not self.waiting:
+            self._start(program.environment)
         assert self._process is not None
-        quoted = code.replace("\0", "").replace("'", "'\\''")
+        quoted = program.argv[-1].replace(b"'", b"'\\''")
         try:
             self._unsettled = True
-            self._send(f"eval '{quoted}' </dev/null")
+            self._send(b"eval '" + quoted + b"' </dev/null")
             status = self._wait(None)
             self._unsettled = False
         except KeyboardInterrupt:
@@ -79,36 +85,31 @@ class Bash:
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
+        self._process.close_pipes()
         os.close(self._statuses)
         self._process = None
 
-    def _start(self) -> None:
+    def _start(self, environment: Environment) -> None:
         try:
             with held():
-                self._spawn()
+                self._spawn(environment)
             self._wait(None)
         except KeyboardInterrupt:
             self.close()  # it has not come to its first prompt
             raise
 
-    def _spawn(self) -> None:
+    def _spawn(self, environment: Environment) -> None:
         self.close()
         self._line, self._unsettled = b"", False
         self._statuses, statuses = os.pipe()
         stderr = os.dup(2)
         try:
-            with lifted():
-                self._process = subprocess.Popen(
-                    ["bash", "--noprofile", "--norc", "--noediting", "-i"],
-                    stdin=subprocess.PIPE,
-                    stdout=1,
-                    stderr=subprocess.DEVNULL,  # it complains once about the missing terminal
-                    pass_fds=(statuses, stderr),
-                    process_group=0,
-                )
+            self._process = start(
+                Program((b"bash", b"--noprofile", b"--norc", b"--noediting", b"-i"), environment, "bash"),
+                pipe_in=True,
+                err="drop",  # it complains once about the missing terminal
+                inherit=(statuses, stderr),
+            )
         except FileNotFoundError as exc:
             os.close(self._statuses)
             raise BashUnavailable("bash is not installed here; install it, or run the command with `!`") from exc
@@ -117,17 +118,18 @@ class Bash:
             os.close(stderr)
         self._pidfd = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else -1
         self._pipe_in_bash = statuses
-        self._send(
+        first = (
             f"PS1= PS2=; set +H +m +o history; exec 2>&{stderr} {stderr}>&-; "
             f'readonly PROMPT_COMMAND=\'printf "%s\\n" "$?" >&{statuses}\''
         )
+        self._send(first.encode())
 
-    def _send(self, line: str) -> None:
+    def _send(self, line: bytes) -> None:
         """Gives bash a line, whole: half of one would be half a command."""
         assert self._process is not None
         assert self._process.stdin is not None
         with held():
-            self._process.stdin.write(line.encode("utf-8", "surrogateescape") + b"\n")
+            self._process.stdin.write(line + b"\n")
             self._process.stdin.flush()
 
     def _wait(self, timeout: float | None) -> int | None:
@@ -183,7 +185,7 @@ class Bash:
             if self._wait(_PATIENCE) is None:
                 return False
             mark = os.urandom(8).hex()
-            self._send(f"printf '%s\\n' {mark} >&{self._pipe_in_bash}")
+            self._send(f"printf '%s\\n' {mark} >&{self._pipe_in_bash}".encode())
             while (line := self._read_line(_PATIENCE)) is not None:
                 if line == mark.encode() + b"\n":
                     self._unsettled = self._wait(_PATIENCE) is None

@@ -9,9 +9,13 @@ import sys
 import threading
 from typing import Any
 
+from kernelbox.guest import _guards
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._changes import Changes
+from kernelbox.guest._commands import run_command
+from kernelbox.guest._environment import take_environment
 from kernelbox.guest._interrupts import Interrupts
+from kernelbox.guest._program import bash_program
 from kernelbox.guest._shell import ZMQInteractiveShell
 from kernelbox.wire._messages import Done, Execute
 
@@ -160,8 +164,7 @@ class Cells:
     async def _run_bash(self, request: Execute) -> Done:
         try:
             self._interrupts.expose()
-            self._shell.approved("shell", request.code)
-            status, alive = self._bash.run(request.code)
+            status, alive = self._run_in_bash(request.code)
             if not alive:
                 print("[bash exited; the next bash cell starts a new one]", file=sys.stderr)
         except BaseException as exc:  # noqa: BLE001  # reported as the cell's error
@@ -173,6 +176,16 @@ class Cells:
             return Done(request.id, "ok", interrupted=self._interrupts.seen)
         value = f"bash returned exit status {status}"
         return Done(request.id, "error", None, "CalledProcessError", value, [f"CalledProcessError: {value}"])
+
+    def _run_in_bash(self, code: str) -> tuple[int, bool]:
+        """Runs a bash cell; returns its exit status and whether bash has lasted, where it is meant to."""
+        shell = self._shell
+        program = bash_program(code, take_environment())
+        if _guards.is_raised():  # in a bash of its own: a cell could write to one that waits for the next
+            shell.approve("shell", program)
+            return run_command(program), True
+        shell.approve("shell", program, with_changes=not self._bash.waiting)
+        return self._bash.run(program)
 
     def _failure(self, result: Any) -> BaseException | None:
         """Returns what a cell failed with: what the shell showed, or only noted."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 from collections.abc import Iterator
+
+from kernelbox.guest._pristine import keep_builtins, os, signal
+
+keep_builtins(globals())
 
 
 def children(pid: int | str = "self") -> list[int]:
@@ -30,6 +32,16 @@ def kill_descendants(of: int | str = "self", *, since: float = 0.0, spare: int =
                 os.kill(pid, signal.SIGKILL)
 
 
+def is_below_us(pid: int) -> bool:
+    """Tells whether a process is this one or started by it, at whatever remove; one that is gone might have been."""
+    while pid not in (0, 1, os.getpid()):
+        parent = _parent(pid)
+        if parent is None:
+            return True
+        pid = parent
+    return pid == os.getpid()
+
+
 def start_time(pid: int) -> int:
     """Returns when a process began, in ticks since boot (proc(5)); 0 if it is gone."""
     try:
@@ -37,6 +49,14 @@ def start_time(pid: int) -> int:
             return int(file.read().rpartition(b")")[2].split()[19])
     except OSError:
         return 0
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return None
 
 
 def _walk(pid: int | str) -> Iterator[int]:

@@ -1,23 +1,38 @@
-"""Guards that leave `!` as the only way to start a process from a cell.
+"""Guards that leave `!` as the only way to start a process from a cell. Once raised they stay, until the process ends.
 
-An audit hook (PEP 578) sees every way that CPython itself offers, under whatever name it is imported, and cannot be
-removed. It still is Python guarding against Python: code that calls into the C library, or digs in this module, goes
-round it. It keeps honest code on the path where commands are approved; a sandbox is what stops the other kind.
+Closed are the ways that CPython itself offers. An audit hook (PEP 578), which cannot be removed, sees `subprocess`,
+`os.system`, `os.exec*`, `os.spawn*`, `os.posix_spawn`, `pty.spawn` and all that is built on them, under whatever name
+they are imported. What announces itself to no hook is replaced: `_posixsubprocess.fork_exec`, of which no original is
+left, and `_imp.create_builtin`, which would make new ones. Refused are modules that run code beside the hook or start
+programs themselves (sub-interpreters, `_testcapi`, Tcl), connections to the sockets of kernels and templates, which
+would run code for the asking, and the files of the runtime directory.
+
+Not closed, because only the operating system can: `ctypes` beyond the functions named here, and writing to memory;
+libraries in C that start programs or open sockets themselves; code that reaches into kernelbox's own objects or frames;
+services of the machine that start programs (docker, ssh, cron), and files that other programs run later; and what was
+done before the guards were raised, in a kernel that also ran cells without them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
+import _imp
+import _posixsubprocess
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from typing import Any
+from _socket import AF_UNIX
+from _socket import socket as Socket
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from sys import addaudithook, audit
+from types import BuiltinFunctionType
+from typing import Any, NoReturn
 
-# Audit events (docs.python.org/3/library/audit_events.html) that precede the start of a program.
-_EVENTS = frozenset(
-    {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile", "pty.spawn"}
-)
+from kernelbox.guest._own_files import OwnFiles, first_link
+from kernelbox.guest._plain import plain_bytes
+from kernelbox.guest._pristine import keep_builtins, os
+
+keep_builtins(globals())
 
 # What ctypes would have to find in the C library to do the same.
 _SYMBOLS = frozenset(
@@ -25,75 +40,231 @@ _SYMBOLS = frozenset(
     | {"fexecve", "posix_spawn", "posix_spawnp", "clone", "syscall"}
 )
 
-_state = threading.local()
-_restricted = False
-_installed = False
+# Modules of which a new copy would have what was replaced in the old one; that make interpreters, in which there is no
+# hook; that were made to test the interpreter by breaking its rules; that have an `exec` of their own.
+_MODULES = frozenset(
+    {"_posixsubprocess", "_imp"}
+    | {"_interpreters", "_xxsubinterpreters"}
+    | {"_testcapi", "_testinternalcapi", "_testlimitedcapi", "_testmultiphase", "_testsinglephase", "_testclinic"}
+    | {"_tkinter"}
+)
+
+# Where all of os.spawn* meet.
+_SPAWN = os._spawnvef.__code__  # type: ignore[attr-defined]
+
+_tickets = threading.local()
+_on = _heard = False
 _home = 0
+_files: OwnFiles | None = None
+_fork_exec: Callable[..., int] | None = _posixsubprocess.fork_exec
+_create_builtin: Callable[[Any], Any] = _imp.create_builtin
 
 
-def restrict(on: bool) -> None:
-    """Switches the guards on or off for the executions from here on."""
-    global _restricted
-    if on and not _installed:
-        _install()
-    _restricted = on
+def prepare(directory: str) -> None:
+    """Stands in for what announces itself to no audit hook; called in a kernel before any code of a user's."""
+    global _files
+    _files = OwnFiles(directory)
+    _posixsubprocess.fork_exec = subprocess._fork_exec = fork_exec  # type: ignore[attr-defined]  # typeshed has neither
+    _imp.create_builtin = create_builtin
 
 
-@contextlib.contextmanager
-def lifted() -> Iterator[None]:
-    """Lets this thread start one of our own, approved commands."""
-    before = getattr(_state, "lifted", False)
-    _state.lifted = True
-    try:
-        yield
-    finally:
-        _state.lifted = before
+def is_raised() -> bool:
+    """Tells whether the guards are up."""
+    return _on
 
 
-def _install() -> None:
-    global _installed, _home
-    _installed, _home = True, os.getpid()
-    _guard_fork_exec()
-    sys.addaudithook(_on_event)
+def raise_guards() -> None:
+    """Refuses what is no `!`, from here to the end of the process; raises RuntimeError if a cell has prevented that."""
+    global _on, _home, _fork_exec
+    if _on:
+        return
+    original, _fork_exec = _fork_exec, None
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        for name in [name for name, value in tuple(names.items()) if value is original]:
+            names[name] = fork_exec
+    for name in _MODULES - {"_posixsubprocess", "_imp"}:
+        _disarm(sys.modules.get(name))
+    _on, _home = True, os.getpid()
+    addaudithook(_on_event)
+    audit(_PROBE)
+    if not _heard:  # a hook of a cell's may refuse others, in silence
+        raise RuntimeError("an earlier cell of this kernel keeps audit hooks away")
+
+
+def admit(thing: object) -> None:
+    """Lets this very object pass, once, in this thread: the argv of an approved command."""
+    if _on:
+        _tickets.thing = thing
+
+
+def withdraw() -> None:
+    """Takes back what was admitted and not used."""
+    _tickets.thing = None
+
+
+def fork_exec(*args: Any) -> int:
+    """Stands in for the function below subprocess and multiprocessing."""
+    if _fork_exec is None:
+        _refuse("fork_exec")
+    return _fork_exec(*args)
+
+
+def create_builtin(spec: Any) -> Any:
+    """Stands in for the function that makes modules that are part of the interpreter."""
+    if _on:
+        name = str.__str__(spec.name)
+        _check_import("import", (name,))
+        spec = ModuleSpec(name, None, origin="built-in")  # one whose name is the same when it is asked for again
+    return _create_builtin(spec)
 
 
 def _on_event(event: str, args: tuple[Any, ...]) -> None:
-    if not _restricted or getattr(_state, "lifted", False):
-        return
-    if event in _EVENTS:
+    check = _CHECKS.get(event)
+    if check is not None:
+        check(event, args)
+
+
+def _is_admitted(thing: object) -> bool:
+    if thing is None or getattr(_tickets, "thing", None) is not thing:
+        return False
+    _tickets.thing = None
+    return True
+
+
+def _check_start(event: str, args: tuple[Any, ...]) -> None:
+    _refuse(event)
+
+
+def _check_spawn(event: str, args: tuple[Any, ...]) -> None:
+    if not _is_admitted(args[1]):
         _refuse(event)
-    elif event in ("os.fork", "os.forkpty") and _is_spawning():
+
+
+def _check_fork(event: str, args: tuple[Any, ...]) -> None:
+    """Refuses the fork of os.spawn*, whose child would swallow the error and only exit with 127."""
+    if sys._getframe(2).f_code is _SPAWN:
         _refuse("os.spawn")
-    elif event == "ctypes.dlsym" and args[1] in _SYMBOLS:
-        _refuse(f"ctypes, {args[1]}()")
 
 
-def _is_spawning() -> bool:
-    """Tells whether os.spawn* is about to fork: its child would swallow the error and only exit with 127."""
-    frame = sys._getframe(2)
-    return frame.f_code is os._spawnvef.__code__  # type: ignore[attr-defined]  # where all of them meet
+def _check_symbol(event: str, args: tuple[Any, ...]) -> None:
+    if issubclass(type(args[1]), str) and (name := str.__str__(args[1])) in _SYMBOLS:
+        _refuse(f"ctypes, {name}()")
 
 
-def _guard_fork_exec() -> None:
-    """Guards the function below subprocess and multiprocessing, which announces itself to no audit hook."""
-    import _posixsubprocess
-
-    original = _posixsubprocess.fork_exec
-
-    def fork_exec(*args: Any) -> int:
-        _on_event("subprocess.Popen", args)
-        return original(*args)
-
-    _posixsubprocess.fork_exec = fork_exec
+def _check_import(event: str, args: tuple[Any, ...]) -> None:
+    name = str.__str__(args[0]).rpartition(".")[2]  # a module made from a file is called by its last part alone
+    if name in _MODULES:
+        raise _ImportRefusal(f"the module {name} is not allowed here: {_ADVICE}")
 
 
-def _refuse(what: str) -> None:
-    message = f"starting a process directly ({what}) is not allowed here; use !command, which asks for approval"
+def _check_hook(event: str, args: tuple[Any, ...]) -> None:
+    """Keeps hooks of the cell's away: they would see what is about to start, and could change its environment."""
+    raise _Refusal("audit hooks cannot be added here")
+
+
+def _check_socket(event: str, args: tuple[Any, ...]) -> None:
+    address = args[1]
+    if address is None or Socket.family.__get__(args[0]) != AF_UNIX:
+        return
+    path = _exact_path(address)
+    if path is None:
+        raise _Refusal(f"the address of a Unix socket must be a str or bytes here, not a {type(address).__name__}")
+    if not path or path.startswith("\0"):
+        return  # no file: none of ours
+    assert _files is not None
+    if link := first_link(path):
+        raise _Refusal(f"a Unix socket must be named by its real path here, without links; {link!r} is none")
+    if _files.are_reached_by(path):
+        raise _Refusal(f"connecting to kernelbox's own socket {path!r} is not allowed here: {_ADVICE}")
+
+
+def _check_open(event: str, args: tuple[Any, ...]) -> None:
+    if issubclass(type(args[0]), int) or _is_admitted(args[0]):
+        return
+    path = _exact_path(args[0])
+    assert _files is not None
+    if path is None or _files.hold(path):
+        raise _Refusal(f"opening kernelbox's own file {path!r} is not allowed here")
+
+
+def _check_move(event: str, args: tuple[Any, ...]) -> None:
+    _check_source(_from_descriptor(_exact_path(args[0]), args[2]))
+
+
+def _check_link(event: str, args: tuple[Any, ...]) -> None:
+    """Refuses links to what is ours: one that is made between the look at a path and its use would deceive."""
+    target, place = _exact_path(args[0]), _from_descriptor(_exact_path(args[1]), args[2])
+    if target is not None and place is not None and not target.startswith("/"):
+        target = f"{place.rpartition('/')[0] or '.'}/{target}"
+    _check_source(target)
+
+
+def _check_source(path: str | None) -> None:
+    assert _files is not None
+    if path is None or _files.hold(path):
+        raise _Refusal(f"moving or linking kernelbox's own file {path!r} is not allowed here")
+
+
+def _from_descriptor(path: str | None, fd: int) -> str | None:
+    return f"/proc/self/fd/{fd}/{path}" if path is not None and not path.startswith("/") and fd >= 0 else path
+
+
+def _hear(event: str, args: tuple[Any, ...]) -> None:
+    global _heard
+    _heard = True
+
+
+def _exact_path(path: object) -> str | None:
+    """Returns the text of a path that is a str or bytes; None for what may have another content when it is used."""
+    if issubclass(type(path), str):
+        return str.__str__(path)
+    if isinstance(path, bytes) and issubclass(type(path), bytes):
+        return plain_bytes(path, "a path").decode("utf-8", "surrogateescape")
+    return None
+
+
+def _disarm(module: Any) -> None:
+    """Takes the functions away from a module that was imported before."""
+    names = getattr(module, "__dict__", {})
+    for name in [name for name, value in tuple(names.items()) if isinstance(value, BuiltinFunctionType)]:
+        names[name] = fork_exec
+
+
+def _refuse(what: str) -> NoReturn:
+    message = f"starting a process directly ({what}) is not allowed here; {_ADVICE}"
     if os.getpid() != _home:
-        os.write(2, f"RuntimeError: {message}\n".encode())  # in a fork nobody would see the exception
+        os.write(2, f"RuntimeError: {message}\n".encode())  # the exception is seen in the fork alone
     raise _Refusal(message)
 
 
+# An event of our own, by which the hook is seen to be there.
+_PROBE = "kernelbox.guards"
+
+_ADVICE = "use !command, which asks for approval"
+
 # Libraries that probe the machine with a command (matplotlib's `fc-list`, platform's `uname`) do without when that
-# fails with an OSError; everybody else is told that it is a RuntimeError, which it also is.
+# fails with an OSError, and without a module that fails with an ImportError. It is shown as a RuntimeError.
 _Refusal = type("RuntimeError", (RuntimeError, PermissionError), {"__module__": "builtins"})
+_ImportRefusal = type("RuntimeError", (RuntimeError, ImportError), {"__module__": "builtins"})
+
+# Audit events (docs.python.org/3/library/audit_events.html), and what is made of each.
+_CHECKS: dict[str, Callable[[str, tuple[Any, ...]], None]] = {
+    **dict.fromkeys(
+        ("subprocess.Popen", "os.system", "os.exec", "os.spawn", "os.startfile", "pty.spawn"), _check_start
+    ),
+    "os.posix_spawn": _check_spawn,
+    "os.fork": _check_fork,
+    "os.forkpty": _check_fork,
+    "ctypes.dlsym": _check_symbol,
+    "import": _check_import,
+    "sys.addaudithook": _check_hook,
+    "socket.connect": _check_socket,
+    "socket.sendto": _check_socket,
+    "socket.sendmsg": _check_socket,
+    "open": _check_open,
+    "os.link": _check_move,
+    "os.symlink": _check_link,
+    "os.rename": _check_move,
+    _PROBE: _hear,
+}

@@ -66,11 +66,11 @@ class Waker:
 class IO:
     """Watches the listener, the peers and the pipes, and hands what arrives to the kernel."""
 
-    def __init__(self, kernel: Kernel, identity: Identity) -> None:
+    def __init__(self, kernel: Kernel, identity: Identity, waker: Waker) -> None:
         self._kernel = kernel
         self._listener = identity.listener
         self._pipes = identity.outputs
-        self._waker = Waker()
+        self._waker = waker
         self._peers: dict[int, Peer] = {}
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -240,6 +240,8 @@ class IO:
         except ProtocolError:
             messages = None
         if messages is None:
+            if peer.robbed:
+                self._kernel.die("a cell put a descriptor of its own in the place of the kernel's")
             self._drop(peer)
             return
         for message in messages:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kernelbox.guest import _comm, _queries
+from kernelbox.guest import _comm, _environment, _guards, _queries
 from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import CStdout
@@ -28,7 +28,7 @@ from kernelbox.guest._commands import bury_background
 from kernelbox.guest._descendants import kill_descendants
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Interrupts
-from kernelbox.guest._io import IO
+from kernelbox.guest._io import IO, Waker
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._shell import ZMQInteractiveShell, pass_for_ipykernel
@@ -76,12 +76,13 @@ class Kernel:
         self.loop = asyncio.SelectorEventLoop()  # whatever policy a preloaded module has set
         asyncio.set_event_loop(self.loop)
         self.interrupts = Interrupts(self.loop, identity.memory)
+        waker = Waker()
         self.outbox = Outbox(identity, self.interrupts)
-        self.asks = Asks(self.outbox)
+        self.asks = Asks(self.outbox, waker.wake)
         self.bash = Bash()
         self._c_stdout = CStdout()
         self.comm_manager = _comm.install(self.outbox)
-        self._io = IO(self, identity)
+        self._io = IO(self, identity, waker)
         self._queue: deque[tuple[Peer, Execute | Query]] = deque()
         self._queue_lock = threading.Lock()
         self._withdrawn: set[str] = set()
@@ -97,6 +98,8 @@ class Kernel:
 
     def serve(self) -> None:
         """Runs requests until the process ends."""
+        _guards.prepare(self._identity.directory)
+        _environment.keep_given()
         self._wire_shell()
         self.interrupts.install()
         signal.signal(signal.SIGTERM, self._on_terminate)
@@ -120,6 +123,9 @@ class Kernel:
 
     def take(self, peer: Peer, message: Message) -> float | None:
         """Acts on a message. Returns when an interrupt wants to be repeated."""
+        if peer.inside and not isinstance(message, Interrupt):
+            self._turn_away(peer, message)
+            return None
         match message:
             case Execute() | Query():
                 with self._queue_lock:
@@ -135,6 +141,14 @@ class Kernel:
             case Answer():
                 self.asks.answer(peer, message)
         return None
+
+    def _turn_away(self, peer: Peer, message: Message) -> None:
+        """Refuses what a cell, or a process that it started, asks of its own kernel: it could free itself there."""
+        name, reason = "PermissionError", "a cell, and what it starts, cannot use its own kernel; use another one"
+        if isinstance(message, Execute):
+            self.outbox.reply(peer, Done(message.id, "error", None, name, reason, [f"{name}: {reason}"]))
+        elif isinstance(message, Query):
+            self.outbox.reply(peer, Reply(message.id, {"status": "error", "ename": name, "evalue": reason}))
 
     def lose(self, peer: Peer) -> float | None:
         """Lets go of a client that has gone away, and stops its cell: no client is left that would."""
@@ -255,6 +269,8 @@ class Kernel:
         self.interrupts.begin(request.id)
         self.outbox.begin(request.id, peer, Started(request.id, count))
         self._io.cell_begins()
+        if request.shell_escape_only and not _guards.is_raised():
+            self._raise_guards()
         with self.asks.guarding(request):
             done = self._cells.run(request)
         self._c_stdout.flush(before=self._io.call_helper)
@@ -269,6 +285,13 @@ class Kernel:
         bury_background()
         if peer.robbed:
             self.die("a cell closed the kernel's own descriptors")
+
+    def _raise_guards(self) -> None:
+        self.bash.close()  # a cell could write to a bash that waits for its next cell
+        try:
+            _guards.raise_guards()
+        except RuntimeError as exc:
+            self.die(f"its guards could not be raised: {exc}")
 
     def _answer(self, peer: Peer, query: Query) -> None:
         self.interrupts.begin(query.id)

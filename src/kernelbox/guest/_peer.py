@@ -1,16 +1,37 @@
-"""One client attached to the kernel: its socket, what it has sent in part, and what it has not read yet."""
+"""One client attached to the kernel: its socket, what it has sent in part, and what it has not read yet.
+
+Who writes is told by the operating system with every piece of data (SCM_CREDENTIALS, unix(7)), because a cell can put
+a socket of its own in the place of the client's descriptor, and answer there what the client was asked.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import select
 import socket
 import struct
+from _socket import socket as Socket
 
+from kernelbox.guest._descendants import is_below_us
+from kernelbox.guest._pristine import keep_builtins, os, select
 from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Message
+
+keep_builtins(globals())
+
+# pid, uid and gid, as SO_PEERCRED and SCM_CREDENTIALS give them.
+_CREDENTIALS = struct.Struct("3i")
+_unpack = _CREDENTIALS.unpack
+
+# A cell can replace the methods of socket.socket, not these.
+_recvmsg, _send, _getsockopt = Socket.recvmsg, Socket.send, Socket.getsockopt
+
+# Not all of them are known to every system.
+_SOL_SOCKET = socket.SOL_SOCKET
+_SO_PEERCRED: int = getattr(socket, "SO_PEERCRED", 0)
+_SCM_CREDENTIALS: int = getattr(socket, "SCM_CREDENTIALS", 0)
+_TELLS_SENDERS = hasattr(socket, "SO_PASSCRED") and _SCM_CREDENTIALS != 0
+_ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) if _TELLS_SENDERS else 0
 
 
 class Peer:
@@ -19,9 +40,10 @@ class Peer:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
-        self.pid = peer_pid(sock)
+        self.pid = peer_credentials(sock)[0]  # 0 for a process of another namespace
+        self.inside = self.pid != 0 and is_below_us(self.pid)  # a cell of ours, or what it started
         self.closed = False
-        self.robbed = False  # a cell closed the descriptor
+        self.robbed = False  # a cell closed the descriptor, or put another in its place
         self._decoder = Decoder()
         self._backlog = bytearray()
         self.congested = False  # the reader is behind: whoever writes waits, so that little is lost if we die
@@ -32,12 +54,17 @@ class Peer:
     def receive(self) -> list[Message] | None:
         """Returns the messages that have arrived, None at the end of the stream."""
         try:
-            data = self.sock.recv(256 * 1024)
+            data, ancillary, _, _ = _recvmsg(self.sock, 256 * 1024, _ANCILLARY)
         except BlockingIOError:
             return []
         except OSError:
             return None
-        return self._decoder.feed(data) if data else None
+        if not data:
+            return None
+        if _TELLS_SENDERS and (sender := _sender(ancillary)) != self.pid:
+            self.robbed = sender is None or is_below_us(sender)
+            return None
+        return self._decoder.feed(data)
 
     def hold(self, frame: bytes) -> None:
         """Keeps a frame to be sent with the next; the caller holds the outbox's lock."""
@@ -52,7 +79,7 @@ class Peer:
         try:
             while self._backlog:
                 with memoryview(self._backlog) as view:
-                    sent = self.sock.send(view[: 1024 * 1024])
+                    sent = _send(self.sock, view[: 1024 * 1024])
                 del self._backlog[:sent]
             self.congested = False
         except BlockingIOError:
@@ -79,18 +106,22 @@ class Peer:
             self.sock.shutdown(socket.SHUT_RDWR)
 
 
-def peer_pid(sock: socket.socket) -> int:
-    """Returns the process that connected, 0 where the system does not tell."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return 0
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", credentials)[0])
-
-
 def is_same_user(sock: socket.socket) -> bool:
-    """Tells whether whoever connected is our own user, or root."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the directory's mode is the guard where the kernel does not tell who called
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", credentials)
-    return uid in (os.getuid(), 0)
+    """Tells whether the process that connected belongs to our own user. Root is another user."""
+    return peer_credentials(sock)[1] == os.getuid()
+
+
+def peer_credentials(sock: socket.socket) -> tuple[int, int]:
+    """Returns the process and the user that connected; 0 and our own where the system does not say."""
+    if not _SO_PEERCRED:
+        return 0, os.getuid()
+    pid, uid, _ = _unpack(_getsockopt(sock, _SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid
+
+
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    for level, kind, data in ancillary:
+        if (level, kind) == (_SOL_SOCKET, _SCM_CREDENTIALS) and len(data) == _CREDENTIALS.size:
+            pid: int = _unpack(data)[0]
+            return pid
+    return None

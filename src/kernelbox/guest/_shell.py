@@ -37,7 +37,10 @@ from kernelbox.guest import _traceback
 from kernelbox.guest._changes import Changes
 from kernelbox.guest._commands import capture_command, run_command, start_command
 from kernelbox.guest._display import DisplayFormatter, Publisher, ResultHook
+from kernelbox.guest._environment import given_shell, take_environment
 from kernelbox.guest._pages import Pages
+from kernelbox.guest._plain import plain_text
+from kernelbox.guest._program import Program, script_program, shell_program
 from kernelbox.guest._streams import refuse_input
 from kernelbox.guest._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound
@@ -274,23 +277,31 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def system(self, cmd: str) -> None:
         """Runs `!cmd`."""
-        command = self.approved("shell", self.var_expand(cmd, depth=1))
-        self._finish_command(command, run_command(command))
+        program = self._shell_command(self.var_expand(cmd, depth=1))
+        self._finish_command(program.command, run_command(program))
 
     system_piped = system
     system_raw = system
 
     def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
         """Runs `x = !cmd`."""
-        command = self.approved("shell", self.var_expand(cmd, depth=depth + 1))
-        text, status = capture_command(command)
-        self._finish_command(command, status)
+        program = self._shell_command(self.var_expand(cmd, depth=depth + 1))
+        text, status = capture_command(program)
+        self._finish_command(program.command, status)
         return SList(text.splitlines()) if split else LSString(text)
 
-    def approved(self, kind: str, command: str, *, program: str = "") -> str:
-        """Returns the command once it may run, exactly as it was shown to whoever decided."""
-        self.kernel.asks.ask_shell(kind, command, program)
-        return command
+    def approve(self, tool: str, program: Program, *, with_changes: bool = True) -> None:
+        """Returns once a program may run; it was shown as what it is, after all that the cell has written."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.kernel.asks.ask_shell(tool, program, with_changes=with_changes)
+
+    def _shell_command(self, command: str) -> Program:
+        environment = take_environment()
+        shell = given_shell() if self.kernel.asks.holds_commands else environment.shell
+        program = shell_program(command, environment, shell)
+        self.approve("shell", program)
+        return program
 
     def _finish_command(self, command: str, status: int) -> None:
         self.user_ns["_exit_code"] = status
@@ -321,29 +332,27 @@ class Scripts(ScriptMagics):
     @cell_magic("script")  # type: ignore[arg-type]  # IPython annotates it for bare use only
     def shebang(self, line: str, cell: str) -> None:
         """Runs the cell with the program that the line names."""
-        argv = arg_split(line, posix=os.name != "nt")
-        args, command = ScriptMagics.shebang.parser.parse_known_args(argv)
+        line, cell = plain_text(line, "the line of a script"), plain_text(cell, "a script")
+        args, command = ScriptMagics.shebang.parser.parse_known_args(arg_split(line, posix=os.name != "nt"))
         if not command:
             raise UsageError("%%script: name a program, as in %%script bash")
         shell = self.shell
         assert isinstance(shell, ZMQInteractiveShell)
-        cell = shell.approved("shell_magic", cell, program="" if line in ("bash", "sh") else line)
-        if not cell.endswith("\n"):
-            cell += "\n"
+        program = script_program(line, command, cell, take_environment())
+        shell.approve("shell_magic", program)
         try:
             if args.bg:
-                self._start_in_background(command, cell, args)
+                self._start_in_background(program, args)
             else:
-                self._run(command, cell, args)
+                self._run(program, args)
         except FileNotFoundError:
             print(f"Couldn't find program: {command[0]!r}")
 
-    def _run(self, command: list[str], cell: str, args: Any) -> None:
+    def _run(self, program: Program, args: Any) -> None:
         captured: dict[str, list[str]] = {name: [] for name in (args.out, args.err) if name}
         try:
             status = run_command(
-                command,
-                stdin=cell,
+                program,
                 out=captured[args.out].append if args.out else None,
                 err=captured[args.err].append if args.err else None,
             )
@@ -352,10 +361,10 @@ class Scripts(ScriptMagics):
             for name, parts in captured.items():
                 self.shell.user_ns[name] = "".join(parts)
         if args.raise_error and status != 0:
-            raise subprocess.CalledProcessError(status, cell.encode("utf-8", "replace"))
+            raise subprocess.CalledProcessError(status, program.stdin or b"")
 
-    def _start_in_background(self, command: list[str], cell: str, args: Any) -> None:
-        process = start_command(command, stdin=cell, out=bool(args.out), err=bool(args.err))
+    def _start_in_background(self, program: Program, args: Any) -> None:
+        process = start_command(program, out=bool(args.out), err=bool(args.err))
         self._gc_bg_processes()
         self.bg_processes.append(process)
         assert self.shell is not None

@@ -23,13 +23,18 @@ def dial(place: Place, name: str) -> socket.socket:
     return sock
 
 
-def listen(place: Place, name: str) -> socket.socket:
-    """Returns a socket that listens in a directory, in place of what may be left there under its name."""
+def listen(place: Place, name: str, *, tell_senders: bool = False) -> socket.socket:
+    """Returns a socket that listens in a directory, in place of what may be left there under its name.
+
+    With `tell_senders` the system says of all that arrives who wrote it (SO_PASSCRED, unix(7)).
+    """
     if place.exists(name):
         place.remove_tree(name)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.bind(place.reach(name))
+        if tell_senders and hasattr(socket, "SO_PASSCRED"):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         sock.listen(128)
     except OSError:
         sock.close()

@@ -66,7 +66,7 @@ def preparing(
     )
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(launch.directory.open())
-        opened = [stack.enter_context(listen(place, SOCKET)).fileno(), place.fd]
+        opened = [stack.enter_context(listen(place, SOCKET, tell_senders=True)).fileno(), place.fd]
         opened.append(_closed_by(stack, create_state(place)))
         opened.append(_closed_by(stack, open_log(place, LOG)))
         opened.append(_closed_by(stack, _write_environment(env)))

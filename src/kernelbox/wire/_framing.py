@@ -61,9 +61,25 @@ def _as_json(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON serializable")
 
 
-# Made once: json.dumps and json.loads would make them anew for every message.
-_to_json = json.JSONEncoder(separators=(",", ":"), default=_as_json).encode
-_from_json = json.JSONDecoder().decode
+# What json's encoder and decoder call themselves. Their methods are not used: a cell can replace them, and would so
+# change what its client is asked, and what it has answered.
+_make_encoder = json.encoder.c_make_encoder  # type: ignore[attr-defined]  # typeshed has only what is documented
+_quote = json.encoder.encode_basestring_ascii
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # the same
+
+
+def _to_json(value: Any) -> str:
+    return "".join(_make_encoder({}, _as_json, _quote, None, ":", ",", False, False, True)(value, 0))
+
+
+def _from_json(text: str) -> Any:
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration as exc:
+        raise ValueError("no JSON") from exc
+    if end != len(text):
+        raise ValueError("more than one value")
+    return value
 
 
 class Decoder:
@@ -102,21 +118,21 @@ class Decoder:
             if len(buffer) < end:
                 break
             split = start + 8 + header
-            messages.append(_decode(bytes(buffer[start + 8 : split]), bytes(buffer[split:end])))
+            messages.append(_decode(buffer[start + 8 : split], buffer[split:end]))
             start = end
         if start:
             del buffer[:start]
         return messages
 
 
-def _decode(header: bytes, binary: bytes) -> m.Message:
+def _decode(header: bytearray, binary: bytearray) -> m.Message:
     try:
         return _build(_from_json(header.decode()), binary)
     except (ValueError, TypeError, KeyError, RecursionError) as exc:
-        raise ProtocolError(f"not a message: {header[:80]!r}") from exc
+        raise ProtocolError(f"not a message: {bytes(header[:80])!r}") from exc
 
 
-def _build(array: Any, binary: bytes) -> m.Message:
+def _build(array: Any, binary: bytearray) -> m.Message:
     if not isinstance(array, list):
         raise TypeError(f"an array was expected, not {type(array).__name__}")
     kind, *values = array
@@ -135,14 +151,14 @@ def _build(array: Any, binary: bytes) -> m.Message:
     return cls(*values)
 
 
-def _unpack_blobs(sizes: Any, binary: bytes) -> dict[str, bytes]:
+def _unpack_blobs(sizes: Any, binary: bytearray) -> dict[str, bytes]:
     if not isinstance(sizes, dict) or not all(type(size) is int and size >= 0 for size in sizes.values()):
         raise ProtocolError(f"Display.blobs cannot be {sizes!r:.80}")
     if sum(sizes.values()) != len(binary):
         raise ProtocolError(f"Display.blobs does not name the {len(binary)} bytes that came")
     blobs, start = {}, 0
     for mime, size in sizes.items():
-        blobs[mime] = binary[start : start + size]
+        blobs[mime] = bytes(binary[start : start + size])
         start += size
     return blobs
 

@@ -13,7 +13,7 @@ from kernelbox.host._sockets import dial
 from kernelbox.host._state_file import aim
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._layout import SOCKET
-from kernelbox.wire._messages import Farewell, Interrupt
+from kernelbox.wire._messages import Ask, Farewell, Interrupt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Connection(LocalConnection):
         self.ended = False
         self.pid = os.getpid()
         self._decoder = Decoder()
+        self._last_ask = 0
         self._unsent = b""
         with directory.open() as place:
             self._sock = dial(place, SOCKET)
@@ -111,12 +112,22 @@ class Connection(LocalConnection):
         except OSError:
             data = b""
         try:
-            return self._decoder.feed(data) if data else self._end()
+            messages = self._decoder.feed(data) if data else self._end()
         except ProtocolError as exc:  # a cell found our socket and wrote to it
-            self.process.signal(signal.SIGKILL)  # nothing that it says can be trusted any more
-            self.process.wait(1.0)
-            self._end()
-            return [Farewell(f"killed, because it sent what is no message ({exc})")]
+            return self._kill(f"it sent what is no message ({exc})")
+        for message in messages:
+            if isinstance(message, Ask):
+                if message.ask <= self._last_ask:  # the guest's numbers only rise
+                    return self._kill(f"it forged a question: number {message.ask} is not above {self._last_ask}")
+                self._last_ask = message.ask
+        return messages
+
+    def _kill(self, reason: str) -> list[Message]:
+        """Ends a kernel whose words cannot be trusted any more, those that came with the false ones included."""
+        self.process.signal(signal.SIGKILL)
+        self.process.wait(1.0)
+        self._end()
+        return [Farewell(f"killed, because {reason}")]
 
     def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
         """Sends the request; `harder` also by a signal, which reaches a cell that holds the interpreter's lock."""

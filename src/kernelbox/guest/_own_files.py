@@ -1,0 +1,139 @@
+"""Which files and sockets are kernelbox's own, whatever path leads to them.
+
+A path is no proof: links, hard links, relative paths and `/proc/self/fd` lead to the same file. So directories and
+sockets are told by their device and inode.
+"""
+
+from __future__ import annotations
+
+from kernelbox.guest._pristine import keep_builtins, os, stat
+from kernelbox.wire._layout import (
+    DEATH,
+    INTENT,
+    JUPYTER,
+    LINK,
+    LOG,
+    PROFILE,
+    QUEUE,
+    RECORD,
+    SOCKET,
+    STATE,
+    TEMPLATE,
+)
+
+keep_builtins(globals())
+
+# As many links in a row as Linux follows (path_resolution(7)), and more levels than a path has room for.
+_MOST_LINKS = 40
+_MOST_LEVELS = 2048
+
+# What a kernel's directory holds.
+_NAMES = frozenset({RECORD, DEATH, INTENT, STATE, LOG, SOCKET, JUPYTER, LINK, QUEUE})
+
+
+class OwnFiles:
+    """The runtime directory that a kernel lives in, with all kernels and templates beside it."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._runtime = _identity(directory.rpartition("/")[0])
+        self._sockets: set[tuple[int, int]] = set()
+
+    def __repr__(self) -> str:
+        return f"<OwnFiles of {self._directory}>"
+
+    def hold(self, path: str) -> bool:
+        """Tells whether a path leads into the runtime directory, but not to what cells may keep in it.
+
+        A relative path may be meant from a descriptor, which is not told here; the names of kernels' files are enough.
+        """
+        if not path.startswith("/") and _names_a_kernels_file(path):
+            return True
+        place = _follow(path)
+        if not self._is_inside(place):
+            return False
+        profile = _identity(self._directory + f"/{PROFILE}")
+        return profile is None or not _is_below(place, profile)
+
+    def are_reached_by(self, path: str) -> bool:
+        """Tells whether a socket is a kernel's or a template's, of this runtime directory or, by its name, another."""
+        parent, _, name = path.rpartition("/")
+        if name.startswith(TEMPLATE) or (name == SOCKET and _is_kernel_id(parent.rpartition("/")[2])):
+            return True
+        self._look_for_sockets()
+        return _identity(path) in self._sockets or self._is_inside(_follow(path))
+
+    def _is_inside(self, path: str) -> bool:
+        return self._runtime is not None and _is_below(path, self._runtime)
+
+    def _look_for_sockets(self) -> None:
+        """Adds the sockets that there are now; one that was seen stays known when it is moved."""
+        runtime = self._directory.rpartition("/")[0]
+        try:
+            names = os.listdir(runtime)
+        except OSError:
+            return
+        for name in names:
+            path = f"{runtime}/{name}" if name.startswith(TEMPLATE) else f"{runtime}/{name}/{SOCKET}"
+            if (identity := _identity(path)) is not None:
+                self._sockets.add(identity)
+
+
+def first_link(path: str) -> str:
+    """Returns the first part of a path that is a link; the path itself if it is not absolute, or has dots in it.
+
+    Empty if there is neither: such a path leads to the same place when it is used as when it was looked at. Raises
+    FileNotFoundError where nothing is, because something else might be when it is used.
+    """
+    parts = path.split("/")
+    if parts[0] or any(part in ("", ".", "..") for part in parts[1:]):
+        return path
+    for count in range(2, len(parts) + 1):
+        prefix = "/".join(parts[:count])
+        if stat.S_ISLNK(os.lstat(prefix).st_mode):
+            return prefix
+    return ""
+
+
+def _is_kernel_id(name: str) -> bool:
+    return len(name) == 32 and not name.strip("0123456789abcdef")
+
+
+def _names_a_kernels_file(path: str) -> bool:
+    parts = path.split("/")
+    return len(parts) > 1 and parts[-1] in _NAMES and _is_kernel_id(parts[-2])
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _follow(path: str) -> str:
+    """Returns where a path leads: links at its end are followed here, those before it by the system."""
+    for _ in range(_MOST_LINKS):
+        try:
+            target = os.readlink(path)
+        except (OSError, ValueError):
+            return path  # no link
+        path = target if target.startswith("/") else f"{path.rpartition('/')[0] or '.'}/{target}"
+    return path
+
+
+def _is_below(path: str, directory: tuple[int, int]) -> bool:
+    """Tells whether a path is this directory, or lies somewhere in it; what it names need not exist."""
+    place, above = _identity(path), path
+    if place is None or not stat.S_ISDIR(os.stat(path).st_mode):
+        above = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
+        place = _identity(above)
+    for _ in range(_MOST_LEVELS):
+        if place is None or place == directory:
+            return place is not None
+        above += "/.."
+        place, below = _identity(above), place
+        if place == below:
+            return False  # the root
+    return False

@@ -1,0 +1,85 @@
+"""A program that a cell wants to start: exact bytes, made before it is approved, both shown and run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelbox.guest._environment import Environment
+from kernelbox.guest._plain import plain_text
+from kernelbox.guest._pristine import keep_builtins
+
+keep_builtins(globals())
+
+# The options of `%%script` itself, which are not passed on to the program.
+_OPTIONS = re.compile(r"(?<!\S)--(?:bg|no-raise-error|(?:out|err|proc)(?:=|\s+)\S+)(?!\S)")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is started, and as what it is shown.
+
+    `argv` is one object from the approval to the start: the guard lets exactly it pass.
+    """
+
+    argv: tuple[bytes, ...]
+    environment: Environment
+    command: str
+    line: str = ""
+    stdin: bytes | None = None
+
+    def show(self, *, with_changes: bool = True) -> dict[str, object]:
+        """Returns the arguments by which it is approved."""
+        shown: dict[str, object] = {"cmd": self.command}
+        if self.line:
+            shown["program"] = self.line
+        if self.stdin is not None and not self._is_plain_line():
+            shown["argv"] = [_decode(part) for part in self.argv]
+        changes = self.environment.changes if with_changes else None
+        if changes:
+            shown["env"] = changes
+        return shown
+
+    def _is_plain_line(self) -> bool:
+        """Tells whether the line of a script says by itself what is started, without quotes to be taken away."""
+        if not self.line:
+            return self.argv in ((b"bash",), (b"sh",))
+        return _OPTIONS.sub("", self.line).split() == [_decode(part) for part in self.argv]
+
+
+def shell_program(command: str, environment: Environment, shell: bytes) -> Program:
+    """Returns what runs `!command`."""
+    data = _encode(command)
+    return Program((shell, b"-c", data), environment, _decode(data))
+
+
+def bash_program(code: str, environment: Environment) -> Program:
+    """Returns what runs a bash cell by itself."""
+    data = _encode(code)
+    return Program((b"bash", b"--noprofile", b"--norc", b"-c", data), environment, _decode(data))
+
+
+def script_program(line: str, argv: Sequence[str], cell: str, environment: Environment) -> Program:
+    """Returns what runs a `%%script` cell: the program that the line names reads the cell."""
+    line, cell = plain_text(line), plain_text(cell)
+    data = (cell if cell.endswith("\n") else cell + "\n").encode("utf-8", "replace")
+    _refuse_nul(data)
+    words = tuple(_encode(word) for word in argv)
+    shown = "" if line in ("bash", "sh") else _decode(_encode(line))
+    return Program(words, environment, data.decode(), shown, data)
+
+
+def _encode(text: str) -> bytes:
+    data = plain_text(text).encode("utf-8", "surrogateescape")
+    _refuse_nul(data)
+    return data
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _refuse_nul(data: bytes) -> None:
+    if b"\0" in data:
+        raise ValueError("a command cannot have a NUL character in it: the system would end it there")

@@ -1,0 +1,142 @@
+"""`require_shell_escape` keeps cells from kernelbox's own sockets, where code runs for the asking, and its files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.executor.support import DEADLINE, run, text
+
+from kernelbox import CodeExecutionError, CodeExecutor, get_or_create
+
+pytestmark = pytest.mark.usefixtures("home")
+
+# Ways to a socket, S, in the directory D, below the home H; by what they make of its path.
+PATHS = {
+    "by its path": "S",
+    "in bytes": "os.fsencode(S)",
+    "in bytes that can change": "bytearray(os.fsencode(S))",
+    "as a subclass of str": "type('S', (str,), {'__str__': lambda self: '/nowhere'})(S)",
+    "with dots": "D + '/./' + os.path.basename(S)",
+    "relative": "(os.chdir(D), os.path.basename(S))[1]",
+    "through a link": "(os.symlink(S, T), T)[1]",
+    "through a link to its directory": "(os.symlink(D, T), T + '/' + os.path.basename(S))[1]",
+    "through a link that was there before": "LINK",
+    "through a link to its directory that was there before": "LINKED + '/' + os.path.basename(S)",
+    "through a descriptor": "f'/proc/self/fd/{os.open(H, os.O_RDONLY)}/' + os.path.relpath(S, H)",
+    "by a hard link": "(os.link(S, T), T)[1]",
+    "by a hard link that was there before": "HARD",
+    "moved": "(os.rename(S, T), T)[1]",
+    "moved by a descriptor": "(os.rename(os.path.relpath(S, '/'), T, src_dir_fd=os.open('/', 0)), T)[1]",
+    "in its directory, moved": "(os.rename(D, T), T + '/' + os.path.basename(S))[1]",
+}
+
+
+@pytest.mark.parametrize("target", ["its own", "another kernel's", "a template's"])
+@pytest.mark.parametrize("way", PATHS)
+def test_the_sockets_of_kernels_and_templates_are_out_of_reach(
+    way: str, target: str, home: Path, tmp_path: Path
+) -> None:
+    runtime, hard = home / "runtime", tmp_path / "hard"
+
+    async def scenario() -> CodeExecutionError:
+        async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
+            match target:
+                case "its own":
+                    shown = await text(executor, "import os\nprint(os.environ['KERNELBOX_KERNEL_ID'])")
+                    path = runtime / str(shown) / "socket"
+                case "another kernel's":
+                    path = runtime / get_or_create("other").kernel_id / "socket"
+                case _:
+                    path = next(path for path in runtime.glob("template-*") if path.is_socket())
+            os.link(path, hard)
+            (tmp_path / "link").symlink_to(path)
+            (tmp_path / "linked").symlink_to(path.parent)
+            code = (
+                f"import os, socket\nS, HARD, T = {str(path)!r}, {str(hard)!r}, {str(tmp_path / 't')!r}\n"
+                f"D, H, LINK = os.path.dirname(S), {str(home)!r}, {str(tmp_path / 'link')!r}\nLINKED = LINK + 'ed'\n"
+                f"client = socket.socket(socket.AF_UNIX)\nclient.connect({PATHS[way]})"
+            )
+            with pytest.raises(CodeExecutionError) as caught:
+                await executor.execute(code, timeout=DEADLINE)
+            assert path.is_socket()
+            assert await text(executor, "os.chdir('/')\n1 + 1") == "2"
+            return caught.value
+
+    error = run(scenario)
+    assert error.ename == "RuntimeError", error.evalue
+    assert "here" in error.evalue
+
+
+def test_sockets_of_the_cells_own_work() -> None:
+    code = """
+import multiprocessing, os, socket, tempfile
+path = os.path.realpath(tempfile.mkdtemp()) + '/mine'
+listener = socket.socket(socket.AF_UNIX); listener.bind(path); listener.listen()
+client = socket.socket(socket.AF_UNIX); client.connect(path)
+client.sendmsg([b'heard']); print(listener.accept()[0].recv(5))
+with multiprocessing.get_context('fork').Manager() as manager: print(manager.list([1]))
+"""
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
+            return await text(executor, code)
+
+    assert run(scenario) == "b'heard'\n[1]"
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "open(D + '/state', 'r+b')",
+        "open(os.fsencode(D) + b'/connection.json')",
+        "open(type('Sly', (str,), {'__str__': lambda self: '/nowhere'})(D + '/log'))",
+        "os.open(D, os.O_RDONLY)",
+        "os.open(os.path.dirname(D), os.O_RDONLY)",
+        "(os.chdir(D), open('log', 'a'))",
+        "os.open(D[1:] + '/state', os.O_RDWR, dir_fd=os.open('/', os.O_RDONLY))",
+        "os.symlink(D + '/log', T)",
+        "(os.chdir(os.path.dirname(T)), os.symlink(os.path.relpath(D), T))",
+        "open(LINKED + '/log')",
+        "pathlib.Path(D, 'ending.json').write_text('{}')",
+        "open(D + '/new', 'w')",
+        "os.rename(D + '/state', T)",
+        "os.link(D + '/state', T)",
+        "shutil.move(D, T)",
+        "(os.environ.update(KERNELBOX_HOME=H, KERNELBOX_KEY_FILE=K), kernelbox.execute('another', '1'))",
+    ],
+)
+def test_the_files_of_the_runtime_directory_are_out_of_reach(opening: str, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "linked").symlink_to(home / "runtime")
+    code = (
+        f"import kernelbox, os, pathlib, shutil\nK = {os.environ['KERNELBOX_KEY_FILE']!r}\n"
+        f"H, LINKED = {str(home)!r}, {str(tmp_path / 'linked')!r} + '/' + os.environ['KERNELBOX_KERNEL_ID']\n"
+        f"D, T = {str(home / 'runtime')!r} + '/' + os.environ['KERNELBOX_KERNEL_ID'], {str(tmp_path / 'made')!r}\n"
+        f"{opening}"
+    )
+
+    async def scenario() -> CodeExecutionError:
+        async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
+            with pytest.raises(CodeExecutionError) as caught:
+                await executor.execute(code, timeout=DEADLINE)
+            assert await text(executor, "os.chdir('/')\n1 + 1") == "2"
+            return caught.value
+
+    assert "kernelbox's own" in run(scenario).evalue
+
+
+def test_files_elsewhere_and_the_kernels_profile_work(tmp_path: Path) -> None:
+    code = (
+        f"import os, tempfile\nos.chdir({str(tmp_path)!r})\n"
+        "name = 'd' * 32; os.mkdir(name); open(name + '/output.pkl', 'w').close(); os.rename(name, 'moved')\n"
+        "tempfile.TemporaryFile().close(); open('kept', 'w').close()\n"
+        "stored = 5\n%store stored\ndel stored\n%store -r stored\nstored"
+    )
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
+            return await text(executor, code)
+
+    assert (run(scenario) or "").endswith("5")
+    assert sorted(os.listdir(tmp_path)) == ["kept", "moved"]
