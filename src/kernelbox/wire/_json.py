@@ -105,7 +105,7 @@ class Converter:
             return self._text(exact(key))
         if key is None or issubclass(type(key), int | float):
             return json.dumps(self.convert(key))
-        raise TypeError(f"keys must be text, not {_name(key)}")
+        raise TypeError(f"keys must be text, not {type_name(key)}")
 
     def _other(self, value: Any, depth: int) -> Any:
         if hasattr(value, "isoformat"):
@@ -115,7 +115,7 @@ class Converter:
         for method, form in (("__index__", int), ("__float__", float)):
             if hasattr(value, method):
                 return self.convert(form(value), depth)
-        raise TypeError(f"{_name(value)} is not JSON serializable")
+        raise TypeError(f"{type_name(value)} is not JSON serializable")
 
     def _charge(self, characters: int) -> None:
         """Takes what a value needs of the limits: its text, and two characters for quotes, brackets or a comma."""
@@ -130,9 +130,9 @@ def exact(text: Any) -> str:
     return text if type(text) is str else str.__str__(text)
 
 
-def _name(value: object) -> str:
-    name: str = type.__dict__["__name__"].__get__(type(value))  # a metaclass may have another
-    return exact(name)[:100]
+def type_name(value: object) -> str:
+    """Returns the name of a value's type, a beginning of it if it is long; a metaclass may say something else."""
+    return exact(type.__dict__["__name__"].__get__(type(value)))[:1000]
 
 
 def load(data: bytes) -> Any:

@@ -23,6 +23,11 @@ MAX_DISPLAY_ID = 1_000
 MAX_CHANGED = 2_000
 MAX_VARIABLE = 256
 
+# Characters of an error's value, and of its traceback, for a caller who wants more or all: both fit one message,
+# whatever it takes to escape them. Of a traceback so many lines are told apart; what follows stays together.
+MAX_ERROR = 2 * 1024 * 1024
+MAX_LINES = 10_000
+
 # Characters in the name of a tool, a server or an exception.
 _LONGEST_NAME = 1_000
 
