@@ -70,7 +70,7 @@ class Publisher(DisplayPublisher):
         )
 
     def clear_output(self, wait: bool = False) -> None:
-        self.outbox.send(Clear(self.outbox.execution_id, wait))
+        self.outbox.send(Clear(self.outbox.execution_id, bool(wait)))
 
 
 class ResultHook(DisplayHook):

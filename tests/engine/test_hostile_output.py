@@ -1,0 +1,247 @@
+"""Output that is meant to do harm: it costs the cell an error, or part of what it shows, and its caller nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelbox import (
+    ExecutionResult,
+    KernelRecord,
+    execute,
+    interrupt,
+)
+
+from .support import DEADLINE, Running, run, value
+
+# What a display is made of, and what the error says; an empty text if it is shown, whole or in part.
+SHOWN = {
+    "base64 that is none": ("{'image/png': 'A'}", ""),
+    "base64 without its end": ("{'image/png': 'abc', 'text/plain': 'x'}", ""),
+    "6,000 digits": ("{'application/json': 10**6000}", "640 digits"),
+    "numbers that are none": ("{'application/json': [float('nan'), float('inf')]}", ""),
+    "a list in itself": ("{'application/json': circle}", "or in itself"),
+    "100,000 levels": ("{'application/json': deep}", "100 levels deep"),
+    "2**90 parts": ("{'application/json': doubled}", ""),
+    "an endless generator": ("{'application/json': itertools.count()}", ""),
+    "half a character": ("{'text/html': '\\ud800', 'application/json': {'\\udc00': '\\udfff'}}", ""),
+    "numbers of numpy": ("{'application/json': [np.int64(1), np.float32(0.5), np.arange(3)]}", ""),
+    "an object": ("{'application/json': object()}", "object is not JSON serializable"),
+    "a string that lies": ("{'text/plain': Lie('x' * 50_000_000), Lie('text/html'): Lie('x')}", ""),
+    "a dictionary that lies": ("LyingDict({'text/plain': 'x'})", ""),
+    "bytes of an own class": ("{'image/png': LyingBytes(b'x')}", ""),
+    "a method that raises": ("{'application/json': Raises()}", "no such luck"),
+    "a type that is no text": ("{5: 'x'}", "a MIME type is a string, not 5"),
+    "10,000 types": ("{f'a/{n}': n for n in range(10_000)}", ""),
+    "a type of 50 MB": ("{'x' * 50_000_000: 1, 'text/plain': 'x'}", ""),
+    "100 texts of 4 MB": ("{f'text/x-{n}': 'x' * 4_000_000 for n in range(100)}", ""),
+    "text that is hard to escape": ("{'text/plain': '\\x00' * 40_000_000, 'text/html': '\\x00' * 4_000_000}", ""),
+    "a picture of 100 MB": ("{'image/png': bytes(100_000_000)}", ""),
+}
+
+TOOLS = """
+import itertools
+import numpy as np
+circle = []; circle.append(circle)
+deep = doubled = 0
+for _ in range(100_000): deep = [deep]
+for _ in range(90): doubled = [doubled, doubled]
+class Lie(str):
+    def __len__(self): return 0
+    def __str__(self): raise KeyError
+    def encode(self, *a): raise KeyError
+class LyingDict(dict):
+    def items(self): raise KeyError
+    def __iter__(self): return itertools.repeat('text/plain')
+class LyingBytes(bytes):
+    def __bytes__(self): raise KeyError
+class Raises:
+    def __iter__(self): raise ValueError('no such luck')
+kept = 1
+"""
+
+
+@pytest.fixture
+def armed(kernel: KernelRecord) -> KernelRecord:
+    run(kernel, TOOLS)
+    return kernel
+
+
+@pytest.mark.parametrize("limit", ["10000", "0"])
+def test_whatever_is_displayed_is_bounded_or_an_error_of_the_cell(
+    limit: str, armed: KernelRecord, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", limit)
+    for what, (data, complaint) in SHOWN.items():
+        result = execute(armed, f"display({data}, raw=True)\nprint('on')", timeout=DEADLINE, images_dir=tmp_path)
+        assert_harmless(what, complaint, result)
+
+
+def test_whatever_a_value_shows_itself_as_is_bounded_or_an_error_of_the_cell(
+    armed: KernelRecord, tmp_path: Path
+) -> None:
+    for what, (data, complaint) in SHOWN.items():
+        code = f"class R:\n    def _repr_mimebundle_(self, **_): return {data}\nprint('on')\nR()"
+        result = execute(armed, code, timeout=DEADLINE, images_dir=tmp_path)
+        assert (result.ending, result.output) == ("finished", "on\n"), what
+        assert complaint in (result.error.evalue if result.error else ""), what
+        json.dumps(result.to_dict(), allow_nan=False, ensure_ascii=False).encode()
+    assert value(armed, "kept") == "1"
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["display({{'text/plain': 'x'}}, raw=True, metadata={0})", "import comm; comm.create_comm(data={0}, metadata={0})"],
+    ids=["metadata", "comm"],
+)
+def test_whatever_goes_along_with_a_display_is_bounded_or_an_error_of_the_cell(call: str, armed: KernelRecord) -> None:
+    for what, (data, _) in SHOWN.items():
+        result = execute(armed, f"{call.format(data)}\nprint('on')", timeout=DEADLINE)
+        assert_harmless(what, "", result)
+
+
+def assert_harmless(what: str, complaint: str, result: ExecutionResult) -> None:
+    assert (result.ending, result.state) == ("finished", "kept"), (what, result.text[:500])
+    assert complaint in (result.error.evalue if result.error else ""), (what, result.text[:500])
+    assert result.ok == (result.output == "on\n"), what
+    json.dumps(result.to_dict(), allow_nan=False, ensure_ascii=False).encode()
+    assert kept_bytes(result) <= 64 * 1024 * 1024, what
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "display(1, display_id='x' * 50_000_000)",
+        "display(1, display_id='x' * 1001)",
+        "import comm; comm.create_comm(target_name='x' * 50_000_000)",
+        "import comm; comm.create_comm().publish_msg('no such type')",
+        "get_ipython().execution_count = 10**6000",
+        "get_ipython().execution_count = -5",
+    ],
+)
+def test_a_name_or_number_that_no_message_takes_is_an_error_of_the_cell(code: str, kernel: KernelRecord) -> None:
+    run(kernel, "kept = 1")
+    result = execute(kernel, code, timeout=DEADLINE)
+    assert (result.status, result.ending) == ("error", "finished"), result.text
+    assert value(kernel, "kept") == "1"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from IPython.display import clear_output; clear_output(wait=[1])",
+        "display(1, display_id=5)",
+        "class I:\n    def __str__(self): return 'an id'\ndisplay(1, display_id=I())",
+        "display(1, metadata={'m': 'x' * 50_000_000})",
+    ],
+)
+def test_what_can_be_understood_is_taken_as_it_was_meant(code: str, kernel: KernelRecord) -> None:
+    assert run(kernel, code + "\nprint('on')").output == "on\n"
+
+
+ERRORS = {
+    "a value that lies about its length": "class S(str):\n    def __len__(self): return 0\n"
+    "class E(Exception):\n    def __str__(self): return S('x' * 80_000_000)\nraise E",
+    "three million lines": "raise ValueError('\\n' * 3_000_000)",
+    "a name that is a number": "class M(type):\n    __name__ = 5\nclass E(Exception, metaclass=M): pass\nraise E('x')",
+    "a name that cannot be had": "class M(type):\n    @property\n    def __name__(cls): raise SystemExit\n"
+    "class E(Exception, metaclass=M): pass\nraise E('x')",
+    "a name of 50 MB": "raise type('E' * 50_000_000, (Exception,), {})('x')",
+    "half a character": "raise ValueError('\\ud800')",
+    "notes of 100 MB": "e = ValueError('x'); e.__notes__ = ['n' * 100_000_000]; raise e",
+}
+
+
+@pytest.mark.parametrize("limit", ["10000", "2000000", "0"])
+def test_whatever_is_raised_is_bounded(limit: str, kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", limit)
+    run(kernel, "kept = 1")
+    for what, code in ERRORS.items():
+        result = execute(kernel, code, timeout=DEADLINE)
+        assert result.error is not None
+        assert (result.ending, result.state) == ("finished", "kept"), (what, result.error.evalue[:500])
+        assert len(result.error.evalue) <= 2 * 1024 * 1024
+        assert len(result.error.traceback) <= 10_001
+        json.dumps(result.to_dict(), ensure_ascii=False).encode()
+    assert value(kernel, "kept") == "1"
+
+
+@pytest.mark.parametrize("what", ["doubled", "itertools.repeat(0)", "Slow()"])
+def test_an_interrupt_ends_the_conversion_of_what_is_displayed(what: str, armed: KernelRecord) -> None:
+    slow = (
+        "import time\nclass Slow:\n    def __iter__(self):\n        print('begun', flush=True)\n"
+        "        while True: time.sleep(0.001)\n"
+    )
+    code = f"{slow}while True:\n    print('begun', flush=True)\n    display({{'application/json': {what}}}, raw=True)"
+    running = Running(armed, code).wait_for_output()
+    assert interrupt(armed)
+    result = running.result()
+    assert (result.ending, result.state) == ("interrupted", "kept"), result.text[-500:]
+    assert value(armed, "kept") == "1"
+
+
+# -- what a result keeps -----------------------------------------------------------------------------------------
+
+
+def kept_bytes(result: ExecutionResult) -> int:
+    """Returns what the outputs of a result take, each of their parts counted by itself."""
+    return sum(
+        sys.getsizeof(item)
+        + sum(sys.getsizeof(part) for part in (item.text, item.name, item.display_id))
+        + deep_size(item.data)
+        + deep_size(item.metadata)
+        for item in result.outputs
+    )
+
+
+def deep_size(part: object) -> int:
+    if isinstance(part, dict):
+        return sys.getsizeof(part) + sum(deep_size(key) + deep_size(item) for key, item in part.items())
+    if isinstance(part, list):
+        return sys.getsizeof(part) + sum(map(deep_size, part))
+    return sys.getsizeof(part)
+
+
+FLOODS = {
+    "20 pictures of 20 MB": "from IPython.display import Image\nfor _ in range(20):\n"
+    "    display(Image(bytes(20 * 1024 * 1024), format='png'))",
+    "200 texts of 2 M emoji": "for _ in range(200): display({'text/plain': '\\U0001f600' * 2_000_000}, raw=True)",
+    "20 markups of 2 M emoji": "for _ in range(20): display({'text/html': '\\U0001f600' * 2_000_000}, raw=True)",
+    "40 streams of 2 M emoji": "import sys\nfor n in range(40):\n"
+    "    print('\\U0001f600' * 2_000_000, file=(sys.stdout, sys.stderr)[n % 2])",
+}
+
+
+@pytest.mark.parametrize("what", FLOODS)
+def test_a_flood_leaves_at_most_64_mb_in_a_result(
+    what: str, kernel: KernelRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", "2000000")  # what a CodeExecutor keeps
+    result = execute(kernel, FLOODS[what], timeout=DEADLINE, images_dir=tmp_path)
+    assert result.ok, result.text[-500:]
+    assert result.truncated
+    assert kept_bytes(result) <= 64 * 1024 * 1024
+    for text in (result.output, result.stderr, result.text):
+        assert len(text) <= 2_000_000
+
+
+@pytest.mark.parametrize("limit", ["1", "10", "63", "64", "100"])
+def test_no_text_of_a_result_is_longer_than_a_small_limit(
+    limit: str, kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", limit)
+    size = int(limit)
+    whole = run(kernel, f"print('x' * {size - 1})")
+    assert (whole.output, whole.truncated) == ("x" * (size - 1) + "\n", False)
+    for code in (f"print('x' * {size})", f"print('x' * {size}, file=__import__('sys').stderr)", f"'x' * {size}"):
+        result = run(kernel, code)
+        texts = [result.output, result.stderr, result.text, result.return_value or ""]
+        assert max(map(len, texts)) <= size
+        assert result.truncated
+    failed = execute(kernel, f"raise ValueError('x' * {size + 1})", timeout=DEADLINE)
+    assert failed.error is not None
+    assert max(len(failed.error.evalue), len("\n".join(failed.error.traceback)), len(failed.text)) <= size
+    assert failed.truncated
