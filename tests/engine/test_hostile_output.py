@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from kernelbox import (
+    CodeExecutor,
     ExecutionResult,
     KernelRecord,
+    OutputItem,
     execute,
     interrupt,
+    stream,
 )
+from kernelbox.base._errors import InvalidInput
 
 from .support import DEADLINE, Running, run, value
 
@@ -245,3 +251,128 @@ def test_no_text_of_a_result_is_longer_than_a_small_limit(
     assert failed.error is not None
     assert max(len(failed.error.evalue), len("\n".join(failed.error.traceback)), len(failed.text)) <= size
     assert failed.truncated
+
+
+# -- images ------------------------------------------------------------------------------------------------------
+
+PICTURE = "display({'image/png': b'\\x89PNG', 'text/plain': 'a picture'}, raw=True)\n"
+
+
+@pytest.mark.parametrize("data", ["'A'", "'abc'", "'====', ", "'not base64!'", "''", "5", "None", "b''"])
+def test_an_image_that_is_none_leaves_no_file_and_its_text(data: str, kernel: KernelRecord, tmp_path: Path) -> None:
+    code = f"display({{'image/png': {data.rstrip(', ')}, 'text/plain': 'its text'}}, raw=True)"
+    result = execute(kernel, code, timeout=DEADLINE, images_dir=tmp_path)
+    assert (result.ok, result.images, result.text) == (True, [], "its text")
+    assert list(tmp_path.iterdir()) == []
+
+
+def in_the_way(kind: str, place: Path) -> None:
+    match kind:
+        case "a file":
+            place.write_text("mine")
+        case "a link to nothing":
+            place.symlink_to(place.parent / "elsewhere" / "deep")
+            (place.parent / "elsewhere").write_text("mine")
+        case "a parent that is a file":
+            place.parent.rmdir()
+            place.parent.write_text("mine")
+        case "a loop":
+            place.symlink_to(place)
+
+
+@pytest.mark.parametrize("kind", ["a file", "a link to nothing", "a parent that is a file", "a loop"])
+def test_a_directory_that_cannot_be_used_is_said_once_and_the_cell_goes_on(
+    kind: str, kernel: KernelRecord, tmp_path: Path
+) -> None:
+    place = tmp_path / "parent" / "images"
+    place.parent.mkdir()
+    in_the_way(kind, place)
+    events = list(stream(kernel, PICTURE * 3 + "print('on')", timeout=DEADLINE, images_dir=place))
+    result = events.pop()
+    assert isinstance(result, ExecutionResult)
+    assert (result.ok, result.output, result.images) == (True, "on\n", [])
+    assert result.stderr.count("images could not be written") == result.text.count("images could not be written") == 1
+    texts = [event.text or "" for event in events if isinstance(event, OutputItem)]
+    assert sum("images could not be written" in text for text in texts) == 1
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root writes everywhere")
+def test_a_directory_that_may_not_be_written_is_said(kernel: KernelRecord, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    result = execute(kernel, PICTURE, timeout=DEADLINE, images_dir=tmp_path)
+    assert (result.ok, result.images) == (True, [])
+    assert "Permission denied" in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs procfs")
+@pytest.mark.parametrize("directory", ["/proc/self/images", "/dev/full/images"])
+def test_a_directory_that_the_system_refuses_is_said(directory: str, kernel: KernelRecord) -> None:
+    result = execute(kernel, PICTURE + "print('on')", timeout=DEADLINE, images_dir=directory)
+    assert (result.ok, result.output, result.images) == (True, "on\n", [])
+    said = result.stderr.replace(f"/proc/{os.getpid()}", "/proc/self")
+    assert f"images could not be written to '{directory}'" in said
+
+
+def test_the_directory_of_images_in_our_home_is_not_followed_if_it_is_a_link(own_home: Path, tmp_path: Path) -> None:
+    run("planter", f"import os; os.symlink({str(tmp_path)!r}, {str(own_home / 'images')!r})")
+    result = run("planter", PICTURE)
+    assert result.images == []
+    assert f"{str(own_home / 'images')!r}: it is a link" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("plant", ["images", "parent"])
+def test_a_link_that_a_cell_plants_on_the_way_to_its_images_is_not_followed(
+    plant: str, kernel: KernelRecord, tmp_path: Path
+) -> None:
+    target, place = tmp_path / "target", tmp_path / "parent" / "images"
+    (target / "images").mkdir(parents=True)
+    link = place if plant == "images" else place.parent
+    code = (
+        f"import os, pathlib, shutil\nlink = pathlib.Path({str(link)!r})\nlink.parent.mkdir(exist_ok=True)\n"
+        f"shutil.rmtree(link, ignore_errors=True)\nlink.symlink_to({str(target)!r})\n" + PICTURE
+    )
+    result = execute(kernel, code, timeout=DEADLINE, images_dir=place)
+    assert (result.ok, result.images) == (True, [])
+    assert "images could not be written" in result.stderr
+    assert [file for file in target.rglob("*") if file.is_file()] == []
+
+
+def test_a_directory_that_the_caller_names_by_a_link_is_used(kernel: KernelRecord, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    result = execute(kernel, PICTURE, timeout=DEADLINE, images_dir=tmp_path / "link" / "new")
+    (image,) = result.images
+    assert Path(image).parent == tmp_path / "real" / "new"
+    assert Path(image).read_bytes() == b"\x89PNG"
+
+
+@pytest.mark.parametrize("images_dir", ["a\0b", 5, ["x"]])
+def test_what_is_no_path_is_refused_before_anything_runs(images_dir: str, kernel: KernelRecord) -> None:
+    with pytest.raises(InvalidInput, match="images_dir"):
+        execute(kernel, "ran = True", images_dir=images_dir)
+    with pytest.raises(InvalidInput, match="images_dir"):
+        CodeExecutor(images_dir=images_dir)
+    assert value(kernel, "'ran' in globals()") == "False"
+
+
+def test_of_600_images_500_are_files_and_the_result_says_so(kernel: KernelRecord, tmp_path: Path) -> None:
+    result = execute(kernel, f"for _ in range(600): {PICTURE}", timeout=DEADLINE, images_dir=tmp_path)
+    assert len(result.images) == len(list(tmp_path.iterdir())) == 500
+    assert result.truncated
+    assert "only the first 500 images were written" in result.text
+    assert "only the first 500 images were written" in result.stderr
+
+
+def test_an_executor_says_that_images_could_not_be_written(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "images").write_text("mine")
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(images_dir=tmp_path / "images") as executor:
+            result = await executor.execute(PICTURE + "display({'image/png': 'A'}, raw=True)")
+            assert result.images == []
+            return result.text
+
+    text = asyncio.run(scenario())
+    assert text is not None
+    assert text.startswith("a picture\n[kernelbox] images could not be written to")

@@ -24,6 +24,7 @@ from kernelbox.base._errors import (
     StartFailed,
 )
 from kernelbox.core._approvals import ApprovalPolicy, ApprovalRequest, Remembered
+from kernelbox.core._images import ImageFiles, check_images_dir
 from kernelbox.shells import _asyncio
 from kernelbox.shells._asyncio import Run, in_thread
 from kernelbox.wire._messages import Ask
@@ -118,7 +119,7 @@ class CodeExecutor:
             raise InvalidInput("require_shell_escape", require_shell_escape, allowed)
         self.name = name
         self.working_dir = None if working_dir is None else os.path.abspath(working_dir)
-        self.images_dir = os.path.abspath(images_dir or "images")
+        self.images_dir = check_images_dir(images_dir or "images")
         self.approval_timeout = _check_seconds("approval_timeout", approval_timeout)
         self.approval_policy = approval_policy or ApprovalPolicy()
         self.log_level = _check_log_level(log_level)
@@ -272,6 +273,8 @@ class CodeExecutor:
                             await asyncio.to_thread(cell.images.save, event)
                         if chunks and (text := cell.lines.add(event)):
                             yield CodeExecutionChunk(text)
+                        if chunks and (notice := cell.images.take_notice()):
+                            yield CodeExecutionChunk(cell.lines.add(notice))
         finally:
             if not cell.run.ended:
                 cell.close("the execution was left")
@@ -293,11 +296,12 @@ class CodeExecutor:
         await self._turn.acquire()
         try:
             kernels, record = await self._find()
+            images = ImageFiles(self.images_dir)
             run = await Run.begin(kernels, record, code, timeout=timeout, on_end=self._on_end, **options)
         except BaseException:
             self._turn.release()
             raise
-        cell = ExecutorCell(self, run, ask, exclude)
+        cell = ExecutorCell(self, run, images, ask, exclude)
         if run.execution.result is None:
             self._running = cell
         return cell
@@ -314,6 +318,7 @@ class CodeExecutor:
         """Turns the end of an execution into a result or an exception."""
         result, images = cell.run.execution.result, [Path(path) for path in cell.images.paths]
         assert result is not None
+        cell.images.conclude(result, self._output_char_limit)
         if result.status == "timeout":
             raise ExecutionTimeout(result, images)
         if cell.cancelled and result.ending in ("interrupted", "restarted", "never ran"):

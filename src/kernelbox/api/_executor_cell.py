@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 from kernelbox.core._approvals import ApprovalRequest, Remembered, answer_to
-from kernelbox.core._images import ImageFiles
 from kernelbox.wire._approvals import SHELL_SERVER
 from kernelbox.wire._messages import Ask
 from kernelbox.wire._results import OutputItem
@@ -14,6 +13,7 @@ from kernelbox.wire._results import OutputItem
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.api._executor import CodeExecutor
+    from kernelbox.core._images import ImageFiles
     from kernelbox.shells._asyncio import Run
     from kernelbox.wire._results import ExecutionResult
 
@@ -23,9 +23,9 @@ _log = logging.getLogger("kernelbox")
 class ExecutorCell:
     """A cell that a CodeExecutor runs: its execution, its images and its open approvals."""
 
-    def __init__(self, executor: CodeExecutor, run: Run, ask: bool, exclude: bool) -> None:
+    def __init__(self, executor: CodeExecutor, run: Run, images: ImageFiles, ask: bool, exclude: bool) -> None:
         self.run = run
-        self.images = ImageFiles(executor.images_dir)
+        self.images = images
         self.lines = Lines()
         self.cancelled = False
         self._executor = executor

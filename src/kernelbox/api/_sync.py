@@ -8,7 +8,7 @@ import os
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import InvalidInput, attach_attempts
 from kernelbox.core._arguments import check_name
-from kernelbox.core._images import ImageFiles
+from kernelbox.core._images import ImageFiles, check_images_dir
 from kernelbox.core._kernels import Kernels
 from kernelbox.host._record import KernelRecord
 from kernelbox.host._store import is_kernel_id
@@ -98,7 +98,7 @@ def stream(
         record,
         code,
         seconds,
-        ImageFiles(images_dir or os.path.join(here.config.home, "images")),
+        _image_files(here, images_dir),
         approve,
         options,
     )
@@ -203,12 +203,18 @@ def _stream(
 
         steps = answering(steps, approve, _remembered.setdefault(record.kernel_id, Remembered()))
     result: ExecutionResult = yield from images.save_all(steps)
-    result.images = images.paths
+    images.conclude(result, here.config.output_char_limit)
     if result.error is not None and result.error.ename == "KernelDied":
         here.claim_report(record)
         if not result.error.evalue.startswith("restarted"):
             result.error.evalue += f"; get_or_create({record.name!r}) starts a fresh one"
     yield result
+
+
+def _image_files(here: Kernels, images_dir: str | os.PathLike[str] | None) -> ImageFiles:
+    if images_dir is None or images_dir == "":
+        return ImageFiles(os.path.join(here.config.home, "images"), own=True)
+    return ImageFiles(check_images_dir(images_dir))
 
 
 def _resolve(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
