@@ -13,6 +13,7 @@ import pytest
 from kernelbox import (
     CodeExecutor,
     ExecutionResult,
+    KernelBoxError,
     KernelRecord,
     OutputItem,
     execute,
@@ -376,3 +377,125 @@ def test_an_executor_says_that_images_could_not_be_written(home: Path, tmp_path:
     text = asyncio.run(scenario())
     assert text is not None
     assert text.startswith("a picture\n[kernelbox] images could not be written to")
+
+
+# -- what a kernel says of itself --------------------------------------------------------------------------------
+
+
+def test_variables_of_any_kind_are_told_in_bounds(home: Path) -> None:
+    code = (
+        "class M(type):\n    def __getattribute__(cls, name): return 5\n"
+        "class Big:\n    nbytes = 10**5000\n    def __repr__(self): raise GeneratorExit\n"
+        "class Odd(metaclass=M):\n    nbytes = -1\n"
+        "class S(str):\n    def __len__(self): return 0\n"
+        "class Long:\n    def __repr__(self): return S('x' * 1_000_000)\n"
+        "a, b, c, d = Big(), Odd(), Long(), type('T' * 1_000_000, (), {})()\n"
+        "globals()[5] = globals()['v' * 1_000_000] = 1\n"
+    )
+
+    async def scenario() -> None:
+        async with CodeExecutor() as executor:
+            result = await executor.execute(code)
+            assert result.changed is not None
+            assert "a" in result.changed["added"]
+            found = {variable.name: variable for variable in await executor.variables()}
+            assert found["a"].preview == "<repr failed: GeneratorExit>"
+            assert (found["a"].size, found["b"].size, found["b"].type) == (0, 0, "Odd")
+            assert len(found["c"].preview) == 80
+            assert len(found["d"].type) == 256
+            await executor.execute("for n in range(20_000): globals()[f'x{n}'] = n")
+            assert len(await executor.variables()) == 10_000
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "forged",
+    ["5", "{}", "[5]", "[[]]", "[{}]", "[{'name': 1, 'type': '', 'size': 0, 'preview': ''}]"]
+    + [f"[{{'name': 'a', 'type': '', 'size': {size}, 'preview': ''}}]" for size in ("None", "True", "-1", "1.5", "'1'")]
+    + ["[{'name': 'a', 'type': '', 'size': 0, 'preview': '', 'more': 1}]", "[{'name': 'a', 'type': '', 'size': 0}]"]
+    + ["[{'name': 'a' * 300, 'type': '', 'size': 0, 'preview': ''}]"],
+)
+def test_variables_that_a_cell_has_forged_are_an_error_with_a_sentence(forged: str, home: Path) -> None:
+    async def scenario() -> None:
+        async with CodeExecutor() as executor:
+            forge = "from kernelbox.guest import _queries\n_queries._variables = lambda shell: "
+            await executor.execute(forge + forged)
+            with pytest.raises(KernelBoxError, match="no list of variables"):
+                await executor.variables()
+            assert (await executor.execute("1 + 1")).text == "2"
+
+    asyncio.run(scenario())
+
+
+def test_a_cell_that_makes_more_variables_than_a_result_names_says_that_some_are_missing(home: Path) -> None:
+    async def scenario() -> None:
+        async with CodeExecutor() as executor:
+            result = await executor.execute("for n in range(50_000): globals()[f'v{n}'] = n")
+            assert result.changed is not None
+            assert len(result.changed["added"]) == 2_000
+
+    asyncio.run(scenario())
+
+
+# -- what a cell writes to the socket ------------------------------------------------------------------------------
+
+FORGE = """
+import json, select, struct
+outbox = get_ipython().kernel.outbox
+execution, sock = outbox.execution_id, outbox.peer.sock
+def send(header):
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    rest = memoryview(struct.pack('!II', len(raw), 0) + raw)
+    while rest:
+        select.select([], [sock], [])
+        try: rest = rest[sock.send(rest):]
+        except BlockingIOError: pass
+def show(data, metadata={}, display_id=''):
+    send(['Display', execution, 'display_data', data, metadata, display_id, None, False, {}])
+def end(evalue, lines, changed=None):
+    send(['Done', execution, 'error', 1, 'E', evalue, lines, False, False, changed])
+"""
+
+FORGED = {
+    "deep JSON in a note": "send(b'[\"Reply\",\"a\",' + b'{\"x\":' * 90_000 + b'0' + b'}' * 90_000 + b']')",
+    "deep JSON in an ask": "deep = b'[' * 999 + b']' * 999\n"
+    'send(b\'["Ask","%s",1,"s","t",{"x":%s}]\' % (execution.encode(), deep))',
+    "many lists": 'send(b\'["Comm","a","comm_msg",{"x":[\' + b\'[],\' * 5_000_000 + b\'0]}]\')',
+    "digits": "send(b'[\"Started\",\"a\",' + b'9' * 4_000 + b']')",
+    "half a character": "show({}, {'m': '\\ud800'})",
+    "a long id": "show({}, {}, 'x' * 1_000_000)",
+    "many types": "show({f'a/{n}': 1 for n in range(999)})",
+    "many changes": "end('', [], {'added': ['x'] * 99_999})",
+    "another kind of comm": "send(['Comm', execution, 'x' * 1_000_000, {}])",
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_message_that_no_guest_sends_ends_the_kernel_with_a_sentence(what: str, kernel: KernelRecord) -> None:
+    result = execute(kernel, f"{FORGE}{FORGED[what]}\nimport time; time.sleep(1000)", timeout=DEADLINE)
+    assert result.error is not None
+    assert result.error.ename == "KernelDied"
+    assert "no message" in result.error.evalue
+    assert len(result.error.evalue) < 1_000
+    assert execute(kernel.name, "1 + 1", timeout=DEADLINE).return_value == "2"
+
+
+BELIEVED = {
+    "a picture that is none": "show({'image/png': 'A'})",
+    "an error of 10 MB": "end('x' * 10_000_000, [''] * 100_000)",
+    "metadata of 10 MB": "show({}, {'m': 'x' * 10_000_000})",
+}
+
+
+@pytest.mark.parametrize("what", BELIEVED)
+def test_a_message_that_a_guest_might_send_gives_a_bounded_result(
+    what: str, kernel: KernelRecord, tmp_path: Path
+) -> None:
+    result = execute(kernel, FORGE + BELIEVED[what], timeout=DEADLINE, images_dir=tmp_path)
+    assert result.ending == "finished", result.text[-500:]
+    assert result.images == []
+    assert len(result.text) <= 10_000
+    assert len(result.error.evalue if result.error else "") <= 10_000
+    json.dumps(result.to_dict())
+    assert kept_bytes(result) <= 64 * 1024 * 1024

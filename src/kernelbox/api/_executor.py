@@ -43,6 +43,10 @@ _log = logging.getLogger("kernelbox")
 # A result is complete up to here, more than a model can read; beyond, head and tail are kept.
 _OUTPUT_CHAR_LIMIT = 2_000_000
 
+# What a kernel says of its variables; guest/_queries.py cuts before.
+_MOST_VARIABLES = 10_000
+_LONGEST_TEXT = 256
+
 _GONE = {
     "tool_server_host": "there is no tool server",
     "tool_server_port": "there is no tool server",
@@ -204,14 +208,11 @@ class CodeExecutor:
             await self._running.run.stop()
 
     async def variables(self, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # ipybox's way to say it
-        """Returns what lives in the kernel, by name."""
+        """Returns what lives in the kernel, by name: 10,000 variables at most."""
         async with self._turn:
             kernels, record = await self._find()
             content = await _asyncio.query(kernels, record, "variables", {}, timeout=timeout)
-        if "variables" not in content:
-            reason = content.get("evalue", "unknown")
-            raise KernelBoxError(f"kernel {record.name!r} cannot list its variables: {reason}")
-        return [Variable(**described) for described in content["variables"]]
+        return _read_variables(record.name, content)
 
     # -- running code ----------------------------------------------------------------------------------------
 
@@ -378,6 +379,26 @@ class CodeExecutor:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+
+def _read_variables(kernel: str, content: dict[str, Any]) -> list[Variable]:
+    """Reads a kernel's answer, which its own cells can forge."""
+    described = content.get("variables")
+    if described is None:
+        raise KernelBoxError(f"kernel {kernel!r} cannot list its variables: {content.get('evalue', 'unknown')!s:.1000}")
+    if not isinstance(described, list) or not all(map(_is_variable, described)):
+        raise KernelBoxError(
+            f"kernel {kernel!r} sent what is no list of variables; a cell has tampered with it: restart the kernel"
+        )
+    return [Variable(**variable) for variable in described[:_MOST_VARIABLES]]
+
+
+def _is_variable(described: object) -> bool:
+    match described:
+        case {"name": str(name), "type": str(kind), "size": int(size), "preview": str(preview), **rest}:
+            longest = max(map(len, (name, kind, preview)))
+            return not rest and longest <= _LONGEST_TEXT and type(size) is int and size >= 0
+    return False
 
 
 def _check_seconds(what: str, seconds: float | None) -> float | None:
