@@ -56,6 +56,9 @@ _LATE_LIMIT = 1_000_000
 # Where the system has no descriptor for a process, how often to look.
 _LOOK_AGAIN = 0.1
 
+# Requests of other clients that are counted; a kernel that says it has more has one at least.
+_OTHERS = 1_000
+
 _QUERIES = ("complete", "inspect", "is_complete")
 
 
@@ -281,7 +284,7 @@ class JupyterConnection:
             self._pass_fence()
         elif message.kind == "status" and message.text("execution_state") == "idle":
             self._others.discard(message.parent)
-        elif message.kind == "status":
+        elif message.kind == "status" and len(self._others) < _OTHERS:
             self._others.add(message.parent)
         elif message.kind == "stream" and message.parent in self._earlier:
             self._take_late("stderr" if message.text("name") == "stderr" else "stdout", message.text("text"))
