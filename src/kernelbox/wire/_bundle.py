@@ -57,7 +57,7 @@ def build_display(
             break
         if mime != _PLAIN:
             bundle.add(mime, value)
-    described = bundle.describe(_check_dict(metadata or {}))
+    described = bundle.describe(_check_dict(metadata)) if metadata else {}
     bundle.note_what_is_missing()
     shown_as = _check_display_id(display_id)
     return Display(execution_id, kind, bundle.texts, described, shown_as, execution_count, bundle.cut, bundle.blobs)

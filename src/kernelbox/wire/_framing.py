@@ -60,8 +60,9 @@ def encode(message: m.Message) -> bytes:
 # Messages whose last field takes any value, from user code or from a tool.
 _WITH_ANY_VALUE = frozenset({m.Ask, m.Answer, m.Comm, m.Query, m.Reply})
 
-# Messages whose fields a cell may have chosen: the cell gets an error for what the other side would refuse.
-_FROM_CELLS = frozenset({m.Ask, m.Comm, m.Display, m.Reply})
+# Messages whose fields a cell may have chosen: the cell gets an error for what the other side would refuse. A Display
+# comes from `build_display`, which has seen to that.
+_FROM_CELLS = frozenset({m.Ask, m.Comm, m.Reply})
 
 # What guests and templates send can be written to any file: halves of characters, which UTF-8 has no form for, arrive
 # as the escapes that Python shows. What the host sends has paths and code in it, whose halves must arrive as they are.
@@ -130,15 +131,12 @@ def _decode(header: bytes, binary: bytes) -> m.Message:
     try:
         array = load(header)
         message = _build(array, binary)
-        if type(message) in _FROM_GUEST and any(sign in header for sign in _SIGNS_OF_HALVES):
+        # Halves of characters are spelled so, or have this byte; whole characters may too.
+        if (b"\\ud" in header or b"\\uD" in header or b"\xed" in header) and type(message) in _FROM_GUEST:
             _to_json(array).encode()
     except (ValueError, TypeError, KeyError) as exc:
         raise ProtocolError(f"not a message: {header[:80]!r}") from exc
     return message
-
-
-# Halves of characters are spelled with the first two of these, or have the third as a byte; whole characters may too.
-_SIGNS_OF_HALVES = (b"\\ud", b"\\uD", b"\xed")
 
 
 def _build(array: Any, binary: bytes) -> m.Message:

@@ -140,8 +140,10 @@ def load(data: bytes) -> Any:
 
     Numbers that JSON has no word for become their text, as in a Converter.
     """
-    _check_shape(data)
-    return _read(data.decode("utf-8", "surrogatepass"))
+    if len(data) > MAX_DEPTH:
+        _check_shape(data)
+    read = _read if len(data) > _MAX_DIGITS else _read_short
+    return read(data.decode("utf-8", "surrogatepass"))
 
 
 def _check_shape(data: bytes) -> None:
@@ -181,5 +183,6 @@ def _read_float(digits: str) -> float | str:
 
 _CONSTANTS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
-# Made once: json.loads would make it anew for every message.
+# Made once: json.loads would make them anew for every message. Most are short, and have no room for long numbers.
+_read_short = json.JSONDecoder(parse_float=_read_float, parse_constant=_CONSTANTS.__getitem__).decode
 _read = json.JSONDecoder(parse_int=_read_int, parse_float=_read_float, parse_constant=_CONSTANTS.__getitem__).decode

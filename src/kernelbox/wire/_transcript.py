@@ -8,7 +8,6 @@ from collections import deque
 from kernelbox.wire._bounded import BoundedText, bound
 from kernelbox.wire._messages import Clear, Display, Output
 from kernelbox.wire._results import OutputItem
-from kernelbox.wire._values import dataclass
 
 # A cell may show more than anybody reads: the first and the last this many outputs are kept.
 _ITEMS = 500
@@ -137,7 +136,7 @@ class Transcript:
         return min(self._limit, max(1, self._room // _CHARACTER_WEIGHT)) if self._limit > 0 else 0
 
     def _append(self, item: OutputItem) -> _Kept:
-        kept = _Kept(OutputItem(item.kind, None, item.name))
+        kept = _Kept(OutputItem(item.kind, None, item.name, {}, {}, None))
         if len(self._first) < _ITEMS:
             self._first.append(kept)
         else:
@@ -163,14 +162,16 @@ class Transcript:
     def _fill(self, kept: _Kept, shown: OutputItem) -> None:
         """Gives a kept output what there is room for of one that was shown, the readable part first."""
         item = kept.item
-        item.text = shown.text if shown.text is None or self._fits(kept, shown.text) else None
-        item.display_id = shown.display_id if shown.display_id and self._fits(kept, shown.display_id) else None
-        item.data = {mime: value for mime, value in shown.data.items() if self._fits(kept, [mime, value])}
-        item.metadata = shown.metadata if not shown.metadata or self._fits(kept, shown.metadata) else {}
+        item.text = item.display_id = None
+        if shown.text is not None and self._fits(kept, weigh(shown.text)):
+            item.text = shown.text
+        if shown.display_id and self._fits(kept, weigh(shown.display_id)):
+            item.display_id = shown.display_id
+        item.data = {mime: value for mime, value in shown.data.items() if self._fits(kept, weigh(mime) + weigh(value))}
+        item.metadata = shown.metadata if shown.metadata and self._fits(kept, weigh(shown.metadata)) else {}
 
-    def _fits(self, kept: _Kept, value: object) -> bool:
+    def _fits(self, kept: _Kept, weight: int) -> bool:
         """Takes the room that a part of an output needs; says if there is not enough."""
-        weight = weigh(value)
         if weight > self._room:
             self._cut = True
             return False
@@ -190,12 +191,14 @@ class Transcript:
         return self._reading.text
 
 
-@dataclass(eq=False, slots=True)
 class _Kept:
     """An output that the result will have, and the bytes it was counted with."""
 
-    item: OutputItem
-    weight: int = 0
+    __slots__ = ("item", "weight")
+
+    def __init__(self, item: OutputItem) -> None:
+        self.item = item
+        self.weight = 0
 
 
 class _Reading:
@@ -227,6 +230,8 @@ def writable(text: str) -> str:
 
 def weigh(value: object) -> int:
     """Returns the bytes that a JSON value takes; without recursion, because a display may nest as deep as JSON may."""
+    if type(value) is str:
+        return value.__sizeof__()
     total, rest = 0, [value]
     while rest:
         part = rest.pop()
