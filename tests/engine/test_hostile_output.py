@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from kernelbox import (
+    CodeExecutionChunk,
+    CodeExecutionResult,
     CodeExecutor,
     ExecutionResult,
     KernelBoxError,
@@ -252,6 +254,27 @@ def test_no_text_of_a_result_is_longer_than_a_small_limit(
     assert failed.error is not None
     assert max(len(failed.error.evalue), len("\n".join(failed.error.traceback)), len(failed.text)) <= size
     assert failed.truncated
+
+
+def test_the_text_of_a_cell_that_was_cancelled_is_no_longer_than_the_limit(home: Path) -> None:
+    code = (
+        "import sys, time\nfor n in range(50): print('x' * 999, file=(sys.stdout, sys.stderr)[n % 2])\n"
+        "print('last', flush=True)\ntime.sleep(1000)"
+    )
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(output_char_limit=10_000) as executor:
+            async for item in executor.stream(code, chunks=True, timeout=DEADLINE):
+                if isinstance(item, CodeExecutionResult):
+                    return item.text
+                if isinstance(item, CodeExecutionChunk) and "last" in item.text:
+                    await executor.cancel()
+        raise AssertionError("a stream ends with its result")
+
+    text = asyncio.run(scenario())
+    assert text is not None
+    assert text.endswith("last")
+    assert len(text) <= 10_000
 
 
 # -- images ------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from kernelbox.core._approvals import ApprovalPolicy, ApprovalRequest, Remembere
 from kernelbox.core._images import ImageFiles, check_images_dir
 from kernelbox.shells import _asyncio
 from kernelbox.shells._asyncio import Run, in_thread
+from kernelbox.wire._bounded import bound
 from kernelbox.wire._messages import Ask
 from kernelbox.wire._results import OutputItem
 
@@ -323,7 +324,8 @@ class CodeExecutor:
         if result.status == "timeout":
             raise ExecutionTimeout(result, images)
         if cell.cancelled and result.ending in ("interrupted", "restarted", "never ran"):
-            return CodeExecutionResult(written(result), images, result.changed, cancelled=True)
+            text = bound(written(result) or "", self._output_char_limit)
+            return CodeExecutionResult(text or None, images, result.changed, cancelled=True)
         if result.error is not None:
             if result.ending == "died":
                 result.error.evalue += "; await executor.reset() for a fresh one"
