@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -335,6 +336,24 @@ def test_a_directory_that_the_system_refuses_is_said(directory: str, kernel: Ker
     assert (result.ok, result.output, result.images) == (True, "on\n", [])
     said = result.stderr.replace(f"/proc/{os.getpid()}", "/proc/self")
     assert f"images could not be written to '{directory}'" in said
+
+
+CRAMPED = """
+import resource, sys
+from kernelbox import execute, get_or_create
+kernel = get_or_create(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+result = execute(kernel, "display({'image/png': bytes(500_000)}, raw=True)\\nprint('on')", images_dir=sys.argv[2])
+print(result.ok, result.output.strip(), result.images, result.stderr.strip())
+"""
+
+
+def test_a_file_that_could_be_written_in_part_is_not_left(kernel: KernelRecord, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CRAMPED, kernel.name, str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
+    assert said.startswith("True on [] [kernelbox] images could not be written to")
+    assert "File too large" in said
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_directory_of_images_in_our_home_is_not_followed_if_it_is_a_link(own_home: Path, tmp_path: Path) -> None:
