@@ -30,6 +30,7 @@ class Room:
 PURE = (
     "__future__",
     "base64",
+    "builtins",
     "codecs",
     "collections",
     "dataclasses",

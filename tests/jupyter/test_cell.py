@@ -9,6 +9,7 @@ import pytest
 
 from kernelbox.host.jupyter._cell import Cell
 from kernelbox.host.jupyter._message import JupyterMessage
+from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Clear, Comm, Display, Done, Execute, Message, Output, Started
 
 IDLE: tuple[str, dict[str, Any]] = ("status", {"execution_state": "idle"})
@@ -72,6 +73,45 @@ def test_an_error_is_bounded() -> None:
     assert done.cut
     assert len(done.evalue) <= 200
     assert len("\n".join(done.traceback)) <= 200
+
+
+def test_an_error_of_any_size_is_bounded_without_a_limit_too() -> None:
+    error = {"ename": "E" * 10_000, "evalue": "v" * 5_000_000, "traceback": ["\n" * 5_000_000]}
+    done = end(feed(Cell(Execute("x", "1")), ("execute_reply", {"status": "error", **error}), IDLE))
+    assert done.cut
+    assert (len(done.ename), len(done.evalue)) == (1_000, 2 * 1024 * 1024)
+    assert len(done.traceback) == 10_001
+    assert len("\n".join(done.traceback)) <= 2 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"data": {"text/plain": "x" * 10_000_000}},
+        {"data": {"text/html": "x" * 10_000_000}},
+        {"data": {"application/json": [[0]] * 300_000}},
+        {"data": {f"a/{number}": 1 for number in range(1_000)}},
+        {"data": {}, "metadata": {"m": "x" * 10_000_000}},
+        {"data": {"text/plain": "x"}, "transient": {"display_id": "d" * 10_000}},
+        {"data": {"text/plain": "x"}, "transient": {"display_id": ["d" * 10_000]}},
+        {"data": {"image/png": "A"}},
+    ],
+    ids=lambda content: repr(content)[:40],
+)
+def test_a_display_of_any_size_is_bounded(content: dict[str, Any]) -> None:
+    (display,) = feed(Cell(Execute("x", "1")), ("display_data", content))
+    assert isinstance(display, Display)
+    assert display.cut or display.data == {"image/png": "A"}
+    assert Decoder().feed(encode(display)) == [display]
+    assert len(encode(display)) < 5_000_000
+
+
+def test_a_message_that_could_not_be_read_is_left_out_and_said_to_be() -> None:
+    cell = Cell(Execute("x", "1"))
+    messages = [JupyterMessage(kind, "x", {}, unread=True) for kind in ("display_data", "stream", "error", "comm_msg")]
+    taken = [message for unread in messages for message in cell.take_published(unread)]
+    assert not any(isinstance(message, Display | Comm) for message in taken)
+    assert end(feed(cell, OK, IDLE)).cut
 
 
 @pytest.mark.parametrize("status", ["abort", "aborted"])

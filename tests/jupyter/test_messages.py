@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jupyter_client.session import Session
 
-from kernelbox.host.jupyter._message import Codec
+from kernelbox.host.jupyter._message import Codec, JupyterMessage
 
 KEY = "a key that only we know"
 
@@ -62,6 +62,42 @@ def test_signed_nonsense_is_none_or_harmless(part: bytes, position: int) -> None
     parts[position] = part
     message = codec.decode([b"<IDS|MSG>", codec._sign(parts), *parts])
     assert message is None or isinstance(message.content, dict)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"x": ' * 100_000,
+        b'{"x":' + b"[" * 200 + b"]" * 200 + b"}",
+        b'{"x":[' + b"[]," * 3_000_000 + b"0]}",
+        b'{"x":' + b"9" * 4_000 + b"}",
+        b'"' + b"x" * (129 * 1024 * 1024) + b'"',
+        b"[]",
+        b"not json",
+    ],
+    ids=["not closed", "deep", "many", "digits", "large", "no object", "no json"],
+)
+def test_a_content_that_is_not_read_leaves_a_message_that_says_so(content: bytes) -> None:
+    codec = Codec(KEY)
+    parts = [b'{"msg_type": "status"}', b'{"msg_id": "a"}', b"{}", content]
+    message = codec.decode([b"<IDS|MSG>", codec._sign(parts), *parts])
+    assert message == JupyterMessage("status", "a", {}, unread=True)
+
+
+def test_a_content_of_50_mb_is_read() -> None:
+    codec = Codec(KEY)
+    parts = [b'{"msg_type": "stream"}', b"{}", b"{}", b'{"text": "' + b"x," * 25_000_000 + b'"}']
+    message = codec.decode([b"<IDS|MSG>", codec._sign(parts), *parts])
+    assert message is not None
+    assert len(message.text("text")) == 50_000_000
+
+
+def test_numbers_that_json_has_no_word_for_become_their_text() -> None:
+    codec = Codec(KEY)
+    parts = [b'{"msg_type": "x"}', b"{}", b"{}", b'{"a": NaN, "b": -Infinity, "c": 1e999}']
+    message = codec.decode([b"<IDS|MSG>", codec._sign(parts), *parts])
+    assert message is not None
+    assert message.content == {"a": "nan", "b": "-inf", "c": "inf"}
 
 
 def test_halves_of_characters_become_something_that_can_be_written() -> None:

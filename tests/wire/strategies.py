@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import fields
+from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any
 
 from hypothesis import settings
@@ -19,37 +24,176 @@ KINDS: list[type[Message]] = [
     cls for cls in vars(_messages).values() if isinstance(cls, type) and issubclass(cls, Message) and cls is not Message
 ]
 
-# Paths and environments may hold bytes that are no text, which Python keeps as lone surrogates.
-any_text = st.text(max_size=20) | st.text("a\udc80\udcff", max_size=5)
-
-json_values: SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | any_text,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
-    max_leaves=8,
-)
-_json_maps: SearchStrategy[Any] = st.dictionaries(any_text, json_values, max_size=3)
-
-_BY_ANNOTATION: dict[str, SearchStrategy[Any]] = {
-    "str": any_text,
-    "Language": st.sampled_from(["python", "bash"]),
-    "int": st.integers(),
-    "bool": st.booleans(),
-    "float": st.floats(allow_nan=False) | st.integers(),
-    "int | None": st.none() | st.integers(),
-    "list[str]": st.lists(any_text, max_size=3),
-    "dict[str, str]": st.dictionaries(any_text, any_text, max_size=3),
-    "dict[str, bytes]": st.dictionaries(any_text, st.binary(max_size=40), max_size=3),
-    "dict[str, Any]": _json_maps,
-    "dict[str, list[str]] | None": st.none() | st.dictionaries(any_text, st.lists(any_text, max_size=3), max_size=3),
-    "Any": json_values,
+# Messages that guests and templates send; what they say arrives in whole characters.
+FROM_GUEST: set[type[Message]] = {
+    _messages.Started,
+    _messages.Output,
+    _messages.Display,
+    _messages.Clear,
+    _messages.Ask,
+    _messages.Comm,
+    _messages.Done,
+    _messages.Reply,
+    _messages.Farewell,
+    _messages.Spawned,
+    _messages.Refused,
 }
+
+whole_text = st.text(max_size=20)
+
+# Paths and environments may hold bytes that are no text, which Python keeps as lone surrogates.
+any_text = whole_text | st.text("a\udc80\udcff", max_size=5)
+
+
+def json_of(text: SearchStrategy[str]) -> SearchStrategy[Any]:
+    """Builds values that JSON has a form for."""
+    return st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+        max_leaves=8,
+    )
+
+
+json_values = json_of(any_text)
+
+
+class Text(str):
+    """A string that lies about itself, as a subclass can."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return 0
+
+    def __str__(self) -> str:
+        raise KeyError
+
+    def encode(self, *_: object) -> bytes:
+        raise KeyError
+
+
+class Items(list[object]):
+    """A list that never ends when it is asked for its items."""
+
+    def __iter__(self) -> Iterator[object]:
+        return itertools.repeat(self)
+
+
+class Map(dict[object, object]):
+    """A dictionary that shows other items than it holds."""
+
+    def items(self) -> Any:
+        raise KeyError
+
+
+def endless() -> Iterator[int]:
+    yield from itertools.count()
+
+
+class Broken:
+    """An object that fails when it is asked for anything."""
+
+    def __getattr__(self, name: str) -> object:
+        raise ZeroDivisionError(name)
+
+
+class Endless:
+    """An object whose items are itself."""
+
+    def __iter__(self) -> Iterator[object]:
+        yield self
+
+
+def nested(depth: int, kind: type = list) -> object:
+    """Returns a value of so many levels."""
+    value: object = 0
+    for _ in range(depth):
+        value = [value] if kind is list else {"x": value}
+    return value
+
+
+def circular() -> object:
+    circle: list[object] = []
+    circle += [circle]
+    return circle
+
+
+def doubling() -> object:
+    """Returns a value of 200 lists that has 2 to the power of 90 parts."""
+    value: object = 0
+    for _ in range(90):
+        value = [value, value]
+    return value
+
+
+# Made anew for each example: generators can be read once.
+HOSTILE: dict[str, Callable[[], object]] = {
+    "a string that lies": lambda: Text("x"),
+    "half a character": lambda: "\ud800",
+    "an endless list": lambda: Items([1]),
+    "a dictionary that lies": lambda: Map({"a": 1}),
+    "a generator": lambda: (n for n in range(3)),
+    "an endless generator": endless,
+    "a failing object": Broken,
+    "an object in itself": Endless,
+    "a list in itself": circular,
+    "a value of 2**90 parts": doubling,
+    "lists nested too deeply": lambda: nested(101),
+    "objects nested too deeply": lambda: nested(5_000, dict),
+    "not a number": lambda: math.nan,
+    "infinity": lambda: -math.inf,
+    "6,000 digits": lambda: 10**6000,
+    "700 digits": lambda: -(10**700),
+    "bytes": lambda: b"\xff",
+    "a bytearray": lambda: bytearray(b"\xff"),
+    "a memoryview": lambda: memoryview(b"\xff" * 9)[::2],
+    "a set": lambda: {1, "a"},
+    "a date": lambda: datetime(2025, 1, 2, tzinfo=UTC),
+    "a fraction": lambda: Fraction(1, 3),
+    "an object": object,
+    "a class": lambda: datetime,
+    "a complex number": lambda: 1j,
+    "keys that are no text": lambda: {None: 1, True: 2, 3: 4, 5.5: 6, math.inf: 7},
+    "keys that are no JSON": lambda: {(1, 2): 3},
+    "a million items": lambda: range(1_000_000),
+}
+hostile_values: SearchStrategy[Any] = st.recursive(
+    st.sampled_from(sorted(HOSTILE)).map(lambda name: HOSTILE[name]()) | json_values,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def _by_annotation(text: SearchStrategy[str]) -> dict[str, SearchStrategy[Any]]:
+    names = st.lists(text, max_size=3)
+    return {
+        "str": text,
+        "Language": st.sampled_from(["python", "bash"]),
+        "int": st.integers(),
+        "bool": st.booleans(),
+        "float": st.floats(allow_nan=False, allow_infinity=False) | st.integers(),
+        "int | None": st.none() | st.integers(),
+        "list[str]": names,
+        "dict[str, str]": st.dictionaries(text, text, max_size=3),
+        "dict[str, bytes]": st.dictionaries(text, st.binary(max_size=40), max_size=3),
+        "dict[str, Any]": st.dictionaries(text, json_of(text), max_size=3),
+        "dict[str, list[str]] | None": st.none()
+        | st.dictionaries(st.sampled_from(["added", "changed", "removed"]), names, max_size=3),
+        "Any": json_of(text),
+    }
+
+
+_FROM_GUEST, _FROM_HOST = _by_annotation(whole_text), _by_annotation(any_text)
+
+_ids = st.text(st.characters(min_codepoint=1, max_codepoint=127), max_size=32)
 
 # Fields that take less than their annotation says, or change on the way.
 _NARROWER: dict[str, SearchStrategy[Any]] = {
-    "Execute.id": st.text(st.characters(min_codepoint=1, max_codepoint=127), min_size=1, max_size=32),
+    "Execute.id": _ids.filter(bool),
     "Output.name": st.sampled_from(["stdout", "stderr"]),
     "Output.text": st.text(max_size=100),
     "Display.kind": st.sampled_from(["display_data", "execute_result", "update_display_data", "error"]),
+    "Comm.msg_type": st.sampled_from(["comm_open", "comm_msg", "comm_close"]),
     "Done.status": st.sampled_from(["ok", "error", "aborted"]),
 }
 
@@ -57,7 +201,11 @@ _NARROWER: dict[str, SearchStrategy[Any]] = {
 def messages_of(kind: type[Message]) -> SearchStrategy[Message]:
     """Builds messages of one kind."""
     specs = fields(kind)  # type: ignore[arg-type]  # all are dataclasses
-    values = [_NARROWER.get(f"{kind.__name__}.{spec.name}", _BY_ANNOTATION[str(spec.type)]) for spec in specs]
+    usual = _FROM_GUEST if kind in FROM_GUEST else _FROM_HOST
+    values = [
+        _NARROWER.get(f"{kind.__name__}.{spec.name}", _ids if spec.name == "id" else usual[str(spec.type)])
+        for spec in specs
+    ]
     return st.builds(kind, *values)
 
 

@@ -42,29 +42,38 @@ def test_without_a_limit_everything_is_kept(parts: list[str], limit: int) -> Non
 
 
 @untimed
-@given(texts, st.integers(1, 600))
+@given(texts, st.integers(64, 600))
 def test_a_longer_text_keeps_head_and_tail_and_says_how_much_is_missing(parts: list[str], limit: int) -> None:
     whole = "".join(parts) + "x" * (limit + 1)
     bounded = collect([*parts, "x" * (limit + 1)], limit)
     head, count, tail = NOTICE.split(bounded.text) if len(NOTICE.findall(bounded.text)) == 1 else ("", "0", "")
-    kept = limit - 64 if limit >= 128 else limit
-    assert len(head) == kept // 2
-    assert len(head) + len(tail) == kept
+    assert len(head) == (limit - 32) // 2
     assert whole.startswith(head)
     assert whole.endswith(tail)
-    assert int(count.replace(",", "")) == bounded.cut == len(whole) - kept
+    assert int(count.replace(",", "")) == bounded.cut == len(whole) - len(head) - len(tail)
+    assert limit - 2 <= len(bounded.text) <= limit
 
 
 @untimed
-@given(texts, st.integers(128, 2000))
+@given(texts, st.integers(1, 2000))
 def test_head_notice_and_tail_stay_within_the_limit(parts: list[str], limit: int) -> None:
     assert len(collect(parts, limit).text) <= limit
     assert len(bound("".join(parts), limit)) <= limit
 
 
-def test_the_notice_of_a_text_beyond_any_memory_would_still_fit() -> None:
-    notice = len(BoundedText(128).text) + len(f"\n[… {10**18:,} characters cut …]\n")
-    assert notice <= 64
+@pytest.mark.parametrize("limit", [64, 65, 100, 1000])
+def test_a_text_that_is_cut_is_shorter_than_it_was_whatever_the_notice_says(limit: int) -> None:
+    for size in (*range(limit + 1, limit + 120), 999_990, 1_000_010, 10**7):
+        bounded = collect(["x" * size], limit)
+        assert len(bounded.text) <= limit < size
+        assert f"[… {bounded.cut:,} characters cut …]" in bounded.text
+
+
+def test_the_notice_of_a_text_beyond_any_memory_still_fits_the_smallest_limit_that_has_one() -> None:
+    bounded = collect(["x" * 1000], 64)
+    bounded._size = 10**18  # no test can add so much
+    assert len(bounded.text) == 64
+    assert NOTICE.search(bounded.text)
 
 
 @untimed
@@ -75,25 +84,26 @@ def test_the_pieces_in_which_a_text_comes_do_not_matter(parts: list[str], limit:
     assert bounded.cut == collect(["".join(parts)], limit).cut
 
 
-@pytest.mark.parametrize("size", [1999, 2000, 2001, 2002, 4000, 4001, 10_000])
+@pytest.mark.parametrize("size", [1001, 1999, 2000, 2001, 2002, 4000, 4001, 10_000])
 def test_nothing_is_lost_or_doubled_where_memory_is_given_back(size: int) -> None:
     whole = "".join(chr(0x4E00 + index) for index in range(size))
     for piece in (1, 7, 999, 1000, 1001, size):
         bounded = collect([whole[start : start + piece] for start in range(0, size, piece)], 1000)
-        assert bounded.text == f"{whole[:468]}\n[… {size - 936:,} characters cut …]\n{whole[-468:]}"
+        tail = 1000 - 484 - len(f"\n[… {size - 1000 + 48:,} characters cut …]\n")
+        assert bounded.text == f"{whole[:484]}\n[… {size - 484 - tail:,} characters cut …]\n{whole[-tail:]}"
 
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [
-        (1, "\n[… 9 characters cut …]\n9"),
-        (2, "0\n[… 8 characters cut …]\n9"),
-        (3, "0\n[… 7 characters cut …]\n89"),
-        (9, "0123\n[… 1 characters cut …]\n56789"),
+        (1, "…"),
+        (2, "…9"),
+        (3, "0…9"),
+        (9, "0123…6789"),
         (10, "0123456789"),
     ],
 )
-def test_a_tiny_limit_is_spent_on_text_alone(limit: int, expected: str) -> None:
+def test_a_small_limit_is_spent_on_text_and_one_character_that_says_it_was_cut(limit: int, expected: str) -> None:
     assert bound("0123456789", limit) == expected
     assert collect(list("0123456789"), limit).text == expected
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from kernelbox.wire._bundle import build_display
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Display
 
-from .strategies import json_values, untimed
+from .strategies import Text, any_text, circular, doubling, endless, hostile_values, nested, untimed
 
 MEGABYTE = 1024 * 1024
 PNG = b"\x89PNG\r\n"
@@ -60,7 +61,7 @@ def test_bytes_of_any_type_travel_as_bytes(kind: Any) -> None:
     assert type(display.blobs["application/octet-stream"]) is bytes
 
 
-@pytest.mark.parametrize("value", ["not base64!", "é", 5, None])
+@pytest.mark.parametrize("value", ["not base64!", "A", "abc", "", " ", "é", "\ud800", 5, None])
 def test_a_picture_that_is_none_stays_what_it_is(value: object) -> None:
     display = build({"image/png": value})
     assert (display.blobs, display.data) == ({}, {"image/png": value})
@@ -98,7 +99,7 @@ def test_a_display_of_which_nothing_readable_is_left_says_so() -> None:
     assert (display.blobs, display.cut) == ({}, True)
 
 
-@pytest.mark.parametrize("value", ["x" * 1_000_000, ["x"] * 500_000])
+@pytest.mark.parametrize("value", ["x" * 1_000_000, ["x"] * 99_000])
 def test_without_a_limit_nothing_is_cut(value: object) -> None:
     data = {"text/plain": value, "text/html": value}
     display = build(data, text_limit=0)
@@ -119,11 +120,99 @@ def test_several_pictures_share_the_size_that_a_frame_has_room_for() -> None:
     assert display.cut is True
 
 
+def test_readable_text_has_room_whatever_else_a_display_holds() -> None:
+    markup = {f"text/x-{number}": "x" * 4_000_000 for number in range(3)}
+    display = build({**markup, "text/plain": "y" * 500_000}, text_limit=0)
+    assert [*display.data] == ["text/plain", "text/x-0"]
+    assert display.cut is True
+
+
+def test_a_display_of_the_most_that_is_sent_fits_a_frame() -> None:
+    parts = {"text/plain": "\ud800" * 4_000_000, "text/html": "\x00" * 499_000, "image/png": bytes(32 * MEGABYTE)}
+    display = build(parts, text_limit=0)
+    assert display.cut is False
+    (received,) = Decoder().feed(encode(display))
+    assert isinstance(received, Display)
+    assert [*received.data, *received.blobs] == [*parts]
+
+
+@pytest.mark.parametrize("size", [99, 100, 1_000])
+def test_more_types_than_anybody_shows_are_left_out(size: int) -> None:
+    display = build({f"a/{number}": number for number in range(size)})
+    assert [*display.data] == [f"a/{number}" for number in range(99)]
+    assert display.cut is (size > 99)
+    Decoder().feed(encode(display))
+
+
+def test_a_name_longer_than_that_of_any_type_is_left_out() -> None:
+    display = build({"a/" + "b" * 253: 1, "a/" + "b" * 254: 2, "text/plain": "x"})
+    assert (display.data, display.cut) == ({"text/plain": "x", "a/" + "b" * 253: 1}, True)
+
+
+@pytest.mark.parametrize("metadata", [{"m": "x" * 5_000_000}, {"m": endless()}, dict.fromkeys(range(300_000))])
+def test_metadata_that_is_too_large_is_left_out_and_the_display_is_shown(metadata: dict[str, Any]) -> None:
+    display = build_display("a", "display_data", {"text/plain": "x"}, metadata, text_limit=100)
+    assert display == Display("a", "display_data", {"text/plain": "x"}, {}, cut=True)
+
+
+@pytest.mark.parametrize("value", [endless(), range(200_000), {"x": ["y"] * 200_000}, doubling()], ids=type)
+def test_json_that_is_too_large_is_left_out_and_said_to_be(value: object) -> None:
+    display = build({"application/json": value}, text_limit=0)
+    note = "[a display of application/json was too large to show]"
+    assert (display.data, display.cut) == ({"text/plain": note}, True)
+
+
+@pytest.mark.parametrize("value", [circular(), 10**6000, object(), nested(101), {"x": {(1, 2): 3}}], ids=type)
+def test_json_that_has_no_form_is_the_cells_own_error(value: object) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        build({"application/json": value})
+    with pytest.raises((TypeError, ValueError)):
+        build_display("a", "display_data", {}, {"m": value}, text_limit=100)
+
+
+@pytest.mark.parametrize("data", [5, "x", [("text/plain", "x")], None, {5: "x"}, {b"text/plain": "x"}])
+def test_what_is_no_bundle_is_the_cells_own_error(data: Any) -> None:
+    with pytest.raises(TypeError):
+        build(data)
+
+
+def test_strings_and_bytes_of_the_users_own_classes_are_taken_for_what_they_hold() -> None:
+    class Picture(bytes):
+        def __bytes__(self) -> bytes:
+            raise KeyError
+
+    display = build({Text("text/plain"): Text("x" * 200), "image/png": Picture(PNG), "text/html": Text("<b>")})
+    assert display.data == {"text/plain": bound("x" * 200, 100), "text/html": "<b>"}
+    assert display.blobs == {"image/png": PNG}
+    assert {type(part) for part in (*display.data, *display.data.values())} == {str}
+
+
+def test_a_display_id_is_text_of_bounded_length() -> None:
+    def shown_as(display_id: object) -> str:
+        return build_display("a", "display_data", {}, None, text_limit=0, display_id=display_id).display_id
+
+    assert (shown_as(5), shown_as(Text("d")), shown_as("d" * 1000)) == ("5", "d", "d" * 1000)
+    with pytest.raises(ValueError, match="at most 1,000 characters, not 1,001"):
+        shown_as("d" * 1001)
+
+
 @untimed
 @given(
-    st.dictionaries(st.sampled_from(["text/plain", "text/html", "image/png", "a/b"]), json_values), st.integers(0, 9)
+    st.dictionaries(
+        st.sampled_from(["text/plain", "text/html", "image/png", "a/b"]) | any_text | st.integers(), hostile_values
+    ),
+    st.dictionaries(any_text, hostile_values, max_size=2),
+    st.integers(0, 9),
 )
-def test_any_bundle_becomes_a_message_that_arrives(data: dict[str, Any], text_limit: int) -> None:
-    display = build(data, text_limit=text_limit)
-    assert Decoder().feed(encode(display)) == [display]
-    assert display.cut or {*display.data, *display.blobs} == {*data}
+def test_any_bundle_becomes_a_message_that_arrives_or_an_error_of_the_cells_own(
+    data: dict[Any, Any], metadata: dict[str, Any], text_limit: int
+) -> None:
+    try:
+        display = build_display("a", "display_data", data, metadata, text_limit=text_limit)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return
+    (received,) = Decoder().feed(encode(display))
+    assert isinstance(received, Display)
+    json.dumps([received.data, received.metadata], ensure_ascii=False, allow_nan=False).encode()
+    assert display.cut or len(display.data) + len(display.blobs) == len(data)
+    assert encode(received) == encode(display)

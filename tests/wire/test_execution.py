@@ -738,3 +738,27 @@ def test_whatever_happens_in_whatever_order_the_orders_escalate_and_the_first_re
 
 
 ESCALATION = [["interrupt harder"], ["interrupt harder", "kill"]]
+
+
+# -- what no guest of ours sends ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [0, 10, 1_000])
+def test_an_error_of_any_size_is_bounded_in_the_result(limit: int) -> None:
+    execution = begin(text_limit=limit)
+    many = ["\ud800" * 1_000] * 5_000 + [""] * 50_000 + ["last"]
+    result = finish(execution, status="error", ename="E", evalue="x" * 5_000_000, traceback=many)
+    longest = limit or 2 * 1024 * 1024
+    assert result.error is not None
+    assert len(result.error.evalue) <= longest
+    assert len("\n".join(result.error.traceback)) <= longest
+    assert len(result.error.traceback) <= 10_001
+    assert limit == 10 or result.error.traceback[-1].endswith("last")
+    assert result.truncated
+    assert not limit or len(result.text) <= limit
+
+
+def test_a_last_word_of_any_size_is_bounded() -> None:
+    execution = begin()
+    execution.receive(Farewell("x" * 5_000_000), now=NOW)
+    assert len(execution.farewell) <= 2_000

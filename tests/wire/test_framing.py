@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import json
+import math
 import re
 import struct
+import sys
+import tracemalloc
 from dataclasses import fields
 from datetime import UTC, date, datetime
 from fractions import Fraction
@@ -19,7 +24,23 @@ from jupyter_client import jsonutil
 from kernelbox.wire import _messages as m
 from kernelbox.wire._framing import MAX_FRAME, Decoder, ProtocolError, encode
 
-from .strategies import KINDS, json_values, messages, messages_of, pieces, untimed
+from .strategies import (
+    HOSTILE,
+    KINDS,
+    Items,
+    Map,
+    Text,
+    circular,
+    doubling,
+    endless,
+    hostile_values,
+    json_values,
+    messages,
+    messages_of,
+    nested,
+    pieces,
+    untimed,
+)
 
 LENGTHS = struct.Struct("!II")
 UINT32_MAX = 2**32 - 1
@@ -184,6 +205,67 @@ def test_a_value_that_json_has_no_form_for_is_sent_as_jupyter_sends_it(value: An
 @pytest.mark.parametrize("value", [object(), list, len, 1j])
 def test_a_value_that_has_no_such_form_either_is_refused_by_the_sender(value: object) -> None:
     with pytest.raises(TypeError):
+        encode(m.Comm("a", "comm_msg", {"x": value}))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_whatever_a_cell_sends_is_a_frame_that_arrives_or_an_error_of_its_own(name: str) -> None:
+    assert_sent_or_refused(HOSTILE[name]())
+
+
+@untimed
+@given(hostile_values)
+def test_whatever_a_cell_puts_together_is_a_frame_that_arrives_or_an_error_of_its_own(value: Any) -> None:
+    assert_sent_or_refused(value)
+
+
+def assert_sent_or_refused(value: Any) -> None:
+    content = {"x": value}
+    for message in (m.Comm("a", "comm_msg", content), m.Ask("a", 1, "server", "tool", content), m.Reply("a", content)):
+        try:
+            data = encode(message)
+        except (TypeError, ValueError, ZeroDivisionError):  # and no ProtocolError
+            continue
+        (received,) = decode(data)
+        arrived = getattr(received, received.__slots__[-1])
+        json.dumps(arrived, ensure_ascii=False, allow_nan=False).encode()
+        assert copy.deepcopy(arrived) == arrived
+        assert repr(arrived)
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+        (Text("x"), "x"),
+        (Map({"a": 1}), {"a": 1}),
+        (Items([1]), [1]),
+        (bytearray(b"\xff"), "/w=="),
+        ({None: 1, True: 2, 3: 4, 5.5: 6}, {"null": 1, "true": 2, "3": 4, "5.5": 6}),
+        (10**600, 10**600),
+    ],
+    ids=["nan", "-inf", "text", "map", "items", "bytes", "keys", "digits"],
+)
+def test_a_value_is_sent_as_what_it_holds_and_not_as_what_it_says(value: Any, form: Any) -> None:
+    assert decode(encode(m.Comm("a", "comm_msg", {"x": value}))) == [m.Comm("a", "comm_msg", {"x": form})]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (circular(), "nested more than 100 levels deep, or in itself"),
+        (nested(100), "nested more than 100 levels deep, or in itself"),
+        (10**640, "more than 640 digits"),
+        (doubling(), "more than 200,000 parts or 8,000,000 characters"),
+        (endless(), "more than 200,000 parts or 8,000,000 characters"),
+        (["x" * 5_000_000] * 2, "more than 200,000 parts or 8,000,000 characters"),
+        (memoryview(bytes(7_000_000)), "more than 200,000 parts or 8,000,000 characters"),
+    ],
+    ids=["a circle", "depth", "digits", "doubling", "endless", "characters", "bytes"],
+)
+def test_the_error_of_a_value_that_cannot_be_sent_says_why(value: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
         encode(m.Comm("a", "comm_msg", {"x": value}))
 
 
@@ -392,19 +474,58 @@ def test_a_field_of_the_wrong_type_is_refused_by_name(message: m.Message) -> Non
 
 
 @pytest.mark.parametrize(
-    "message",
+    "header",
     [
-        m.Output("a", "stdin", "x"),
-        m.Output("a", "", "x"),
-        m.Display("a", "stream", {}, {}),
-        m.Display("a", "clear_output", {}, {}),
-        m.Done("a", "success"),
-        m.Done("a", ""),
+        ["Output", "a", "stdin"],
+        ["Output", "a", ""],
+        ["Display", "a", "stream", {}, {}, "", None, False, {}],
+        ["Display", "a", "clear_output", {}, {}, "", None, False, {}],
+        ["Comm", "a", "comm_info", {}],
+        ["Done", "a", "success", None, "", "", [], False, False, None],
+        ["Done", "a", "", None, "", "", [], False, False, None],
+        ["Done", "a", "ok", None, "", "", [], False, False, {"moved": []}],
     ],
 )
-def test_a_word_outside_a_closed_set_is_refused(message: m.Message) -> None:
-    with pytest.raises(ProtocolError, match=r"\.(name|kind|status) cannot be"):
-        decode(encode(message))
+def test_a_word_outside_a_closed_set_is_refused(header: list[Any]) -> None:
+    with pytest.raises(ProtocolError, match=r"\.(name|kind|msg_type|status|changed) cannot be"):
+        decode(frame(header))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ["Started", "x" * 33, 1],
+        ["Clear", "é", True],
+        ["Display", "a", "display_data", {f"a/{n}": 0 for n in range(101)}, {}, "", None, False, {}],
+        ["Display", "a", "display_data", {"a" * 256: 0}, {}, "", None, False, {}],
+        ["Display", "a", "display_data", {}, {}, "", None, False, {f"a/{n}": 0 for n in range(101)}],
+        ["Display", "a", "display_data", {}, {}, "d" * 1001, None, False, {}],
+        ["Ask", "a", 1, "s" * 1001, "t", {}],
+        ["Ask", "a", 1, "s", "t" * 1001, {}],
+        ["Done", "a", "error", None, "E" * 1001, "", [], False, False, None],
+        ["Done", "a", "ok", None, "", "", [], False, False, {"added": ["n"] * 2001}],
+        ["Done", "a", "ok", None, "", "", [], False, False, {"added": ["n" * 257]}],
+    ],
+    ids=lambda header: str(header)[:60],
+)
+def test_a_field_that_holds_more_than_a_guest_puts_into_it_is_refused(header: list[Any]) -> None:
+    with pytest.raises(ProtocolError, match=r"cannot be"):
+        decode(frame(header))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.Ask("a", 1, "s", "t" * 1001, {}),
+        m.Comm("a", "comm_info", {}),
+        m.Comm("a", "comm_msg", 5),  # type: ignore[arg-type]  # this is the point
+        m.Reply("a", []),  # type: ignore[arg-type]  # as above
+    ],
+    ids=lambda message: repr(message)[:60],
+)
+def test_what_the_host_would_refuse_is_an_error_where_a_cell_sends_it(message: m.Message) -> None:
+    with pytest.raises(ValueError, match=r"cannot be"):
+        encode(message)
 
 
 @pytest.mark.parametrize("execution_id", ["", "x" * 33, "é", "a\0", "\ud800"])
@@ -452,6 +573,32 @@ def test_lengths_of_blobs_that_lie_are_refused(sizes: object) -> None:
         decode(frame(["Display", "a", "display_data", {}, {}, "", None, False, sizes], b"hello"))
 
 
+def test_halves_of_characters_from_a_guest_arrive_as_the_escapes_that_python_shows() -> None:
+    sent = m.Display("a", "display_data", {"a/\ud800": ["\udc00\\"]}, {"\udfff": 1}, "\ud83d", blobs={"\ud801": b""})
+    escaped = m.Display(
+        "a", "display_data", {"a/\\ud800": ["\\udc00\\"]}, {"\\udfff": 1}, "\\ud83d", blobs={"\\ud801": b""}
+    )
+    assert decode(encode(sent)) == [escaped]
+    assert decode(encode(m.Done("a", "error", evalue="\ud800"))) == [m.Done("a", "error", evalue="\\ud800")]
+    text = "\ud55c\uad6d \N{GRINNING FACE} \\ud83d"
+    assert decode(encode(m.Farewell(text))) == [m.Farewell(text)]
+
+
+@pytest.mark.parametrize("half", [b"\\ud800", b"\\uDC00", b"\xed\xa0\x80"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'["Farewell","%s"]',
+        b'["Reply","a",{"x":[{"%s":1}]}]',
+        b'["Display","a","display_data",{},{"m":"%s"},"",null,false,{}]',
+        b'["Display","a","display_data",{},{},"",null,false,{"%s":0}]',
+    ],
+)
+def test_halves_of_characters_that_come_as_such_from_a_guest_are_refused(header: bytes, half: bytes) -> None:
+    with pytest.raises(ProtocolError, match="not a message"):
+        decode(frame(header % half))
+
+
 @pytest.mark.parametrize("depth", [1, 10, 100])
 def test_json_nested_as_deep_as_people_nest_it_arrives(depth: int) -> None:
     value: Any = "bottom"
@@ -480,6 +627,56 @@ def test_json_of_any_depth_is_harmless(template: str, brackets: str) -> None:
     for depth in (*range(900, 1010), 3_000, 100_000):
         nested = opening * depth + "0" + closing * depth
         assert_harmless(frame((template % nested).encode()))
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"x":', b'[{"[]":', b'["\\"[[",'])
+def test_json_nested_more_deeply_than_a_guest_nests_it_is_refused_before_it_is_read(opening: bytes) -> None:
+    def read(depth: int) -> Any:
+        closing = b"".join({b"[": b"]", b"{": b"}"}[bracket] for bracket in reversed(brackets(opening) * depth))
+        return decode(frame(b'["Reply","a",{"x":' + opening * depth + b"0" + closing + b"}]"))
+
+    assert read(100 // len(brackets(opening)))
+    with pytest.raises(ProtocolError, match="not a message") as caught:
+        read(102 // len(brackets(opening)))
+    assert str(caught.value.__cause__) == "nested too deeply, or not closed"
+
+
+def brackets(opening: bytes) -> list[bytes]:
+    """Returns the brackets that stand outside of texts."""
+    return {b"[": [b"["], b'{"x":': [b"{"], b'[{"[]":': [b"[", b"{"], b'["\\"[[",': [b"["]}[opening]
+
+
+@pytest.mark.parametrize("value", [b"[]", b"{}", b"0", b'""', b'{"":0}'])
+def test_json_of_more_values_than_a_guest_sends_is_refused_before_it_is_read(value: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError, match="not a message") as caught:
+            decode(frame(b'["Reply","a",{"x":[' + b",".join([value] * 2_000_000) + b"]}]"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert str(caught.value.__cause__) in ("too many values", "too many texts")
+    assert peak < 400 * 1024 * 1024  # the values would take 128 bytes each, and more
+
+
+def test_text_full_of_brackets_and_commas_is_no_structure() -> None:
+    text = '[{",\\' * 500_000
+    assert decode(encode(m.Reply("a", {"x": text, "y": [[text]]}))) == [m.Reply("a", {"x": text, "y": [[text]]})]
+
+
+@pytest.mark.parametrize("left", [20, 60, 200])
+def test_a_message_that_comes_when_the_callers_stack_is_nearly_full_is_not_lost(left: int) -> None:
+    sent, decoder = m.Reply("a", {"x": nested(99)}), Decoder()
+    data = encode(sent)
+
+    def dive(frames: int) -> list[m.Message]:
+        return dive(frames - 1) if frames > 0 else decoder.feed(data)
+
+    try:
+        received = dive(sys.getrecursionlimit() - len(inspect.stack()) - left)
+    except RecursionError:
+        received = decoder.feed(b"")
+    assert received == [sent]
 
 
 @pytest.mark.parametrize("number", ["9" * 4300, "9" * 4301, "-" + "9" * 5000, "1e999", "NaN", "-Infinity", "0" * 9])

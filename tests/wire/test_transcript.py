@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 import tracemalloc
 from typing import Any
 
@@ -256,7 +257,9 @@ def test_what_was_cut_is_counted_once_though_more_came_after() -> None:
     transcript = Transcript(1000)
     write(transcript, "x" * 1_000_000)
     transcript.add_error("ValueError: no", by_cell=True)
-    assert "[… 999,080 characters cut …]" in transcript.text
+    head, _, rest = transcript.text.partition("\n[… ")
+    count, _, tail = rest.partition(" characters cut …]\n")
+    assert int(count.replace(",", "")) == len("x" * 1_000_000 + "\nValueError: no\n") - len(head) - len(tail + "\n")
     assert transcript.text.endswith("ValueError: no")
     assert len(transcript.text) <= 1000
 
@@ -379,7 +382,7 @@ def kept_pictures(transcript: Transcript) -> list[int]:
 
 def test_pictures_beyond_the_room_for_them_are_events_but_not_kept() -> None:
     transcript = Transcript(1000)
-    picture = bytes(12 * MEGABYTE)  # 16 in base64, of 48
+    picture = bytes(12 * MEGABYTE)  # 16 in base64, of 64 with all else
     for number in range(5):
         event = show(transcript, str(number), blobs={"image/png": picture})
         assert len(event.data["image/png"]) == 16 * MEGABYTE
@@ -399,7 +402,7 @@ def test_a_picture_as_large_as_the_guest_sends_is_kept() -> None:
 
 def test_markup_takes_of_the_same_room() -> None:
     transcript = Transcript(1000)
-    markup = "x" * (20 * MEGABYTE)
+    markup = "x" * (25 * MEGABYTE)
     for _ in range(3):
         event = show(transcript, "plain", text_html=markup)
         assert event.data["text/html"] is markup
@@ -442,6 +445,109 @@ def test_clearing_gives_all_room_back() -> None:
     show(transcript, blobs={"image/png": bytes(30 * MEGABYTE)})
     assert kept_pictures(transcript) == [0]
     assert not transcript.truncated
+
+
+def kept_bytes(transcript: Transcript) -> int:
+    """Returns what the outputs take, each of their parts counted by itself."""
+    return sum(
+        sys.getsizeof(item)
+        + sum(sys.getsizeof(part) for part in (item.text, item.name, item.display_id))
+        + deep_size(item.data)
+        + deep_size(item.metadata)
+        for item in transcript.items
+    )
+
+
+def deep_size(value: object) -> int:
+    if isinstance(value, dict):
+        return sys.getsizeof(value) + sum(deep_size(key) + deep_size(item) for key, item in value.items())
+    if isinstance(value, list):
+        return sys.getsizeof(value) + sum(map(deep_size, value))
+    return sys.getsizeof(value)
+
+
+EMOJI = "\N{GRINNING FACE}"
+
+
+def flood(transcript: Transcript, what: str) -> None:
+    match what:
+        case "20 pictures of 20 MB":
+            picture = bytes(20 * MEGABYTE)
+            for number in range(20):
+                show(transcript, str(number), blobs={"image/png": picture})
+        case "200 displays of 2 M emoji":
+            text = EMOJI * 2_000_000
+            for _ in range(200):
+                show(transcript, text)
+        case "200 markups of 2 M emoji":
+            text = EMOJI * 2_000_000
+            for _ in range(200):
+                show(transcript, text_html=text)
+        case "200 streams of 2 M emoji":
+            text = EMOJI * 2_000_000
+            for number in range(200):
+                write(transcript, text, ("stdout", "stderr")[number % 2])
+        case "1,500 streams of one character":
+            write(transcript, "x" * 2_000_000)
+            for number in range(1_500):
+                write(transcript, EMOJI, ("stdout", "stderr")[number % 2])
+        case "2,000 long ids and much metadata":
+            for number in range(2_000):
+                metadata = {EMOJI * 100_000: [number, {}]}
+                transcript.add_display(Display("a", "display_data", {}, metadata, f"{number:04}" + EMOJI * 996))
+        case "JSON of many small parts":
+            for number in range(100):
+                show(transcript, a_b=[{str(part): [part / 7]} for part in range(10_000)], text_plain=str(number))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "20 pictures of 20 MB",
+        "200 displays of 2 M emoji",
+        "200 markups of 2 M emoji",
+        "200 streams of 2 M emoji",
+        "1,500 streams of one character",
+        "2,000 long ids and much metadata",
+        "JSON of many small parts",
+    ],
+)
+def test_the_outputs_of_a_result_take_at_most_64_mb(what: str) -> None:
+    transcript = Transcript(2_000_000)
+    flood(transcript, what)
+    assert kept_bytes(transcript) <= 64 * MEGABYTE
+    assert transcript.truncated
+    for text in (transcript.text, transcript.stdout.text, transcript.stderr.text):
+        assert len(text) <= 2_000_000
+
+
+def test_what_is_left_out_for_want_of_room_still_comes_as_an_event_and_in_the_text() -> None:
+    transcript = Transcript(2_000_000)
+    flood(transcript, "200 displays of 2 M emoji")
+    event = show(transcript, "last" * 400_000, text_html="<b>" * 500_000)
+    assert (len(event.text or ""), len(event.data["text/html"])) == (1_600_000, 1_500_000)
+    assert transcript.text.endswith("last")
+    assert kept_bytes(transcript) <= 64 * MEGABYTE
+
+
+def test_without_a_limit_all_that_is_written_is_kept_and_what_is_shown_is_bounded() -> None:
+    transcript = Transcript(0)
+    for number in range(2):
+        write(transcript, "x" * (40 * MEGABYTE), ("stdout", "stderr")[number])
+    assert sum(len(item.text or "") for item in transcript.items) == 80 * MEGABYTE
+    assert not transcript.truncated
+    transcript.clear(Clear("a", False))
+    flood(transcript, "20 pictures of 20 MB")
+    assert kept_bytes(transcript) <= 64 * MEGABYTE
+
+
+def test_an_update_that_does_not_fit_leaves_the_display_without_what_was_there() -> None:
+    transcript = Transcript(1000)
+    show(transcript, "old", display_id="d", text_html="<old>")
+    show(transcript, "large", text_html="x" * (50 * MEGABYTE))
+    show(transcript, "new", kind="update_display_data", display_id="d", text_html="y" * (30 * MEGABYTE))
+    assert transcript.items[0].data == {"text/plain": "new"}
+    assert transcript.truncated
 
 
 # -- update_display --------------------------------------------------------------------------------------------

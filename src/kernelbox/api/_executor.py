@@ -25,6 +25,7 @@ from kernelbox.base._errors import (
 )
 from kernelbox.core._arguments import check_code, check_language
 from kernelbox.core._gate import Gate
+from kernelbox.core._images import ImageFiles, check_images_dir
 from kernelbox.core._memory import Sessions
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._policy import check_policy
@@ -33,6 +34,7 @@ from kernelbox.shells import _asyncio
 from kernelbox.shells._asyncio import Run
 from kernelbox.shells._asyncio_asks import Asks
 from kernelbox.shells._loop_connection import in_thread
+from kernelbox.wire._bounded import bound
 from kernelbox.wire._messages import Ask, Execute
 from kernelbox.wire._results import OutputItem
 
@@ -50,6 +52,10 @@ _log = logging.getLogger("kernelbox")
 
 # A result is complete up to here, more than a model can read; beyond, head and tail are kept.
 _OUTPUT_CHAR_LIMIT = 2_000_000
+
+# What a kernel says of its variables; guest/_queries.py cuts before.
+_MOST_VARIABLES = 10_000
+_LONGEST_TEXT = 256
 
 _GONE = {
     "tool_server_host": "there is no tool server",
@@ -127,7 +133,7 @@ class CodeExecutor:
             raise InvalidInput("require_shell_escape", require_shell_escape, allowed)
         self.name = name
         self.working_dir = None if working_dir is None else os.path.abspath(working_dir)
-        self.images_dir = os.path.abspath(images_dir or "images")
+        self.images_dir = check_images_dir(images_dir or "images")
         self.approval_timeout = _check_seconds("approval_timeout", approval_timeout)
         self.approval_policy = check_policy(approval_policy)
         self.log_level = _check_log_level(log_level)
@@ -212,14 +218,11 @@ class CodeExecutor:
             await self._running.run.stop()
 
     async def variables(self, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # ipybox's way to say it
-        """Returns what lives in the kernel, by name."""
+        """Returns what lives in the kernel, by name: 10,000 variables at most."""
         async with self._cells:
             kernel = await self._find()
             content = await _asyncio.query(kernel, "variables", {}, timeout=timeout)
-        if "variables" not in content:
-            reason = content.get("evalue", "unknown")
-            raise KernelBoxError(f"kernel {kernel.name!r} cannot list its variables: {reason}")
-        return [Variable(**described) for described in content["variables"]]
+        return _read_variables(kernel.name, content)
 
     # -- running code ----------------------------------------------------------------------------------------
 
@@ -282,6 +285,8 @@ class CodeExecutor:
                             await asyncio.to_thread(cell.images.save, event)
                         if chunks and (text := cell.lines.add(event)):
                             yield CodeExecutionChunk(text)
+                        if chunks and (notice := cell.images.take_notice()):
+                            yield CodeExecutionChunk(cell.lines.add(notice))
         finally:
             if not cell.run.ended:
                 cell.asks.close("the execution was left")
@@ -304,12 +309,13 @@ class CodeExecutor:
         await self._cells.acquire()
         try:
             kernel = await self._find()
+            images = ImageFiles(self.images_dir)
             run = await Run.begin(kernel, request, timeout=timeout, on_end=self._on_end)
         except BaseException:
             self._cells.release()
             raise
         asks = Asks(run, self._gate(kernel.record), patience=self.approval_timeout, present=ask, stop_clock=exclude)
-        cell = ExecutorCell(run, asks, self.images_dir)
+        cell = ExecutorCell(run, asks, images)
         if run.execution.result is None:
             self._running = cell
         return cell
@@ -336,10 +342,12 @@ class CodeExecutor:
         assert result is not None
         if cell.asks.failure is not None:
             raise cell.asks.failure
+        cell.images.conclude(result, self._output_char_limit)
         if result.status == "timeout":
             raise ExecutionTimeout(result, images)
         if cell.cancelled and result.ending in ("interrupted", "restarted", "never ran"):
-            return CodeExecutionResult(written(result), images, result.changed, cancelled=True)
+            text = bound(written(result) or "", self._output_char_limit)
+            return CodeExecutionResult(text or None, images, result.changed, cancelled=True)
         if result.error is not None:
             if result.ending == "died":
                 result.error.evalue += "; await executor.reset() for a fresh one"
@@ -405,6 +413,26 @@ class CodeExecutor:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+
+def _read_variables(kernel: str, content: dict[str, Any]) -> list[Variable]:
+    """Reads a kernel's answer, which its own cells can forge."""
+    described = content.get("variables")
+    if described is None:
+        raise KernelBoxError(f"kernel {kernel!r} cannot list its variables: {content.get('evalue', 'unknown')!s:.1000}")
+    if not isinstance(described, list) or not all(map(_is_variable, described)):
+        raise KernelBoxError(
+            f"kernel {kernel!r} sent what is no list of variables; a cell has tampered with it: restart the kernel"
+        )
+    return [Variable(**variable) for variable in described[:_MOST_VARIABLES]]
+
+
+def _is_variable(described: object) -> bool:
+    match described:
+        case {"name": str(name), "type": str(kind), "size": int(size), "preview": str(preview), **rest}:
+            longest = max(map(len, (name, kind, preview)))
+            return not rest and longest <= _LONGEST_TEXT and type(size) is int and size >= 0
+    return False
 
 
 def _check_seconds(what: str, seconds: float | None) -> float | None:

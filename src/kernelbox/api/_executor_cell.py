@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from kernelbox.core._images import ImageFiles
-from kernelbox.shells._asyncio_asks import Asks
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kernelbox.core._images import ImageFiles
     from kernelbox.shells._asyncio import Run
+    from kernelbox.shells._asyncio_asks import Asks
     from kernelbox.wire._results import ExecutionResult, OutputItem
 
 
 class ExecutorCell:
     """A cell that a CodeExecutor runs: its execution, its asks and its images."""
 
-    def __init__(self, run: Run, asks: Asks, images_dir: str) -> None:
+    def __init__(self, run: Run, asks: Asks, images: ImageFiles) -> None:
         self.run = run
         self.asks = asks
-        self.images = ImageFiles(images_dir)
+        self.images = images
         self.lines = Lines()
         self.cancelled = False
 

@@ -8,7 +8,7 @@ import os
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, attach_attempts
 from kernelbox.core._arguments import check_code, check_language, check_name
-from kernelbox.core._images import ImageFiles
+from kernelbox.core._images import ImageFiles, check_images_dir
 from kernelbox.core._options import KernelOptions
 from kernelbox.host._record import KernelRecord, is_kernel_id
 from kernelbox.shells import _blocking
@@ -97,7 +97,7 @@ def stream(
         approve_shell=_concerns_shell(approve, policy),
     )
     seconds = _check_timeout(timeout, here.config.execution_timeout)
-    images = ImageFiles(images_dir or os.path.join(here.config.home, "images"))
+    images = _image_files(here, images_dir)
     return _stream(here, _resolve(here, kernel), request, seconds, images, approve, policy)
 
 
@@ -213,7 +213,7 @@ def _stream(
 
         steps = answering(steps, _gate(record, policy), approve)
     result: ExecutionResult = yield from images.save_all(steps)
-    result.images = images.paths
+    images.conclude(result, here.config.output_char_limit)
     if result.error is not None and result.error.ename == "KernelDied":
         here.claim_report(record)
         if not result.error.evalue.startswith("restarted"):
@@ -238,6 +238,12 @@ def _concerns_shell(approve: Approve | bool | None, policy: ApprovalPolicy | Non
     from kernelbox.core._policy import check_policy
 
     return check_policy(policy).concerns_shell() or approve is not None
+
+
+def _image_files(here: Kernels, images_dir: str | os.PathLike[str] | None) -> ImageFiles:
+    if images_dir is None or images_dir == "":
+        return ImageFiles(os.path.join(here.config.home, "images"), own=True)
+    return ImageFiles(check_images_dir(images_dir))
 
 
 def _resolve(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:

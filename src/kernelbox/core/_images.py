@@ -1,11 +1,17 @@
-"""Images that a cell shows, written to files as they come."""
+"""Images that a cell shows, written to files as they come.
+
+Nothing that a cell shows, and nothing that it does to the directory, raises here or leads a file elsewhere: the
+directory's path is fixed before the cell runs, and no link is followed on it from then on.
+"""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import time
 
+from kernelbox.base._errors import InvalidInput
 from kernelbox.wire._messages import Message
 from kernelbox.wire._results import OutputItem
 
@@ -13,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
+
+    from kernelbox.wire._results import ExecutionResult
 
 _SUFFIXES = {
     "image/png": ".png",
@@ -22,14 +30,29 @@ _SUFFIXES = {
     "image/webp": ".webp",
 }
 
+# Files of one execution, and their bytes: all figures of a long report; more would fill a disk that no one looks at.
+_MOST_FILES = 500
+_MOST_BYTES = 1024 * 1024 * 1024
+
+# A directory can be searched without being read where there is O_PATH.
+_DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
 
 class ImageFiles:
-    """Writes images to a directory, under names that never meet: time, a random part, a number."""
+    """Writes the images of one execution to a directory, under names that never meet: time, a random part, a number.
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+    A directory that the caller named may be a link, which is resolved now. One that is our own must not be.
+    """
+
+    def __init__(self, directory: str, *, own: bool = False) -> None:
         self.paths: list[str] = []
-        self._directory = os.path.abspath(directory)
+        self._directory = directory if own else os.path.realpath(directory)
+        self._own = own
         self._stem = ""
+        self._size = 0
+        self._notice = ""
+        self._told = self._limited = False
 
     @staticmethod
     def has_image(item: OutputItem) -> bool:
@@ -37,10 +60,12 @@ class ImageFiles:
         return bool(item.data) and not _SUFFIXES.keys().isdisjoint(item.data)
 
     def save(self, item: OutputItem) -> str | None:
-        """Writes the image in an output, if there is one; one file for an output with several types."""
+        """Writes the image in an output, if there is one that can be read; one file for an output with several types.
+
+        After the first that could not be written no more are, and `take_notice` says why.
+        """
         for mime, suffix in _SUFFIXES.items():
-            if isinstance(data := item.data.get(mime), str):
-                raw = data.encode() if mime == "image/svg+xml" else base64.b64decode(data)
+            if not self._notice and (raw := _decode(mime, item.data.get(mime))):
                 return self._write(raw, suffix)
         return None
 
@@ -56,14 +81,107 @@ class ImageFiles:
             if isinstance(event, OutputItem) and self.has_image(event):
                 self.save(event)
             yield event
+            if notice := self.take_notice():
+                yield notice
 
-    def _write(self, raw: bytes, suffix: str) -> str:
+    def take_notice(self) -> OutputItem | None:
+        """Returns, once, what the caller should know about images that were not written."""
+        if not self._notice or self._told:
+            return None
+        self._told = True
+        return OutputItem("stream", text=f"{self._notice}\n", name="stderr")
+
+    def conclude(self, result: ExecutionResult, limit: int) -> None:
+        """Gives a result its images, and says in it if some were not written, where the limit has room for that."""
+        result.images = self.paths
+        if self._notice:
+            result.truncated |= self._limited
+            result.outputs.append(OutputItem("stream", text=f"{self._notice}\n", name="stderr"))
+            result.text = _add_line(result.text, self._notice, limit)
+            result.stderr = _add_line(result.stderr, f"{self._notice}\n", limit)
+
+    def _write(self, raw: bytes, suffix: str) -> str | None:
+        if len(self.paths) == _MOST_FILES or self._size + len(raw) > _MOST_BYTES:
+            self._limited = True
+            most = f"{_MOST_FILES:,} files or {_MOST_BYTES // 1024**2:,} MiB"
+            self._notice = f"[kernelbox] only the first {len(self.paths):,} images were written: {most} are the limit"
+            return None
         if not self._stem:
-            os.makedirs(self._directory, exist_ok=True)
             self._stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(8).hex()}"
-        path = os.path.join(self._directory, f"{self._stem}-{len(self.paths) + 1}{suffix}")
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        with open(fd, "wb") as file:
-            file.write(raw)
-        self.paths.append(path)
-        return path
+        name = f"{self._stem}-{len(self.paths) + 1}{suffix}"
+        try:
+            self._create(name, raw)
+        except OSError as exc:
+            reason = "it is a link" if os.path.islink(self._directory) else exc.strerror
+            self._notice = f"[kernelbox] images could not be written to {self._directory!r}: {reason}"
+            return None
+        self._size += len(raw)
+        self.paths.append(os.path.join(self._directory, name))
+        return self.paths[-1]
+
+    def _create(self, name: str, raw: bytes) -> None:
+        """Makes a file and writes it; none is left if that fails half-way."""
+        parent, last = os.path.split(self._directory)
+        path = os.path.join(os.path.realpath(parent), last) if self._own else self._directory
+        directory = _open_directory(path)
+        try:
+            fd = os.open(name, _NEW_FILE, 0o644, dir_fd=directory)
+            try:
+                with open(fd, "wb") as file:
+                    file.write(raw)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=directory)
+                raise
+        finally:
+            os.close(directory)
+
+
+def check_images_dir(directory: object) -> str:
+    """Returns a directory for images as an absolute path; raises InvalidInput for what is none."""
+    try:
+        path = os.path.abspath(os.fsdecode(directory))  # type: ignore[arg-type]  # a TypeError is what it raises
+    except TypeError as exc:
+        raise InvalidInput("images_dir", directory, "use a path") from exc
+    except OSError as exc:
+        raise InvalidInput("images_dir", directory, "the working directory is gone: use an absolute path") from exc
+    if "\0" in path:
+        raise InvalidInput("images_dir", directory, "a path has no NUL in it")
+    return path
+
+
+def _open_directory(path: str) -> int:
+    """Opens a directory step by step, following no links, and makes what is missing of it."""
+    current = os.open("/", _DIRECTORY)
+    try:
+        for part in filter(None, path.split("/")):
+            try:
+                inner = os.open(part, _DIRECTORY, dir_fd=current)
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=current)
+                inner = os.open(part, _DIRECTORY, dir_fd=current)
+            os.close(current)
+            current = inner
+    except BaseException:
+        os.close(current)
+        raise
+    return current
+
+
+def _decode(mime: str, data: object) -> bytes | None:
+    """Returns the bytes of an image; None if it is not what its type says."""
+    if not isinstance(data, str):
+        return None
+    if mime == "image/svg+xml":
+        return data.encode("utf-8", "backslashreplace")
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError:
+        return None
+
+
+def _add_line(text: str, line: str, limit: int) -> str:
+    """Returns text with a line more, if there is room for it."""
+    whole = f"{text}\n{line}" if text and not text.endswith("\n") else text + line
+    return whole if limit <= 0 or len(whole) <= limit else text

@@ -12,10 +12,11 @@ from kernelbox.guest import _guards
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._plain import plain_args, plain_text
-from kernelbox.guest._pristine import keep_builtins, os
+from kernelbox.guest._pristine import os
 from kernelbox.guest._program import Program
 from kernelbox.wire._approvals import SHELL_SERVER, ApprovalRejectedError
 from kernelbox.wire._messages import Answer, Ask, Execute
+from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

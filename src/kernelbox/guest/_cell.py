@@ -136,6 +136,7 @@ class Cells:
             done.status, (done.ename, done.evalue, done.traceback, done.cut) = "error", report
         if shell.changes is not None:
             done.changed = shell.changes.report()
+            done.cut |= shell.changes.cut
         self._restore_cwd(request)
         return done
 

@@ -12,6 +12,8 @@ from collections import deque
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from kernelbox.wire._schema import MAX_CHANGED, MAX_VARIABLE
+
 if TYPE_CHECKING:
     from kernelbox.guest._shell import ZMQInteractiveShell
 
@@ -31,6 +33,7 @@ class Changes:
         self._before: dict[str, tuple[int, object]] = {}
         self._seen: dict[int, CodeType] = {}  # by identity, kept so that no other code gets it
         self._all = False
+        self.cut = False
 
     def see(self, code: CodeType) -> None:
         """Notes what the names in this code stand for, before it runs."""
@@ -44,7 +47,7 @@ class Changes:
                 self._before[name] = self._look(name)
 
     def report(self) -> dict[str, list[str]]:
-        """Returns the names that the cell added, changed and removed."""
+        """Returns the names that the cell added, changed and removed; sets `cut` if there are too many to tell."""
         if self._all:
             for name in self._ns:
                 self._before.setdefault(name, _MISSING)
@@ -52,13 +55,19 @@ class Changes:
         changed: list[str] = []
         removed: list[str] = []
         for name, before in self._before.items():
-            if name[:1] == "_" or name in self._hidden:
-                continue
+            if type(name) is not str or name[:1] == "_" or name in self._hidden:
+                continue  # `globals()` takes keys of any kind
             after = self._look(name)
             if after == before:
                 continue
             (added if before is _MISSING else removed if after is _MISSING else changed).append(name)
-        return {"added": sorted(added), "changed": sorted(changed), "removed": sorted(removed)}
+        return {"added": self._fit(added), "changed": self._fit(changed), "removed": self._fit(removed)}
+
+    def _fit(self, names: list[str]) -> list[str]:
+        """Returns names in order, as many and as long as a message takes."""
+        told = sorted(name for name in names if len(name) <= MAX_VARIABLE)[:MAX_CHANGED]
+        self.cut |= len(told) < len(names)
+        return told
 
     def _collect(self, code: CodeType, names: set[str]) -> None:
         """Collects the names in code, in the functions it defines, and in those of the user's that it mentions."""

@@ -14,8 +14,9 @@ from typing import Literal
 
 from kernelbox.guest._guards import withdraw
 from kernelbox.guest._interrupts import held
-from kernelbox.guest._pristine import fcntl, keep_builtins, os, select, signal, stat, time
+from kernelbox.guest._pristine import fcntl, os, select, signal, stat, time
 from kernelbox.guest._program import Program
+from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

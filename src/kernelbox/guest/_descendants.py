@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from kernelbox.guest._pristine import keep_builtins, os, signal
+from kernelbox.guest._pristine import os, signal
+from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

@@ -58,7 +58,6 @@ class Publisher(DisplayPublisher):
     ) -> None:
         self._validate_data(data, metadata)
         kind = "update_display_data" if update else "display_data"
-        display_id = str((transient or {}).get("display_id") or "")
         self.outbox.send(
             build_display(
                 self.outbox.execution_id,
@@ -66,12 +65,12 @@ class Publisher(DisplayPublisher):
                 data,
                 metadata,
                 text_limit=self.text_limit,
-                display_id=display_id,
+                display_id=(transient or {}).get("display_id") or "",
             )
         )
 
     def clear_output(self, wait: bool = False) -> None:
-        self.outbox.send(Clear(self.outbox.execution_id, wait))
+        self.outbox.send(Clear(self.outbox.execution_id, bool(wait)))
 
 
 class ResultHook(DisplayHook):

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 
 from kernelbox.guest._plain import plain_bytes
-from kernelbox.guest._pristine import keep_builtins
+from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

@@ -30,7 +30,8 @@ from typing import Any, NoReturn
 
 from kernelbox.guest._own_files import OwnFiles, first_link
 from kernelbox.guest._plain import plain_bytes
-from kernelbox.guest._pristine import keep_builtins, os
+from kernelbox.guest._pristine import os
+from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

@@ -38,6 +38,7 @@ from kernelbox.wire import _state
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._execution import GRACE, LAST_GRACE
 from kernelbox.wire._framing import ProtocolError
+from kernelbox.wire._json import type_name
 from kernelbox.wire._messages import (
     Answer,
     Done,
@@ -300,7 +301,7 @@ class Kernel:
             self.interrupts.expose()
             content = _queries.answer(self, query)
         except BaseException as exc:  # noqa: BLE001  # user code runs here too: properties, reprs
-            content = {"status": "error", "ename": type(exc).__name__, "evalue": format_value(exc)}
+            content = {"status": "error", "ename": type_name(exc), "evalue": format_value(exc)}
         finally:
             self.interrupts.protect()
             self._io.cell_ends()
@@ -308,7 +309,7 @@ class Kernel:
         try:
             self.outbox.reply(peer, Reply(query.id, content))
         except (TypeError, ValueError, ProtocolError) as exc:  # what user code made of it is not JSON, or too long
-            content = {"status": "error", "ename": type(exc).__name__, "evalue": bound(format_value(exc), 1000)}
+            content = {"status": "error", "ename": type_name(exc), "evalue": bound(format_value(exc), 1000)}
             self.outbox.reply(peer, Reply(query.id, content))
 
     @contextlib.contextmanager

@@ -6,7 +6,7 @@ sockets are told by their device and inode.
 
 from __future__ import annotations
 
-from kernelbox.guest._pristine import keep_builtins, os, stat
+from kernelbox.guest._pristine import os, stat
 from kernelbox.wire._layout import (
     DEATH,
     INTENT,
@@ -20,6 +20,7 @@ from kernelbox.wire._layout import (
     STATE,
     TEMPLATE,
 )
+from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

@@ -13,9 +13,10 @@ import struct
 from _socket import socket as Socket
 
 from kernelbox.guest._descendants import is_below_us
-from kernelbox.guest._pristine import keep_builtins, os, select
+from kernelbox.guest._pristine import os, select
 from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Message
+from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

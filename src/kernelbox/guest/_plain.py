@@ -11,7 +11,7 @@ import math
 from itertools import islice
 from typing import Any
 
-from kernelbox.guest._pristine import keep_builtins
+from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

@@ -1,24 +1,12 @@
-"""Python's own names as they were before any code of a user's: what a cell puts in their place is not used here.
+"""The system's modules as they were before any code of a user's: what a cell puts in their place is not used here.
 
-A module that decides or starts what was approved takes the system's modules from here, and its built-in names too.
+A module that decides or starts what was approved takes them from here, and its built-in names from `wire/_pristine.py`.
 """
 
 from __future__ import annotations
 
-import builtins
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-_builtins = dict(vars(builtins))
-
-
-def keep_builtins(names: dict[str, Any]) -> None:
-    """Has the functions that a module defines after this use the built-in names as they are now.
-
-    `names` are the module's globals: a function takes its built-in names from what `__builtins__` is there when it is
-    defined.
-    """
-    names["__builtins__"] = _builtins
+from typing import TYPE_CHECKING
 
 
 def _copy(module: ModuleType) -> ModuleType:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kernelbox.guest._environment import Environment
 from kernelbox.guest._plain import plain_text
-from kernelbox.guest._pristine import keep_builtins
+from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

@@ -6,13 +6,25 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from kernelbox.wire._bounded import bound
+from kernelbox.wire._json import exact, type_name
 from kernelbox.wire._messages import Query
 
 if TYPE_CHECKING:
     from kernelbox.guest._kernel import Kernel
     from kernelbox.guest._shell import ZMQInteractiveShell
 
+# Variables that are told, and the characters of their previews and of their names and types.
+_MOST_VARIABLES = 10_000
 _PREVIEW = 80
+_LONGEST_NAME = 256
+
+# Completions that are offered, and the characters of each.
+_MOST_MATCHES = 1_000
+_LONGEST_MATCH = 1_000
+
+# Characters of what is told about an object: its source may be a whole module.
+_LONGEST_INSPECTION = 1_000_000
 
 
 def answer(kernel: Kernel, query: Query) -> dict[str, Any]:
@@ -41,11 +53,11 @@ def _complete(shell: ZMQInteractiveShell, code: str, cursor: int) -> dict[str, A
 
     shell.Completer.use_jedi = False  # it would import and keep 20 MB to guess what the live objects say
     with provisionalcompleter():
-        found = list(rectify_completions(code, shell.Completer.completions(code, cursor)))
+        found = list(rectify_completions(code, shell.Completer.completions(code, cursor)))[:_MOST_MATCHES]
     start, end = (found[0].start, found[0].end) if found else (cursor, cursor)
     return {
         "status": "ok",
-        "matches": [c.text for c in found],
+        "matches": [exact(c.text) for c in found if len(c.text) <= _LONGEST_MATCH],
         "cursor_start": start,
         "cursor_end": end,
         "metadata": {},
@@ -60,23 +72,35 @@ def _inspect(shell: ZMQInteractiveShell, code: str, cursor: int, detail: int) ->
         data = shell.object_inspect_mime(name, detail_level=detail)
     except KeyError:
         return {"status": "ok", "found": False, "data": {}, "metadata": {}}
-    return {"status": "ok", "found": True, "data": data, "metadata": {}}
+    told = {mime: bound(exact(text), _LONGEST_INSPECTION) for mime, text in data.items() if issubclass(type(text), str)}
+    return {"status": "ok", "found": True, "data": told, "metadata": {}}
 
 
 def _variables(shell: ZMQInteractiveShell) -> list[dict[str, Any]]:
     hidden = shell.user_ns_hidden
-    names = [name for name in shell.user_ns if isinstance(name, str) and name[:1] != "_" and name not in hidden]
-    return [_describe(name, shell.user_ns[name]) for name in sorted(names)]
+    names = sorted(
+        name
+        for name in list(shell.user_ns)
+        if type(name) is str and len(name) <= _LONGEST_NAME and name[:1] != "_" and name not in hidden
+    )
+    return [_describe(name, shell.user_ns.get(name)) for name in names[:_MOST_VARIABLES]]
 
 
 def _describe(name: str, value: object) -> dict[str, Any]:
     try:
         preview = _short_repr(value)
-    except (Exception, SystemExit) as exc:  # noqa: BLE001  # a repr is user code
-        preview = f"<repr failed: {type(exc).__name__}>"
+    except KeyboardInterrupt:
+        raise  # whoever asked waits no longer
+    except BaseException as exc:  # noqa: BLE001  # a repr is user code
+        preview = f"<repr failed: {type_name(exc)}>"
     if len(preview) > _PREVIEW:
         preview = preview[: _PREVIEW - 1] + "…"
-    return {"name": name, "type": type(value).__qualname__, "size": _size(value), "preview": preview}
+    return {"name": name, "type": _type(value), "size": _size(value), "preview": preview}
+
+
+def _type(value: object) -> str:
+    name = exact(type.__dict__["__qualname__"].__get__(type(value)))  # a metaclass may have another
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
 def _short_repr(value: object) -> str:
@@ -88,15 +112,18 @@ def _short_repr(value: object) -> str:
     short.maxlist = short.maxtuple = short.maxdict = short.maxset = short.maxfrozenset = short.maxdeque = 20
     if type(value) is str:
         return repr(value[:_PREVIEW])
-    return short.repr(value)
+    return exact(short.repr(value))
 
 
 def _size(value: object) -> int:
     """Bytes held by the object itself; arrays and dataframes know what they hold."""
     try:
         nbytes = getattr(value, "nbytes", None)
-        return nbytes if isinstance(nbytes, int) else sys.getsizeof(value)
-    except (Exception, SystemExit):  # noqa: BLE001  # properties and __sizeof__ are user code
+        size = int.__int__(nbytes) if issubclass(type(nbytes), int) else sys.getsizeof(value)  # type: ignore[arg-type]
+        return size if 0 <= size <= sys.maxsize else 0
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  # properties and __sizeof__ are user code
         return 0
 
 

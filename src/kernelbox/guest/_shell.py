@@ -30,7 +30,7 @@ from IPython.core.profiledir import ProfileDir
 from IPython.utils._process_posix import arg_split
 from IPython.utils.text import LSString, SList
 from traitlets import Any as AnyTrait
-from traitlets import Type
+from traitlets import Integer, Type
 from traitlets.config import Config
 
 from kernelbox.guest import _traceback
@@ -44,12 +44,12 @@ from kernelbox.guest._program import Program, script_program, shell_program
 from kernelbox.guest._streams import refuse_input
 from kernelbox.guest._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound
+from kernelbox.wire._json import type_name
 from kernelbox.wire._messages import Display
+from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
 
-# What an error may have of a caller who wants more, or all: its value stands in the traceback again, JSON writes a
-# character in up to 12 bytes, and both must fit into one message.
-_LONGEST_ERROR = 2 * 1024 * 1024
-
+# JSON's readers in other languages take whole numbers up to here.
+_LAST_COUNT = 2**53
 
 # What any of IPython's transformers looks for: escapes, continued magics, prompts that were copied, indentation.
 _SPECIAL = re.compile(r"[%!?\\]|\A\s|^\s*[,;/]|>>>|\.\.\.|In \[", re.MULTILINE)
@@ -104,6 +104,7 @@ class ZMQInteractiveShell(InteractiveShell):
     displayhook: ResultHook
     _transformer_counts: tuple[int, int, int] | None = None
     kernel = AnyTrait()  # libraries ask `has_trait("kernel")`
+    execution_count = Integer(1, min=0, max=_LAST_COUNT)  # cells can set it, and every message about them has it
 
     def __init__(self, **kwargs: Any) -> None:
         config = Config()
@@ -251,13 +252,13 @@ class ZMQInteractiveShell(InteractiveShell):
 
         Whatever the exception does, this succeeds.
         """
-        name, value = type(exc).__name__[:1000], format_value(exc)
+        name, value = type_name(exc), format_value(exc)
         try:
             lines = self._format_traceback(exc, value)
         except BaseException as failure:  # noqa: BLE001  # the user's __notes__, loaders, _render_traceback_
-            lines = [f"{name}: {value}", f"(formatting the traceback failed: {type(failure).__name__})"]
-        limit, text = min(limit or _LONGEST_ERROR, _LONGEST_ERROR), "\n".join(lines)
-        lines = bound(text, limit).split("\n") if text else []
+            lines = [f"{name}: {value}", f"(formatting the traceback failed: {type_name(failure)})"]
+        limit, text = min(limit or MAX_ERROR, MAX_ERROR), "\n".join(lines)
+        lines = bound(text, limit).split("\n", MAX_LINES) if text else []
         return name, bound(value, limit), lines, max(len(value), len(text)) > limit
 
     def _format_traceback(self, exc: BaseException, value: str) -> list[str]:

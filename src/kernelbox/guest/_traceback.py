@@ -16,6 +16,8 @@ from types import CodeType, TracebackType
 
 import IPython
 
+from kernelbox.wire._json import exact, type_name
+
 _RULE = "-" * 75
 _EDGE = 8
 _CONTEXT = 2
@@ -42,11 +44,11 @@ def format_exception(exc: BaseException, value: str, *, cells: dict[str, str]) -
 
 
 def format_value(exc: BaseException) -> str:
-    """Returns `str(exc)`, whatever the class does in its `__str__`."""
+    """Returns `str(exc)`, whatever the class does in its `__str__`; a string without methods of the user's."""
     try:
-        return str(exc)
+        return exact(str(exc))
     except BaseException as failure:  # noqa: BLE001  # user code; it must not end the kernel
-        return f"<exception str() failed: {type(failure).__name__}>"
+        return f"<exception str() failed: {type_name(failure)}>"
 
 
 def _chain(exc: BaseException) -> Iterator[tuple[BaseException, str]]:
@@ -70,7 +72,7 @@ def _chain(exc: BaseException) -> Iterator[tuple[BaseException, str]]:
 
 
 def _format_one(exc: BaseException, value: str, cells: dict[str, str]) -> list[str]:
-    name = type(exc).__name__
+    name = type_name(exc)
     lines = [_RULE, name + "Traceback (most recent call last)".rjust(75 - len(name))]
     frames = _user_frames(exc.__traceback__)
     if isinstance(exc, SyntaxError) and (exc.filename in cells or not frames):
@@ -183,7 +185,7 @@ def _format_syntax_error(exc: SyntaxError, cells: dict[str, str]) -> list[str]:
             if start <= len(stripped):
                 width = end - start if exc.end_lineno == exc.lineno and end > start else 1
                 lines.append("    " + " " * start + "^" * min(width, len(stripped) - start + 1))
-    lines.append(_clip(f"{type(exc).__name__}: {exc.msg}"))
+    lines.append(_clip(f"{type_name(exc)}: {exc.msg}"))
     return lines
 
 

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-# Room for the line that says what was cut; a limit below twice this is spent on text alone.
-_NOTICE = 64
+# Below this limit the line that says how much was cut would take more than half; one character stands for it then.
+_SMALL = 64
+_SMALL_NOTICE = "…"
+
+# What the head leaves free beside the tail: the notice of up to a million characters cut fits it.
+_NOTICE_ROOM = 32
+
+# No notice is longer: it has room for 10 to the power of 18.
+_LONGEST_NOTICE = 48
 
 
 class BoundedText:
     """Collects text and keeps at most `limit` characters of it, the notice included; a limit of 0 keeps all."""
 
     def __init__(self, limit: int) -> None:
-        room = limit - _NOTICE if limit >= 2 * _NOTICE else limit
         self._limit = limit
-        self._head_room = room // 2
-        self._tail_room = room - self._head_room
+        self._head_room = (limit - _NOTICE_ROOM if limit >= _SMALL else limit - 1) // 2
         self._parts: list[str] = []
-        self._size = 0
+        self._held = 0
         self._head: str | None = None
-        self._dropped = 0
+        self._size = 0
 
     def add(self, text: str) -> None:
         if not text:
             return
         self._parts.append(text)
+        self._held += len(text)
         self._size += len(text)
         # Compacting only at twice the limit makes each character move a constant number of times.
-        if 0 < self._limit * 2 < self._size:
+        if 0 < self._limit * 2 < self._held:
             self._compact()
 
     @property
     def cut(self) -> int:
         """How many characters are left out of `text`."""
-        if self._limit <= 0:
+        if self._limit <= 0 or self._size <= self._limit:
             return 0
-        if self._head is None:
-            return 0 if self._size <= self._limit else self._size - self._head_room - self._tail_room
-        return self._dropped + max(0, self._size - self._tail_room)
+        return self._size - self._head_room - self._tail_room
 
     @property
     def text(self) -> str:
@@ -44,18 +48,24 @@ class BoundedText:
             return whole
         head = whole[: self._head_room] if self._head is None else self._head
         tail = whole[len(whole) - self._tail_room :]
-        return f"{head}\n[… {self.cut:,} characters cut …]\n{tail}"
+        return f"{head}{_notice(self.cut, self._limit)}{tail}"
 
     def __bool__(self) -> bool:
-        return self._size > 0 or self._head is not None
+        return self._size > 0
+
+    @property
+    def _tail_room(self) -> int:
+        """What head and notice leave of the limit; the notice is counted as if a few characters more were cut."""
+        longest = _notice(self._size - self._limit + _LONGEST_NOTICE, self._limit)
+        return self._limit - self._head_room - len(longest)
 
     def _compact(self) -> None:
         whole = "".join(self._parts)
         if self._head is None:
             self._head, whole = whole[: self._head_room], whole[self._head_room :]
-        keep = whole[len(whole) - self._tail_room :]
-        self._dropped += len(whole) - len(keep)
-        self._parts, self._size = [keep], len(keep)
+        # The notice can only become longer, and the tail shorter.
+        keep = whole[max(0, len(whole) - self._tail_room) :]
+        self._parts, self._held = [keep], len(keep)
 
 
 def bound(text: str, limit: int) -> str:
@@ -65,3 +75,7 @@ def bound(text: str, limit: int) -> str:
     bounded = BoundedText(limit)
     bounded.add(text)
     return bounded.text
+
+
+def _notice(cut: int, limit: int) -> str:
+    return f"\n[… {cut:,} characters cut …]\n" if limit >= _SMALL else _SMALL_NOTICE

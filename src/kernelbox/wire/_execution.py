@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 
+from kernelbox.wire._bounded import bound
 from kernelbox.wire._messages import (
     Ask,
     Clear,
@@ -26,6 +27,7 @@ from kernelbox.wire._messages import (
     Started,
 )
 from kernelbox.wire._results import ErrorInfo, ExecutionResult
+from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
 from kernelbox.wire._transcript import Transcript, writable
 
 TYPE_CHECKING = False
@@ -51,6 +53,8 @@ WITHDRAW_GRACE = 1.0
 # must not look like it: this is longer than any pause seen with 200 kernels starting on two cores.
 HELD_GRACE = 5.0
 
+# Characters of what a kernel says of its end: our own sentences have a tenth of it.
+_LONGEST_REASON = 2_000
 
 _HELD_BY: dict[Holder, str] = {
     "none": "work that an earlier cell had left in the background",
@@ -94,7 +98,7 @@ class Execution:
         """Takes a message from the kernel and returns what it means to the caller."""
         self._now = now
         if isinstance(message, Farewell):
-            self._farewell = message.reason
+            self._farewell = bound(message.reason, _LONGEST_REASON)
             return []
         if self.result is not None or getattr(message, "id", None) != self.request.id:
             return []
@@ -232,10 +236,9 @@ class Execution:
         *,
         done: Done | None,
     ) -> None:
-        transcript = self._transcript
+        transcript, cut = self._transcript, False
         if error is not None:
-            lines = [writable(line) for line in error.traceback]
-            error = ErrorInfo(writable(error.ename), writable(error.evalue), lines)
+            error, cut = self._fit(error)
             if error.traceback:  # or it has been written to stderr, as IPython does with a magic that is misused
                 transcript.add_error("\n".join(error.traceback), by_cell=done is not None)
         timed_out = self._cause == "timeout" and ending != "finished" and (error is None or error.ename != "KernelDied")
@@ -249,9 +252,17 @@ class Execution:
             execution_count=done.execution_count if done else self._execution_count,
             duration_ms=round((self._now - self._began) * 1000),
             outputs=transcript.items,
-            truncated=transcript.truncated or bool(done and done.cut),
+            truncated=transcript.truncated or cut or bool(done and done.cut),
             text=text,
             state="lost" if ending in ("restarted", "died") else "kept",
             ending=ending,
             changed=done.changed if done else None,
         )
+
+    def _fit(self, error: ErrorInfo) -> tuple[ErrorInfo, bool]:
+        """Returns an error as the result may have it, and whether it was cut: what our own guest sends is not."""
+        limit = min(self.request.text_limit or MAX_ERROR, MAX_ERROR)
+        whole, value = writable("\n".join(error.traceback)), writable(error.evalue)
+        text, evalue = bound(whole, limit), bound(value, limit)
+        lines = text.split("\n", MAX_LINES) if error.traceback else []
+        return ErrorInfo(writable(error.ename), evalue, lines), len(text) < len(whole) or len(evalue) < len(value)

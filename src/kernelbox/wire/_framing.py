@@ -12,15 +12,20 @@ library's json is used because it loads in 2 ms; msgspec takes 35, which the com
 
 from __future__ import annotations
 
-import base64
+import codecs
 import json
 import struct
 
 from kernelbox.wire import _messages as m
+from kernelbox.wire._json import Converter, load, type_name
+from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._schema import SCHEMA, find_fault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+keep_builtins(globals())
 
 _LENGTHS = struct.Struct("!II")
 
@@ -34,52 +39,62 @@ class ProtocolError(ConnectionError):
 
 
 def encode(message: m.Message) -> bytes:
-    """Returns the frame for a message."""
+    """Returns the frame for a message; raises TypeError and ValueError for values that cannot be sent."""
+    kind = type(message)
     values = [getattr(message, name) for name in message.__slots__]
+    if kind in _WITH_ANY_VALUE:
+        values[-1] = Converter().convert(values[-1])
+    if kind in _FROM_CELLS and (complaint := find_fault(kind.__name__, values)):
+        raise ValueError(complaint)
     binary = b""
-    if type(message) is m.Output:
+    if kind is m.Output:
         binary = values.pop().encode("utf-8", "backslashreplace")
     elif type(message) is m.Display and message.blobs:
         values[-1] = {mime: len(blob) for mime, blob in message.blobs.items()}
         binary = b"".join(message.blobs.values())
-    header = _to_json([type(message).__name__, *values]).encode()
+    halves = _ESCAPED if kind in _FROM_GUEST else "surrogatepass"
+    header = _to_json([kind.__name__, *values]).encode("utf-8", halves)
     if len(header) + len(binary) > MAX_FRAME:
         size = len(header) + len(binary)
-        raise ProtocolError(f"a {type(message).__name__} of {size:,} bytes does not fit a frame ({MAX_FRAME:,})")
+        raise ProtocolError(f"a {kind.__name__} of {size:,} bytes does not fit a frame ({MAX_FRAME:,})")
     return _LENGTHS.pack(len(header), len(binary)) + header + binary
 
 
-def _as_json(value: Any) -> Any:
-    """Returns what Jupyter sends for a value that JSON has no form for: dates, bytes, sets, numbers of numpy."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    for method, form in (("__iter__", list), ("__index__", int), ("__float__", float)):
-        if hasattr(value, method):
-            return form(value)
-    raise TypeError(f"{type(value).__name__} is not JSON serializable")
+# Messages whose last field takes any value, from user code or from a tool.
+_WITH_ANY_VALUE = frozenset({m.Ask, m.Answer, m.Comm, m.Query, m.Reply})
+
+# Messages whose fields a cell may have chosen: the cell gets an error for what the other side would refuse. A Display
+# comes from `build_display`, which has seen to that.
+_FROM_CELLS = frozenset({m.Ask, m.Comm, m.Reply})
+
+# What guests and templates send can be written to any file: halves of characters, which UTF-8 has no form for, arrive
+# as the escapes that Python shows. What the host sends has paths and code in it, whose halves must arrive as they are.
+_FROM_GUEST = frozenset(
+    {m.Started, m.Output, m.Display, m.Clear, m.Ask, m.Comm, m.Done, m.Reply, m.Farewell, m.Spawned, m.Refused}
+)
 
 
-# What json's encoder and decoder call themselves. Their methods are not used: a cell can replace them, and would so
-# change what its client is asked, and what it has answered.
+def _escape_halves(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    halves = error.object[error.start : error.end].encode("ascii", "backslashreplace").decode("ascii")
+    return halves.replace("\\", "\\\\"), error.end  # two backslashes in JSON are one
+
+
+_ESCAPED = "kernelbox.escaped"
+codecs.register_error(_ESCAPED, _escape_halves)
+
+# What json's encoder calls itself. The methods around it are not used: a cell can replace them, and would change so
+# what its client is asked.
 _make_encoder = json.encoder.c_make_encoder  # type: ignore[attr-defined]  # typeshed has only what is documented
-_quote = json.encoder.encode_basestring_ascii
-_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # the same
+_quote = json.encoder.encode_basestring
 
 
 def _to_json(value: Any) -> str:
-    return "".join(_make_encoder({}, _as_json, _quote, None, ":", ",", False, False, True)(value, 0))
+    return "".join(_make_encoder({}, _refuse, _quote, None, ":", ",", False, False, False)(value, 0))
 
 
-def _from_json(text: str) -> Any:
-    try:
-        value, end = _scan(text, 0)
-    except StopIteration as exc:
-        raise ValueError("no JSON") from exc
-    if end != len(text):
-        raise ValueError("more than one value")
-    return value
+def _refuse(value: object) -> Any:
+    raise TypeError(f"{type_name(value)} is not JSON serializable")
 
 
 class Decoder:
@@ -127,16 +142,21 @@ class Decoder:
 
 def _decode(header: bytearray, binary: bytearray) -> m.Message:
     try:
-        return _build(_from_json(header.decode()), binary)
-    except (ValueError, TypeError, KeyError, RecursionError) as exc:
+        array = load(header)
+        message = _build(array, binary)
+        # Halves of characters are spelled so, or have this byte; whole characters may too.
+        if (b"\\ud" in header or b"\\uD" in header or b"\xed" in header) and type(message) in _FROM_GUEST:
+            _to_json(array).encode()
+    except (ValueError, TypeError, KeyError) as exc:
         raise ProtocolError(f"not a message: {bytes(header[:80])!r}") from exc
+    return message
 
 
 def _build(array: Any, binary: bytearray) -> m.Message:
     if not isinstance(array, list):
         raise TypeError(f"an array was expected, not {type(array).__name__}")
     kind, *values = array
-    cls, checks = _SCHEMA[kind]
+    cls, checks = SCHEMA[kind]
     if cls is m.Output:
         values.append(binary.decode("utf-8", "replace"))
     elif cls is m.Display and values:
@@ -145,9 +165,8 @@ def _build(array: Any, binary: bytearray) -> m.Message:
         raise ProtocolError(f"{kind} has no raw bytes, {len(binary)} came")
     if len(values) != len(checks):
         raise ProtocolError(f"{kind} has {len(values)} fields, not {len(checks)}")
-    for value, (name, check) in zip(values, checks, strict=True):
-        if not check(value):
-            raise ProtocolError(f"{kind}.{name} cannot be {value!r:.80}")
+    if complaint := find_fault(kind, values):
+        raise ProtocolError(complaint)
     return cls(*values)
 
 
@@ -161,62 +180,3 @@ def _unpack_blobs(sizes: Any, binary: bytearray) -> dict[str, bytes]:
         blobs[mime] = bytes(binary[start : start + size])
         start += size
     return blobs
-
-
-def _is_map_of(check: Any) -> Any:
-    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
-
-
-def _is_list_of(check: Any) -> Any:
-    return lambda value: isinstance(value, list) and all(map(check, value))
-
-
-def _is_str(value: object) -> bool:
-    return type(value) is str
-
-
-def _is_int(value: object) -> bool:
-    return type(value) is int
-
-
-def _is_id(value: object) -> bool:
-    """Tells whether the state file, which says what runs, has room for an execution's id."""
-    return type(value) is str and 0 < len(value) <= 32 and value.isascii() and "\0" not in value
-
-
-def _is_one_of(*words: str) -> Any:
-    return lambda value: type(value) is str and value in words
-
-
-# How a field's annotation is checked on arrival: kernels run untrusted code, and it can write to the socket.
-_CHECKS: dict[str, Any] = {
-    "str": _is_str,
-    "Language": _is_one_of("python", "bash"),
-    "int": _is_int,
-    "bool": lambda value: type(value) is bool,
-    "float": lambda value: type(value) in (int, float),
-    "int | None": lambda value: value is None or _is_int(value),
-    "list[str]": _is_list_of(_is_str),
-    "dict[str, str]": _is_map_of(_is_str),
-    "dict[str, bytes]": _is_map_of(lambda value: type(value) is bytes),
-    "dict[str, Any]": lambda value: isinstance(value, dict),
-    "dict[str, list[str]] | None": lambda value: value is None or _is_map_of(_is_list_of(_is_str))(value),
-    "Any": lambda value: True,
-}
-
-# Fields that take less than their annotation says.
-_NARROWER = {
-    "Execute.id": _is_id,
-    "Output.name": _is_one_of("stdout", "stderr"),
-    "Display.kind": _is_one_of("display_data", "execute_result", "update_display_data", "error"),
-    "Done.status": _is_one_of("ok", "error", "aborted"),
-}
-
-_SCHEMA = {
-    cls.__name__: (
-        cls,
-        [(name, _NARROWER.get(f"{cls.__name__}.{name}", _CHECKS[hint])) for name, hint in cls.__annotations__.items()],
-    )
-    for cls in vars(m).values()
-    if isinstance(cls, type) and issubclass(cls, m.Message) and cls is not m.Message
-}

@@ -9,15 +9,18 @@ from kernelbox.wire._bounded import BoundedText, bound
 from kernelbox.wire._messages import Clear, Display, Output
 from kernelbox.wire._results import OutputItem
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 # A cell may show more than anybody reads: the first and the last this many outputs are kept.
 _ITEMS = 500
 
-# Characters of pictures and markup kept in a result: one picture of the largest size, in base64. Events carry all.
-_DATA_ROOM = 48 * 1024 * 1024
+# Bytes that the outputs of a result take: text, markup, pictures in base64, metadata and display ids together. The
+# largest picture that a guest sends takes two thirds of it. Events carry all, and are not kept.
+ROOM = 64 * 1024 * 1024
+
+# An output by itself: the object, two dictionaries, its place in a list and a text of one character.
+_ITEM_WEIGHT = 640
+
+# A character takes four bytes at most.
+_CHARACTER_WEIGHT = 4
 
 
 class Transcript:
@@ -34,11 +37,11 @@ class Transcript:
         self.stderr = BoundedText(self._limit)
         self._reading = _Reading(self._limit)
         self._outdated = False
-        self._first: list[OutputItem] = []
-        self._last: deque[OutputItem] = deque()
+        self._first: list[_Kept] = []
+        self._last: deque[_Kept] = deque()
         self._dropped = 0
-        self._stream: tuple[OutputItem, BoundedText] | None = None
-        self._room = _DATA_ROOM
+        self._stream: tuple[_Kept, BoundedText] | None = None
+        self._room = ROOM - 2 * _ITEMS * _ITEM_WEIGHT
         self._cut = False
         self.return_value: str | None = None
 
@@ -46,11 +49,10 @@ class Transcript:
         """Takes written text; returns it as an event."""
         self._before_output()
         (self.stdout if message.name == "stdout" else self.stderr).add(message.text)
-        if self._stream is None or self._stream[0].name != message.name:
+        if self._stream is None or self._stream[0].item.name != message.name:
             self._end_stream()
-            item = OutputItem("stream", name=message.name)
-            self._stream = (item, BoundedText(self._limit))
-            self._append(item)
+            kept = self._append(OutputItem("stream", name=message.name))
+            self._stream = (kept, BoundedText(self._text_limit()))
         self._stream[1].add(message.text)
         event = OutputItem("stream", text=message.text, name=message.name)
         self._reading.add(event)
@@ -75,7 +77,7 @@ class Transcript:
         if message.kind == "execute_result":
             self.return_value = event.text
         if message.kind != "update_display_data" or not self._update(event):
-            self._append(OutputItem(event.kind, event.text, None, event.data, event.metadata, event.display_id))
+            self._append(event)
             self._reading.add(event)
         return event
 
@@ -103,15 +105,17 @@ class Transcript:
     @property
     def items(self) -> list[OutputItem]:
         if self._stream is not None:
-            self._stream[0].text = self._stream[1].text
+            self._stream[0].item.text = self._stream[1].text
+        first, last = ([kept.item for kept in part] for part in (self._first, self._last))
         if not self._dropped:
-            return [*self._first, *self._last]
+            return [*first, *last]
         notice = OutputItem("stream", text=f"\n[… {self._dropped:,} outputs cut …]\n", name="stderr")
-        return [*self._first, notice, *self._last]
+        return [*first, notice, *last]
 
     @property
     def truncated(self) -> bool:
-        return bool(self._cut or self._dropped or self.stdout.cut or self.stderr.cut or self._read().cut)
+        cut = self._cut or self._dropped or (self._stream is not None and self._stream[1].cut)
+        return bool(cut or self.stdout.cut or self.stderr.cut or self._read().cut)
 
     def _before_output(self) -> None:
         if self._clear_next:
@@ -120,42 +124,63 @@ class Transcript:
 
     def _end_stream(self) -> None:
         if self._stream is not None:
-            item, collected = self._stream
-            item.text = collected.text
+            kept, collected = self._stream
             self._stream = None
+            self._cut |= bool(collected.cut)
+            kept.item.text = collected.text
+            if self._limit > 0:  # else the caller wants all that is written, whatever it takes
+                self._charge(kept, weigh(kept.item.text))
 
-    def _append(self, item: OutputItem) -> None:
+    def _text_limit(self) -> int:
+        """Returns how many characters of a stream there is room for; 0 without a limit."""
+        return min(self._limit, max(1, self._room // _CHARACTER_WEIGHT)) if self._limit > 0 else 0
+
+    def _append(self, item: OutputItem) -> _Kept:
+        kept = _Kept(OutputItem(item.kind, None, item.name, {}, {}, None))
         if len(self._first) < _ITEMS:
-            self._first.append(item)
+            self._first.append(kept)
         else:
             if len(self._last) == _ITEMS:
-                self._room += _weight(self._last.popleft().data)
+                self._room += self._last.popleft().weight
                 self._dropped += 1
-            self._last.append(item)
-        item.data = self._fit(item.data)
+            self._last.append(kept)
+        self._fill(kept, item)
+        return kept
 
     def _update(self, update: OutputItem) -> bool:
         """Changes the displays that carry the update's id, as a notebook does in place."""
         if update.display_id is None:
             return False
-        shown = [item for item in (*self._first, *self._last) if item.display_id == update.display_id]
-        for item in shown:
-            self._room += _weight(item.data)
-            item.data, item.metadata, item.text = self._fit(update.data), update.metadata, update.text
+        shown = [kept for kept in (*self._first, *self._last) if kept.item.display_id == update.display_id]
+        for kept in shown:
+            self._room += kept.weight
+            kept.weight = 0
+            self._fill(kept, update)
         self._outdated |= bool(shown)
         return bool(shown)
 
-    def _fit(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Returns what there is room for of a display, and takes that room."""
-        kept = {}
-        for mime, value in data.items():
-            weight = _weight({mime: value})
-            if weight > self._room:
-                self._cut = True
-            else:
-                self._room -= weight
-                kept[mime] = value
-        return kept
+    def _fill(self, kept: _Kept, shown: OutputItem) -> None:
+        """Gives a kept output what there is room for of one that was shown, the readable part first."""
+        item = kept.item
+        item.text = item.display_id = None
+        if shown.text is not None and self._fits(kept, weigh(shown.text)):
+            item.text = shown.text
+        if shown.display_id and self._fits(kept, weigh(shown.display_id)):
+            item.display_id = shown.display_id
+        item.data = {mime: value for mime, value in shown.data.items() if self._fits(kept, weigh(mime) + weigh(value))}
+        item.metadata = shown.metadata if shown.metadata and self._fits(kept, weigh(shown.metadata)) else {}
+
+    def _fits(self, kept: _Kept, weight: int) -> bool:
+        """Takes the room that a part of an output needs; says if there is not enough."""
+        if weight > self._room:
+            self._cut = True
+            return False
+        self._charge(kept, weight)
+        return True
+
+    def _charge(self, kept: _Kept, weight: int) -> None:
+        self._room -= weight
+        kept.weight += weight
 
     def _read(self) -> BoundedText:
         if self._outdated:
@@ -164,6 +189,16 @@ class Transcript:
             for item in self.items:
                 self._reading.add(item)
         return self._reading.text
+
+
+class _Kept:
+    """An output that the result will have, and the bytes it was counted with."""
+
+    __slots__ = ("item", "weight")
+
+    def __init__(self, item: OutputItem) -> None:
+        self.item = item
+        self.weight = 0
 
 
 class _Reading:
@@ -186,9 +221,28 @@ class _Reading:
 
 def writable(text: str) -> str:
     """Returns text that every file and socket takes: lone surrogates as the escapes that Python shows."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
 
 
-def _weight(data: dict[str, Any]) -> int:
-    # Plain text is bounded by itself, and other JSON by the guest.
-    return sum(len(value) for mime, value in data.items() if isinstance(value, str) and mime != "text/plain")
+def weigh(value: object) -> int:
+    """Returns the bytes that a JSON value takes; without recursion, because a display may nest as deep as JSON may."""
+    if type(value) is str:
+        return value.__sizeof__()
+    total, rest = 0, [value]
+    while rest:
+        part = rest.pop()
+        total += part.__sizeof__() + _COLLECTED
+        if isinstance(part, dict):
+            rest += part
+            rest += part.values()
+        elif isinstance(part, list):
+            rest += part
+    return total
+
+
+# What sys.getsizeof adds for the garbage collector; more than texts and numbers take.
+_COLLECTED = 16

@@ -11,7 +11,8 @@ import re
 from kernelbox.host.jupyter._message import JupyterMessage
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._bundle import build_display
-from kernelbox.wire._messages import Clear, Comm, Done, Execute, Message, Output, Started
+from kernelbox.wire._messages import Clear, Comm, Display, Done, Execute, Message, Output, Started
+from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 # ECMA-48: colours and cursor movements.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+
+_LONGEST_NAME = 1_000
 
 # Languages that a cell of `language="bash"` can be given to as it is.
 _SHELLS = ("bash", "sh", "shell")
@@ -37,6 +40,7 @@ class Cell:
         self._reply: JupyterMessage | None = None
         self._error: JupyterMessage | None = None
         self._idle = False
+        self._cut = False
 
     def __repr__(self) -> str:
         return f"<Cell {self.request.id} {'done' if self.done else 'submitted' if self.submitted else 'waiting'}>"
@@ -88,6 +92,7 @@ class Cell:
     def take_published(self, message: JupyterMessage) -> list[Message]:
         """Takes what the kernel published about the cell (iopub)."""
         self.begun = True
+        self._cut |= message.unread
         match message.kind:
             case "status" if message.content.get("execution_state") == "idle":
                 self._idle = True
@@ -99,18 +104,19 @@ class Cell:
                 return [Started(self.id, _count(message) or 0)]
             case "stream":
                 return self.take_output(message.text("name"), message.text("text"))
-            case "display_data" | "execute_result" | "update_display_data":
-                return [self._build_display(message)]
+            case "display_data" | "execute_result" | "update_display_data" if not message.unread:
+                return [self._show_message(message)]
             case "clear_output":
                 return [Clear(self.id, bool(message.content.get("wait")))]
             case "error":
                 self._error = message
-            case "comm_open" | "comm_msg" | "comm_close":
+            case "comm_open" | "comm_msg" | "comm_close" if not message.unread:
                 return [Comm(self.id, message.kind, message.content)]
         return []
 
     def take_reply(self, message: JupyterMessage) -> list[Message]:
         """Takes the execute_reply (shell)."""
+        self._cut |= message.unread
         self._reply = message
         return self._finish()
 
@@ -132,12 +138,10 @@ class Cell:
             return []
         self.done = True
         pages = [part["data"] for part in self._payload() if isinstance(part.get("data"), dict)]
-        messages: list[Message] = [
-            build_display(self.id, "display_data", data, None, text_limit=self.request.text_limit) for data in pages
-        ]
+        messages: list[Message] = [self._show("display_data", data, {}) for data in pages]
         if self.asks_to_exit:
             return messages  # what ends the cell is the end of the kernel
-        done = Done(self.id, "ok", _count(self._reply), interrupted=self.interrupted, cut=cut)
+        done = Done(self.id, "ok", _count(self._reply), interrupted=self.interrupted, cut=cut or self._cut)
         status = self._reply.text("status")
         if status.startswith("abort") and not (self.running or self.interrupted):
             done.status = "aborted"
@@ -155,24 +159,24 @@ class Cell:
         self._fail(done, ename, evalue, _lines(error) or [f"{ename}: {evalue}"])
 
     def _fail(self, done: Done, ename: str, evalue: str, lines: list[str]) -> None:
-        limit = self.request.text_limit
+        limit = min(self.request.text_limit or MAX_ERROR, MAX_ERROR)
         whole = "\n".join(lines)
         text, value = bound(whole, limit), bound(evalue, limit)
-        done.status, done.ename, done.evalue, done.traceback = "error", ename, value, text.split("\n")
+        done.status, done.ename, done.evalue = "error", ename[:_LONGEST_NAME], value
+        done.traceback = text.split("\n", MAX_LINES)
         done.interrupted |= ename == "KeyboardInterrupt"  # another client may have asked for it
         done.cut |= len(text) < len(whole) or len(value) < len(evalue)
 
-    def _build_display(self, message: JupyterMessage) -> Message:
-        display_id = message.dict("transient").get("display_id")
-        return build_display(
-            self.id,
-            message.kind,
-            message.dict("data"),
-            message.dict("metadata"),
-            text_limit=self.request.text_limit,
-            display_id=str(display_id or ""),
-            execution_count=_count(message),
-        )
+    def _show_message(self, message: JupyterMessage) -> Message:
+        display_id = message.dict("transient").get("display_id") or ""
+        data, metadata = message.dict("data"), message.dict("metadata")
+        return self._show(message.kind, data, metadata, display_id=display_id, execution_count=_count(message))
+
+    def _show(self, kind: str, data: dict[str, Any], metadata: dict[str, Any], **options: Any) -> Message:
+        try:
+            return build_display(self.id, kind, data, metadata, text_limit=self.request.text_limit, **options)
+        except ValueError as exc:
+            return Display(self.id, kind, {"text/plain": f"[a display could not be shown: {exc}]"}, {}, cut=True)
 
     def _payload(self) -> list[dict[str, Any]]:
         payload = self._reply.content.get("payload") if self._reply else None

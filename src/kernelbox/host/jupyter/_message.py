@@ -12,6 +12,8 @@ import os
 import time
 from dataclasses import dataclass
 
+from kernelbox.wire._json import load
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -19,14 +21,24 @@ if TYPE_CHECKING:
 _DELIMITER = b"<IDS|MSG>"
 _VERSION = "5.3"
 
+# Bytes of a content that is read: a frame of our own twice over, because pictures come in base64 and text is escaped.
+_LONGEST_CONTENT = 128 * 1024 * 1024
+
+# Characters of a kind and of an id; Jupyter's have 50 at most.
+_LONGEST_NAME = 256
+
 
 @dataclass(frozen=True, slots=True)
 class JupyterMessage:
-    """A message from a kernel; `parent` is the id of the request that it belongs to."""
+    """A message from a kernel; `parent` is the id of the request that it belongs to.
+
+    One that is `unread` had a content that is too large, too deep or no JSON: it is empty here.
+    """
 
     kind: str
     parent: str
     content: dict[str, Any]
+    unread: bool = False
 
     def text(self, name: str) -> str:
         """Returns a field of the content that should be text; kernels run untrusted code, which can send anything."""
@@ -65,11 +77,18 @@ class Codec:
             parts = frames[start + 1 : start + 5]
             if not hmac.compare_digest(frames[start], self._sign(parts)):
                 return None
-            header, parent, _, content = map(_load, parts)
+            header, parent, (_, raw) = _load(parts[0]), _load(parts[1]), parts[2:]
             kind, parent_id = header["msg_type"], parent.get("msg_id", "")
-        except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, IndexError, KeyError, TypeError, AttributeError):
             return None
-        return JupyterMessage(str(kind), str(parent_id), content) if isinstance(content, dict) else None
+        kind, parent_id = str(kind)[:_LONGEST_NAME], str(parent_id)[:_LONGEST_NAME]
+        try:
+            content = _load(raw)
+        except ValueError:
+            content = None
+        if not isinstance(content, dict):
+            return JupyterMessage(kind, parent_id, {}, unread=True)
+        return JupyterMessage(kind, parent_id, content)
 
     def _sign(self, parts: list[bytes]) -> bytes:
         signature = self._hmac.copy()
@@ -79,7 +98,13 @@ class Codec:
 
 
 def _load(part: bytes) -> Any:
-    value = json.loads(part.decode("utf-8", "replace"))
+    if len(part) > _LONGEST_CONTENT:
+        raise ValueError("too large")
+    try:
+        part.decode()
+    except UnicodeDecodeError:
+        part = part.decode("utf-8", "replace").encode()
+    value = load(part)
     return _without_surrogates(value) if b"\\ud" in part or b"\\uD" in part else value
 
 

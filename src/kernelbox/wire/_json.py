@@ -1,0 +1,202 @@
+"""JSON in bounds: values of any kind become plain ones before they are sent, and text is looked at before it is read.
+
+The same limits hold on both sides, so what one side sends the other can read, compare, copy, show and write again
+without running out of stack or memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+
+from kernelbox.wire._pristine import keep_builtins
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+keep_builtins(globals())
+
+# Levels of lists and objects in a value. Charts and widgets nest about twenty; a tenth of the interpreter's own limit
+# leaves room for callers that are deep in their stack, and for copy.deepcopy, which takes two frames a level.
+MAX_DEPTH = 100
+
+# Lists, objects and what is in them. A value of this many takes some 100 MB at worst, and is converted in 0.2 s.
+MAX_VALUES = 200_000
+
+# Characters of all texts in a value: they fit a frame, whatever it takes to escape them (7 bytes at most).
+MAX_CHARACTERS = 8_000_000
+
+# Python reads and writes this many digits in every process, however sys.set_int_max_str_digits is set.
+_MAX_DIGITS = 640
+_MAX_BITS = 2_100
+
+# What a message adds to the value in it: an array of fields, and a field that has the value by MIME type or name.
+_MESSAGE_DEPTH = 3
+
+# Each value is counted by the comma before it or the bracket that it opens, an empty list by both.
+_MAX_MARKS = 2 * MAX_VALUES + 10_000
+
+
+class TooLarge(ValueError):
+    """Raised when a value has more parts or more text than is sent."""
+
+
+class Converter:
+    """Turns values of any kind into what JSON has a form for; all that one converts shares its limits.
+
+    Dates, bytes, sets and numbers of numpy become what Jupyter makes of them. What user code does when it is asked
+    for its parts is its own affair, an interrupt included; endless parts end at the limit. `characters` and `values`
+    are what is left.
+    """
+
+    def __init__(self, characters: int = MAX_CHARACTERS, values: int = MAX_VALUES) -> None:
+        self.characters = characters
+        self.values = values
+
+    def convert(self, value: object, depth: int = 0) -> Any:
+        """Returns the plain value; raises TypeError, ValueError and TooLarge."""
+        kind = type(value)
+        if kind is str or issubclass(kind, str):
+            return self._text(exact(value))
+        if value is None or kind is bool:
+            self._charge(4)
+            return value
+        if issubclass(kind, int):
+            return self._int(int.__int__(value))  # type: ignore[arg-type]  # issubclass, because __class__ can lie
+        if issubclass(kind, float):
+            return self._float(float.__float__(value))  # type: ignore[arg-type]  # as above
+        if depth >= MAX_DEPTH:
+            raise ValueError(f"a value that is nested more than {MAX_DEPTH} levels deep, or in itself, cannot be sent")
+        if issubclass(kind, dict):
+            return self._dict(value, depth + 1)
+        if issubclass(kind, list | tuple):
+            items: Any = list.__iter__ if issubclass(kind, list) else tuple.__iter__
+            return self._list(items(value), depth + 1)
+        if issubclass(kind, bytes | bytearray | memoryview):
+            return self._bytes(memoryview(value))  # type: ignore[arg-type]  # as above
+        return self._other(value, depth + 1)
+
+    def _text(self, text: str) -> str:
+        self._charge(len(text))
+        return text
+
+    def _int(self, number: int) -> int:
+        if number.bit_length() > _MAX_BITS:
+            raise ValueError(f"a whole number of more than {_MAX_DIGITS} digits cannot be sent; use its text")
+        self._charge(number.bit_length() // 3)
+        return number
+
+    def _float(self, number: float) -> float | str:
+        self._charge(8)
+        return number if math.isfinite(number) else repr(number)  # JSON has no word for these; Jupyter sends this
+
+    def _bytes(self, view: memoryview) -> str:
+        self._charge(view.nbytes * 4 // 3)
+        return base64.b64encode(view.tobytes()).decode("ascii")
+
+    def _list(self, items: Any, depth: int) -> list[Any]:
+        self._charge(0)
+        return [self.convert(item, depth) for item in items]
+
+    def _dict(self, value: Any, depth: int) -> dict[str, Any]:
+        self._charge(0)
+        return {self._key(key): self.convert(item, depth) for key, item in dict.items(value)}
+
+    def _key(self, key: object) -> str:
+        if issubclass(type(key), str):
+            return self._text(exact(key))
+        if key is None or issubclass(type(key), int | float):
+            return json.dumps(self.convert(key))
+        raise TypeError(f"keys must be text, not {type_name(key)}")
+
+    def _other(self, value: Any, depth: int) -> Any:
+        if hasattr(value, "isoformat"):
+            return self.convert(value.isoformat(), depth)
+        if hasattr(value, "__iter__"):
+            return self._list(iter(value), depth)
+        for method, form in (("__index__", int), ("__float__", float)):
+            if hasattr(value, method):
+                return self.convert(form(value), depth)
+        raise TypeError(f"{type_name(value)} is not JSON serializable")
+
+    def _charge(self, characters: int) -> None:
+        """Takes what a value needs of the limits: its text, and two characters for quotes, brackets or a comma."""
+        self.values -= 1
+        self.characters -= characters + 2
+        if self.values < 0 or self.characters < 0:
+            raise TooLarge(f"a value of more than {MAX_VALUES:,} parts or {MAX_CHARACTERS:,} characters cannot be sent")
+
+
+def exact(text: Any) -> str:
+    """Returns a string that is no subclass, whose methods would be the user's."""
+    return text if type(text) is str else str.__str__(text)
+
+
+def type_name(value: object) -> str:
+    """Returns the name of a value's type, a beginning of it if it is long; a metaclass may say something else."""
+    return exact(type.__dict__["__name__"].__get__(type(value)))[:1000]
+
+
+def load(data: bytes | bytearray) -> Any:
+    """Reads JSON from an untrusted writer; raises ValueError, also for what no Converter would have made.
+
+    Numbers that JSON has no word for become their text, as in a Converter.
+    """
+    if len(data) > MAX_DEPTH:
+        _check_shape(data)
+    scan = _scan if len(data) > _MAX_DIGITS else _scan_short
+    text = data.decode("utf-8", "surrogatepass")
+    try:
+        value, end = scan(text, 0)
+    except StopIteration as exc:
+        raise ValueError("no JSON") from exc
+    if end != len(text):
+        raise ValueError("more than one value")
+    return value
+
+
+def _check_shape(data: bytes | bytearray) -> None:
+    """Counts levels and values without reading them: the reader recurses, and makes an object of every two bytes."""
+    opened = data.count(b"[") + data.count(b"{")
+    if opened <= MAX_DEPTH and opened + data.count(b",") <= _MAX_MARKS:
+        return  # those in texts are counted too: there can only be fewer
+    unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if unescaped.count(b'"') > 4 * _MAX_MARKS:
+        raise ValueError("too many texts")
+    outside = b"".join(unescaped.split(b'"')[::2])
+    if outside.count(b"[") + outside.count(b"{") + outside.count(b",") > _MAX_MARKS:
+        raise ValueError("too many values")
+    brackets = outside.translate(_ROUND, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH + _MESSAGE_DEPTH):
+        if not brackets:
+            return
+        brackets = brackets.replace(b"()", b"")  # the innermost level
+    if brackets:
+        raise ValueError("nested too deeply, or not closed")
+
+
+_ROUND = bytes.maketrans(b"[]{}", b"()()")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def _read_int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError("a number of too many digits")
+    return int(digits)
+
+
+def _read_float(digits: str) -> float | str:
+    number = float(digits)
+    return number if math.isfinite(number) else repr(number)
+
+
+_CONSTANTS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
+
+# What json's decoder calls itself: the methods around it can be replaced by a cell, which would change so what it is
+# answered. Most messages are short, and have no room for long numbers.
+_scan_short: Any = json.JSONDecoder(parse_float=_read_float, parse_constant=_CONSTANTS.__getitem__).scan_once  # type: ignore[attr-defined]  # not in typeshed
+_scan: Any = json.JSONDecoder(  # type: ignore[attr-defined]  # the same
+    parse_int=_read_int, parse_float=_read_float, parse_constant=_CONSTANTS.__getitem__
+).scan_once

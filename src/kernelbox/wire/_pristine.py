@@ -1,0 +1,20 @@
+"""Python's built-in names as they were before any code of a user's: a cell can put others in their place."""
+
+from __future__ import annotations
+
+import builtins
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_builtins = dict(vars(builtins))
+
+
+def keep_builtins(names: dict[str, Any]) -> None:
+    """Has the functions that a module defines after this use the built-in names as they are now.
+
+    `names` are the module's globals: a function takes its built-in names from what `__builtins__` is there when it is
+    defined.
+    """
+    names["__builtins__"] = _builtins
