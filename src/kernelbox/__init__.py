@@ -12,9 +12,9 @@ _HOMES = {
     "ApprovalRequest": "kernelbox.core._requests",
     "ApprovalRule": "kernelbox.core._policy",
     "AttemptSnapshot": "kernelbox.wire._results",
-    "CodeExecutionChunk": "kernelbox.api._executor",
+    "CodeExecutionChunk": "kernelbox.api._executor_values",
     "CodeExecutionError": "kernelbox.base._errors",
-    "CodeExecutionResult": "kernelbox.api._executor",
+    "CodeExecutionResult": "kernelbox.api._executor_values",
     "CodeExecutor": "kernelbox.api._executor",
     "ErrorInfo": "kernelbox.wire._results",
     "ExecutionResult": "kernelbox.wire._results",
@@ -31,7 +31,7 @@ _HOMES = {
     "StartFailed": "kernelbox.base._errors",
     "StoreFailed": "kernelbox.base._errors",
     "SyncApprovalRequest": "kernelbox.core._requests",
-    "Variable": "kernelbox.api._executor",
+    "Variable": "kernelbox.api._executor_values",
     "create": "kernelbox.api._sync",
     "destroy": "kernelbox.api._sync",
     "execute": "kernelbox.api._sync",
@@ -87,7 +87,8 @@ __all__ = [
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.api._executor import CodeExecutionChunk, CodeExecutionResult, CodeExecutor, Variable
+    from kernelbox.api._executor import CodeExecutor
+    from kernelbox.api._executor_values import CodeExecutionChunk, CodeExecutionResult, Variable
     from kernelbox.api._sync import (
         create,
         destroy,

@@ -8,10 +8,10 @@ import math
 import os
 import warnings
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelbox.api._executor_cell import ExecutorCell, written
+from kernelbox.api._executor_values import CodeExecutionChunk, CodeExecutionResult, Variable, read_variables
 from kernelbox.api._here import kernels
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import (
@@ -19,7 +19,6 @@ from kernelbox.base._errors import (
     ExecutionTimeout,
     ExecutorStopped,
     InvalidInput,
-    KernelBoxError,
     KernelNotFound,
     StartFailed,
 )
@@ -53,10 +52,6 @@ _log = logging.getLogger("kernelbox")
 # A result is complete up to here, more than a model can read; beyond, head and tail are kept.
 _OUTPUT_CHAR_LIMIT = 2_000_000
 
-# What a kernel says of its variables; guest/_queries.py cuts before.
-_MOST_VARIABLES = 10_000
-_LONGEST_TEXT = 256
-
 _GONE = {
     "tool_server_host": "there is no tool server",
     "tool_server_port": "there is no tool server",
@@ -65,37 +60,6 @@ _GONE = {
     "connect_timeout": "there is no gateway to connect to",
     "kernel_init_timeout": "kernels are forked in milliseconds",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class CodeExecutionResult:
-    """What a cell wrote and showed.
-
-    `text` is everything in order, None if there was nothing; `images` are files. `changed` names the variables that
-    the cell added, changed and removed. `cancelled` is set if `CodeExecutor.cancel` ended it.
-    """
-
-    text: str | None
-    images: list[Path]
-    changed: dict[str, list[str]] | None = None
-    cancelled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CodeExecutionChunk:
-    """Text that a cell has just written or shown."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A name that lives in the kernel: its type, its size in bytes and the beginning of its repr."""
-
-    name: str
-    type: str
-    size: int
-    preview: str
 
 
 class CodeExecutor:
@@ -197,7 +161,7 @@ class CodeExecutor:
     async def reset(self) -> None:
         """Replaces the kernel by a clean one, whatever it is doing; its variables are lost.
 
-        A cell that is running fails. Cells that wait for their turn run in the new kernel.
+        A cell that is running fails. Cells that wait run in the new kernel.
         """
         async with self._change:
             kernels, old = self._require_running()
@@ -222,7 +186,7 @@ class CodeExecutor:
         async with self._cells:
             kernel = await self._find()
             content = await _asyncio.query(kernel, "variables", {}, timeout=timeout)
-        return _read_variables(kernel.name, content)
+        return read_variables(kernel.name, content)
 
     # -- running code ----------------------------------------------------------------------------------------
 
@@ -321,7 +285,7 @@ class CodeExecutor:
         return cell
 
     def _on_end(self) -> None:
-        """Gives the turn to the next cell."""
+        """Lets the next cell begin."""
         cell, self._running = self._running, None
         if cell is not None:
             cell.asks.end()
@@ -384,7 +348,7 @@ class CodeExecutor:
         return await in_thread(open_kernel, undo=undo)
 
     def _restart(self, kernels: Kernels, old: Kernel) -> Kernel:
-        """Starts a named kernel anew, with this executor's environment whoever opened it."""
+        """Starts a named kernel anew, with this executor's environment, also one that others opened."""
         record = kernels.restart(old.record.kernel_id, environment=old.environment)
         return kernels.kernel(record, environment=old.environment)
 
@@ -413,26 +377,6 @@ class CodeExecutor:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
-
-
-def _read_variables(kernel: str, content: dict[str, Any]) -> list[Variable]:
-    """Reads a kernel's answer, which its own cells can forge."""
-    described = content.get("variables")
-    if described is None:
-        raise KernelBoxError(f"kernel {kernel!r} cannot list its variables: {content.get('evalue', 'unknown')!s:.1000}")
-    if not isinstance(described, list) or not all(map(_is_variable, described)):
-        raise KernelBoxError(
-            f"kernel {kernel!r} sent what is no list of variables; a cell has tampered with it: restart the kernel"
-        )
-    return [Variable(**variable) for variable in described[:_MOST_VARIABLES]]
-
-
-def _is_variable(described: object) -> bool:
-    match described:
-        case {"name": str(name), "type": str(kind), "size": int(size), "preview": str(preview), **rest}:
-            longest = max(map(len, (name, kind, preview)))
-            return not rest and longest <= _LONGEST_TEXT and type(size) is int and size >= 0
-    return False
 
 
 def _check_seconds(what: str, seconds: float | None) -> float | None:

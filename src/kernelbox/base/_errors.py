@@ -140,13 +140,13 @@ class ExecutionTimeout(_Unfinished, TimeoutError):
 
 def attach_attempts(exc: BaseException, attempts: list[AttemptSnapshot]) -> None:
     """Leaves the attempts made so far on an exception that ends a retry."""
-    exc.attempts = attempts  # type: ignore[attr-defined]  # read by whoever catches it
+    exc.attempts = attempts  # type: ignore[attr-defined]  # read by the code that catches it
     exc.add_note(f"kernelbox: raised by on_error_fn after {len(attempts)} attempt(s); see .attempts")
 
 
 def attach_result(exc: BaseException, result: ExecutionResult | None, missed: list[Any]) -> None:
     """Leaves what a cell had come to on the exception that stopped it, and the events that were not yielded."""
-    exc.result = result  # type: ignore[attr-defined]  # read by whoever catches it
+    exc.result = result  # type: ignore[attr-defined]  # read by the code that catches it
     exc.missed = missed  # type: ignore[attr-defined]
     if result is not None and result.error is not None:
         exc.add_note(f"kernelbox: {result.error.evalue}")

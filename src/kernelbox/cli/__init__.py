@@ -89,7 +89,7 @@ def _fail(sentence: str, status: int) -> int:
 
     try:
         print(json.dumps({"error": sentence}, indent=2, sort_keys=True), flush=True)
-    except OSError:  # nobody reads it, or there is no room for it
+    except OSError:  # its reader has gone, or there is no room for it
         _give_up_stdout()
     first_line = sentence.partition("\n")[0]
     print(f"kernelbox: {escape(first_line) or 'failed'}", file=sys.stderr)
@@ -97,7 +97,7 @@ def _fail(sentence: str, status: int) -> int:
 
 
 def _give_up_stdout() -> None:
-    """Keeps the interpreter from complaining, at its end, that nobody reads what is still to be written."""
+    """Keeps the interpreter from complaining, at its end, that what is still to be written has no reader."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

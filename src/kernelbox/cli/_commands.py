@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command. Its module is imported when it is run, so that nobody pays for the others."""
+    """One command. Its module is imported when it is run, so that no command pays for the others."""
 
     name: str
     summary: str
@@ -90,7 +90,7 @@ COMMANDS = (
         "wipe",
         "destroy all kernels",
         "_lifecycle:wipe",
-        ("kernelbox wipe", "kernelbox wipe --stale                      # end those that nobody has used for long"),
+        ("kernelbox wipe", "kernelbox wipe --stale                      # end those that have not been used for long"),
     ),
     Command(
         "console",

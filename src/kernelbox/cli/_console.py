@@ -32,7 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
-# How long a key may wait for a kernel that is busy with somebody else's cell.
+# How long a key may wait for a kernel that is busy with another client's cell.
 _KEY_PATIENCE = 0.5
 
 # In the home. Bytes of it that are offered again, from its end: a year of typing.

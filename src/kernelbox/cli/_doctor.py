@@ -38,7 +38,7 @@ _PACKAGES = (
     "pyzmq",
 )
 
-# A kernel's files are a few kilobytes; below this nobody can work anyway.
+# A kernel's files are a few kilobytes; below this nothing else works either.
 _LITTLE_SPACE = 10 * 1024 * 1024
 
 

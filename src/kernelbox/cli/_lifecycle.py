@@ -85,7 +85,7 @@ def restart(options: Namespace) -> int:
 def destroy(options: Namespace) -> int:
     record = _find(options)
     if not _sync.destroy(record):
-        raise KernelNotFound(record.name)  # somebody else has, since we looked
+        raise KernelNotFound(record.name)  # another process has, since we looked
     return _print(options, {"destroyed": True}, f"destroyed {record.name!r}")
 
 

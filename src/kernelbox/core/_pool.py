@@ -48,7 +48,7 @@ class Pool:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Closes connections to kernels that others have ended: nobody else would ever ask for them."""
+        """Closes connections to kernels that others have ended, which are never asked for again."""
         for kernel_id, kept in list(self._idle.items()):
             for connection in [connection for connection in kept if not connection.idle]:
                 with contextlib.suppress(ValueError):  # another thread has just taken it

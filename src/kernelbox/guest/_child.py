@@ -212,7 +212,7 @@ def _file_of(data: bytes) -> int:
 
 
 def _read_file(fd: int) -> tuple[object, ...]:
-    """Has the program read a file from its beginning: opened anew, its position is nobody else's."""
+    """Has the program read a file from its beginning: opened anew, its position is the program's own."""
     if hasattr(os, "memfd_create"):
         return (_OPEN, 0, f"/proc/self/fd/{fd}", os.O_RDONLY, 0)
     return (_DUP2, fd, 0)

@@ -12,7 +12,7 @@ from kernelbox.wire._messages import Comm
 
 
 class KernelComm(BaseComm):
-    """A comm whose messages go to whoever asked for the running execution."""
+    """A comm whose messages go to the client that asked for the running execution."""
 
     outbox: Outbox
 

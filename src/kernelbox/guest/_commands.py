@@ -57,7 +57,7 @@ def run_command(
             child.close_pipes()
 
 
-def bury_background() -> None:
+def reap_background() -> None:
     """Takes note of the end of what commands left running (`!server &`): such orphans have become our children.
 
     They are found by the group of their command: a cell's own children are left to the cell.

@@ -13,7 +13,7 @@ from kernelbox.wire._bounded import bound
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._messages import Clear
 
-# Types that have no representation but their text, unless somebody registers one.
+# Types that have no representation but their text, unless a library registers one.
 _PLAIN = frozenset({int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range})
 
 

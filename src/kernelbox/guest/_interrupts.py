@@ -132,7 +132,7 @@ class Interrupts:
                 self._depth = 1
                 return
             except KeyboardInterrupt:
-                continue  # it struck on the way in; whoever called us is about to see that `seen` is set
+                continue  # it struck on the way in; the caller is about to see that `seen` is set
 
     def enter(self) -> None:
         """Begins a stretch of our own code that must not be cut in two."""

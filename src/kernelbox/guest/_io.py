@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # A reader sees text this soon.
 REST = 0.02
 
-# How often a kernel that nobody talks to makes sure that somebody could.
+# How often a kernel without requests makes sure that a client could still reach it.
 CHECK = 15.0
 
 # While a cell runs, lines that it has begun and not ended are looked for this often.
@@ -77,7 +77,7 @@ class IO:
         self._repeat_at: float | None = None
         self._rest_until = self._deaf_until = 0.0
         self._alarm = Alarm(REST)
-        self._serving = threading.Lock()  # held by whoever reads
+        self._serving = threading.Lock()  # held by the thread that reads
         self._wanted = False  # by the main thread
         self._listener.setblocking(False)
 
@@ -129,7 +129,7 @@ class IO:
         self._wanted = False
         try:
             while not until():
-                if self._turn(also):
+                if self._serve_once(also):
                     return
         finally:
             self._serving.release()
@@ -144,10 +144,10 @@ class IO:
                 self._wait_for_call()
                 with self._serving:
                     while not self._stopping and not self._wanted:  # type: ignore[redundant-expr]  # other threads
-                        self._turn()
+                        self._serve_once()
         except OSError as exc:
             self._kernel.die(f"a cell closed the kernel's own descriptors ({exc})")
-        except BaseException as exc:  # noqa: BLE001  # without this thread nobody could reach the kernel any more
+        except BaseException as exc:  # noqa: BLE001  # without this thread no client could reach the kernel
             traceback.print_exc(file=sys.__stderr__)
             self._kernel.die(f"its I/O thread failed: {exc!r}")
 
@@ -159,7 +159,7 @@ class IO:
         self._waker.clear()
         self._alarm.clear()
 
-    def _turn(self, also: int = -1) -> bool:
+    def _serve_once(self, also: int = -1) -> bool:
         """Waits for something to happen and sees to it. True if the descriptor `also` became readable."""
         outbox, called = self._kernel.outbox, False
         resting = time.monotonic() < self._rest_until
@@ -240,7 +240,7 @@ class IO:
         except ProtocolError:
             messages = None
         if messages is None:
-            if peer.robbed:
+            if peer.broken_by_cell:
                 self._kernel.die("a cell put a descriptor of its own in the place of the kernel's")
             self._drop(peer)
             return

@@ -24,7 +24,7 @@ from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import CStdout
 from kernelbox.guest._cell import Cells
-from kernelbox.guest._commands import bury_background
+from kernelbox.guest._commands import reap_background
 from kernelbox.guest._descendants import kill_descendants
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Interrupts
@@ -111,7 +111,7 @@ class Kernel:
             while True:
                 peer, request = self._next()
                 if peer.closed:
-                    continue  # nobody waits for it any more, and it has not begun
+                    continue  # its client has gone, and it has not begun
                 if isinstance(request, Execute):
                     self._execute(peer, request)
                 else:
@@ -261,7 +261,7 @@ class Kernel:
         with self._queue_lock:
             idle = not any(isinstance(request, Execute) for _, request in self._queue)
         if idle and state is not None and time.time() - state.last_used > seconds:
-            self._leave(f"ended after {seconds:g} s without work, as somebody asked for")
+            self._leave(f"ended after {seconds:g} s without work, as a client asked for")
         return {"left": False}
 
     def _execute(self, peer: Peer, request: Execute) -> None:
@@ -283,8 +283,8 @@ class Kernel:
             self.outbox.relieve()
             self._leave("the cell called exit()")
         self.outbox.end(done)
-        bury_background()
-        if peer.robbed:
+        reap_background()
+        if peer.broken_by_cell:
             self.die("a cell closed the kernel's own descriptors")
 
     def _raise_guards(self) -> None:

@@ -1,6 +1,6 @@
 """Everything a kernel says, in one order: text of every origin, displays, and the end of each execution.
 
-All text goes through the pipes behind descriptors 1 and 2, whoever writes it: `print`, C code, subprocesses. The
+All text goes through the pipes behind descriptors 1 and 2: what `print` writes, C code, subprocesses. The
 pipes are the buffer. They are emptied here before anything else is sent, so what was written first is sent first; and
 they outlive the kernel, whose keeper holds their other ends, so text printed just before a crash is still there.
 """
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 _READ = 256 * 1024
 
-# Three quarters of a pipe: whoever wrote so much within a rest of the helper is about to be held up.
-_MUCH = 48 * 1024
+# Three quarters of a pipe: a process that wrote so much while the helper rested is about to wait for room.
+_NEARLY_FULL = 48 * 1024
 _READS = 4
 
 
 class Outbox:
-    """Orders what the kernel writes and sends it to whoever asked for the running execution."""
+    """Orders what the kernel writes and sends it to the client that asked for the running execution."""
 
     def __init__(self, identity: Identity, interrupts: Interrupts) -> None:
         self.current_stream = 0
@@ -86,7 +86,7 @@ class Outbox:
             self._drain(final=True)
             assert self._peer is not None
             peer, self._peer, self._id = self._peer, None, ""
-            self._write_state(state.IDLE)  # first: whoever has the result must not find the kernel busy
+            self._write_state(state.IDLE)  # first: a client that has the result must not find the kernel busy
             peer.send(frame)
 
     def send(self, message: Message, *, hold: bool = False) -> None:
@@ -121,7 +121,7 @@ class Outbox:
     def switch(self, stream: int) -> None:
         """Empties the pipes before another stream is written to, which keeps the two in order.
 
-        The caller holds the lock, and has relieved the pipes before he took it: nobody waits for the reader with it.
+        The caller holds the lock, and has relieved the pipes before: no thread waits for the reader with the lock held.
         """
         if not self.forked:
             self._interrupts.enter()
@@ -147,7 +147,7 @@ class Outbox:
     def pump(self) -> bool:
         """Takes what has been written and sends all that waits. True if more should be taken at once.
 
-        That is so when somebody else writes much. A cell that does empties the pipe itself, and would only be held up.
+        That is so when another process writes much. A cell that does empties the pipe itself, and would only wait.
         """
         with self._lock:
             much = self._drain()
@@ -199,7 +199,7 @@ class Outbox:
             for _ in range(_READS):
                 if (self.congested and not final) or not (data := _read(pipe)):
                     break
-                much |= len(data) >= _MUCH
+                much |= len(data) >= _NEARLY_FULL
                 if text := decoder.decode(data):
                     self._forward(name, text)
             if final and (text := decoder.decode(b"", final=True)):

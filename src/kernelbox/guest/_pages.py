@@ -1,4 +1,4 @@
-"""`%less` and `%more` where nobody turns pages: they print, and need no program to do it."""
+"""`%less` and `%more` without a terminal to turn pages in: they print, and need no program to do it."""
 
 from __future__ import annotations
 

@@ -44,10 +44,10 @@ class Peer:
         self.pid = peer_credentials(sock)[0]  # 0 for a process of another namespace
         self.inside = self.pid != 0 and is_below_us(self.pid)  # a cell of ours, or what it started
         self.closed = False
-        self.robbed = False  # a cell closed the descriptor, or put another in its place
+        self.broken_by_cell = False  # a cell closed the descriptor, or put another in its place
         self._decoder = Decoder()
         self._backlog = bytearray()
-        self.congested = False  # the reader is behind: whoever writes waits, so that little is lost if we die
+        self.congested = False  # the reader is behind: writers wait, so that little is lost if we die
 
     def __repr__(self) -> str:
         return f"<Peer fd={self.sock.fileno()} backlog={len(self._backlog)}{' closed' if self.closed else ''}>"
@@ -63,7 +63,7 @@ class Peer:
         if not data:
             return None
         if _TELLS_SENDERS and (sender := _sender(ancillary)) != self.pid:
-            self.robbed = sender is None or is_below_us(sender)
+            self.broken_by_cell = sender is None or is_below_us(sender)
             return None
         return self._decoder.feed(data)
 
@@ -86,7 +86,7 @@ class Peer:
         except BlockingIOError:
             self.congested = True
         except OSError as exc:
-            self.robbed = exc.errno == errno.EBADF
+            self.broken_by_cell = exc.errno == errno.EBADF
             self.abandon()
 
     @property

@@ -90,7 +90,7 @@ def _describe(name: str, value: object) -> dict[str, Any]:
     try:
         preview = _short_repr(value)
     except KeyboardInterrupt:
-        raise  # whoever asked waits no longer
+        raise  # the client that asked waits no longer
     except BaseException as exc:  # noqa: BLE001  # a repr is user code
         preview = f"<repr failed: {type_name(exc)}>"
     if len(preview) > _PREVIEW:

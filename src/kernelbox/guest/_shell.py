@@ -127,7 +127,7 @@ class ZMQInteractiveShell(InteractiveShell):
         """Creates nothing."""
 
     def init_environment(self) -> None:
-        """Leaves the environment to whoever specializes the kernel."""
+        """Leaves the environment to what specializes the kernel."""
 
     def init_virtualenv(self) -> None:
         """Does nothing: the interpreter is the one of the environment."""
@@ -148,7 +148,7 @@ class ZMQInteractiveShell(InteractiveShell):
 
     @contextlib.contextmanager
     def running(self, result: Any) -> Iterator[None]:
-        """Notes that code runs whose failure `result` will tell; None if nobody wants to know of it."""
+        """Notes that code runs whose failure `result` will tell; None if it is not the cell's."""
         self._running.append(result)
         try:
             yield

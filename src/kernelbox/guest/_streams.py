@@ -171,7 +171,7 @@ class ByteStream(io.BufferedIOBase):
 
 
 class InputUnavailable(RuntimeError):
-    """Raised by `input()` and `getpass()`: nobody is there to type."""
+    """Raised by `input()` and `getpass()`: there is no keyboard."""
 
 
 def refuse_input(prompt: object = "", *_: object, **__: object) -> str:

@@ -10,7 +10,6 @@ can be used, and of kernels that are programs of others.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import os
 import resource
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from kernelbox.guest._descendants import start_time
 from kernelbox.guest._keeper import Keeper, Kept, kill
 from kernelbox.guest._peer import is_same_user
+from kernelbox.guest._seat import Seat
 from kernelbox.guest._specialize import READY, Birth, preload, specialize
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
@@ -37,39 +37,6 @@ _CHECK_EVERY = 5.0
 
 # What comes with a request before the lifeline; Spawn names them.
 _DESCRIPTORS = 5
-
-
-@dataclass(slots=True)
-class Seat:
-    """Where a warm template listens: the directory that its socket is in, and the socket's name and inode there."""
-
-    directory: int
-    name: str
-    inode: int
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether the socket there is ours, not gone and not that of a successor."""
-        return _inode(self.directory, self.name) == self.inode
-
-    def leave(self, listener: socket.socket) -> bool:
-        """Takes the socket away, under the lock that openers hold; not if one of them waits at it."""
-        lock_name = self.name + ".lock"
-        with contextlib.suppress(OSError):
-            lock = os.open(lock_name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=self.directory)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                poller = select.poll()
-                poller.register(listener, select.POLLIN)
-                if _inode(self.directory, lock_name) != os.fstat(lock).st_ino or poller.poll(0):
-                    return False
-                if self.is_ours:
-                    os.unlink(self.name, dir_fd=self.directory)
-                os.unlink(lock_name, dir_fd=self.directory)
-            finally:
-                os.close(lock)
-            return True
-        return not self.is_ours
 
 
 @dataclass(slots=True)
@@ -254,7 +221,7 @@ def main(argv: list[str]) -> None:
     if mode == "warm":
         directory, name, seconds, *rest = rest
         os.set_inheritable(int(directory), False)
-        seat, idle_timeout = Seat(int(directory), name, _inode(int(directory), name)), float(seconds)
+        seat, idle_timeout = Seat.take(int(directory), name), float(seconds)
     Template(sock, seat, idle_timeout).run(rest)
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
 
@@ -294,13 +261,6 @@ def _answer(client: socket.socket, message: Message) -> bool:
         except OSError:
             return False
     return True
-
-
-def _inode(directory: int, name: str) -> int:
-    try:
-        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
-    except OSError:
-        return 0
 
 
 def _close(fd: int) -> None:

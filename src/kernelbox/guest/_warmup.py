@@ -17,7 +17,7 @@ _CELLS = ("pass", "x = 1\nx", "print('x')", "1 / 0", "def f(: pass", "%time pass
 
 
 class _Nowhere:
-    """An outbox for cells that nobody watches."""
+    """An outbox for cells without a client."""
 
     execution_id = ""
     peer = None

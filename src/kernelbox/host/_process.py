@@ -95,13 +95,13 @@ class Process:
         return found
 
     def kill_session(self) -> None:
-        """Kills what is left of the session that the process led, for when nobody else looks after its children.
+        """Kills what is left of the session that the process led, for when its keeper is gone.
 
         Only to be called by who has just seen it end: the number of a session is not given to another process while
         the session has members, but it may be later.
         """
         if os.path.exists(f"/proc/{self.pid}") and not self.is_zombie:
-            return  # somebody has the number already
+            return  # another process has the number already
         for pid in _pids():
             with contextlib.suppress(OSError):
                 if os.getsid(pid) == self.pid:

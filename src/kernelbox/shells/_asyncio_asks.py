@@ -84,7 +84,7 @@ class Asks:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self.failure = self.failure or task.exception()
-            self._run.cancel()  # whoever reads the execution raises it
+            self._run.cancel()  # the task that reads the execution raises it
 
 
 async def _accept(request: ApprovalRequest) -> None:

@@ -74,7 +74,7 @@ def _step(kernel: Kernel, connection: Connection, execution: Execution) -> Gener
     for event in [event for message in messages for event in execution.receive(message, now=now)]:
         answer = yield event
         if isinstance(event, Ask):
-            connection.send(answer or Answer(event.id, event.ask, False, "nobody is there to answer"))
+            connection.send(answer or Answer(event.id, event.ask, False, "the application takes no questions"))
     if execution.result is not None:
         return
     if connection.ended:

@@ -9,7 +9,7 @@ from kernelbox.wire._bounded import BoundedText, bound
 from kernelbox.wire._messages import Clear, Display, Output
 from kernelbox.wire._results import OutputItem
 
-# A cell may show more than anybody reads: the first and the last this many outputs are kept.
+# A cell may show more than a person or a model reads: the first and the last this many outputs are kept.
 _ITEMS = 500
 
 # Bytes that the outputs of a result take: text, markup, pictures in base64, metadata and display ids together. The

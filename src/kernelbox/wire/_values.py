@@ -2,7 +2,7 @@
 
 The standard module imports `inspect` and compiles several functions for each class, which the command line would pay
 for at every call. A class made here has the same constructor, slots, equality and repr, and is a real dataclass to
-whoever asks: `dataclasses.fields`, `asdict`, `replace`, pydantic and `inspect.signature` find what they look for,
+code that asks: `dataclasses.fields`, `asdict`, `replace`, pydantic and `inspect.signature` find what they look for,
 made at that moment. Type checkers see the standard decorator.
 """
 

@@ -335,7 +335,7 @@ class Conversation:
         if busy or self._reception.serves_others or unused_for is None or unused_for < seconds:
             return self._stay()
         self._enter("exiting")
-        reason = f"ended after {seconds:g} s without work, as somebody asked for"
+        reason = f"ended after {seconds:g} s without work, as a client asked for"
         return [AnnounceEnd(reason), self._request_shutdown()]
 
     def _stay(self) -> list[Action]:

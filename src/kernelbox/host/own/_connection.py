@@ -64,7 +64,7 @@ class Connection(LocalConnection):
         self._unsent = bytes(self.send_some(memoryview(self._unsent + encode(message))))
 
     def send_some(self, data: memoryview) -> memoryview:
-        """Sends as much as the kernel takes at once, and returns the rest; nothing is left of what nobody can get."""
+        """Sends as much as the kernel takes at once, and returns the rest; nothing is left when the kernel is gone."""
         while data and not self.ended:
             try:
                 data = data[self._sock.send(data) :]
