@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kernelbox.base._text import spell_out
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,9 +18,6 @@ _LEAST_ROOM = 40
 
 # Lists in lists in lists: deeper than a person reads.
 _LEVELS = 10
-
-# Letters and symbols that Unicode calls printable and that nothing is seen of: fillers and the empty Braille pattern.
-_INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 
 
 def show_call(server: str, tool: str, args: Mapping[str, object]) -> str:
@@ -56,20 +55,13 @@ def show(value: object, room: int = _ROOM_FOR_ONE, *, levels: int = _LEVELS) -> 
     return repr(value)
 
 
-def escape(text: str) -> str:
-    """Returns text with an escape for each character that does not print, hides, or moves or covers its neighbours."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(char if _stands_alone(char) else _escaped(char) for char in text)
-
-
 def _show_text(text: str, room: int) -> str:
     if len(text) <= room:
-        whole = escape(repr(text))
+        whole = spell_out(repr(text))
         if len(whole) <= room + len("''"):
             return whole
-    head = escape(repr(text[:room]))[: room * 3 // 4]
-    tail = escape(repr(text[-room:]))[-(room // 4) :]
+    head = spell_out(repr(text[:room]))[: room * 3 // 4]
+    tail = spell_out(repr(text[-room:]))[-(room // 4) :]
     return f"{head} … {len(text):,} characters in all … {tail}"
 
 
@@ -86,20 +78,3 @@ def _show_items(items: Iterable[tuple[object, ...]], count: int, room: int, leve
             room -= len(parts[-1])
         shown.append(": ".join(parts))
     return ", ".join(shown)
-
-
-def _stands_alone(char: str) -> bool:
-    if char.isascii():
-        return char.isprintable()
-    from unicodedata import bidirectional, category
-
-    return (
-        char.isprintable()
-        and char not in _INVISIBLE
-        and category(char) not in ("Mn", "Me")  # drawn over the character before, or not at all
-        and bidirectional(char) not in ("R", "AL", "AN")  # a terminal may turn its neighbours round
-    )
-
-
-def _escaped(char: str) -> str:
-    return char.encode("ascii", "backslashreplace").decode() if not char.isascii() else repr(char)[1:-1]

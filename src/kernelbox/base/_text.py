@@ -4,6 +4,9 @@ from __future__ import annotations
 
 MAX_NAME = 1000
 
+# Letters and symbols that Unicode calls printable and that nothing is seen of: fillers and the empty Braille pattern.
+_INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+
 
 def is_name(text: object) -> bool:
     """Tells whether a kernel can be called this: anything that can be shown on a line."""
@@ -26,6 +29,33 @@ def escape(text: str, *, keep: str = "") -> str:
         else character.encode("unicode_escape").decode("ascii")
         for character in text
     )
+
+
+def spell_out(text: str) -> str:
+    """Returns text for a decision: also what covers, turns round or passes for its neighbours is spelled out.
+
+    `escape` leaves that to names, which may be in any script.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if _stands_alone(char) else _escaped(char) for char in text)
+
+
+def _stands_alone(char: str) -> bool:
+    if char.isascii():
+        return char.isprintable()
+    from unicodedata import bidirectional, category
+
+    return (
+        char.isprintable()
+        and char not in _INVISIBLE
+        and category(char) not in ("Mn", "Me")  # drawn over the character before, or not at all
+        and bidirectional(char) not in ("R", "AL", "AN")  # a terminal may turn its neighbours round
+    )
+
+
+def _escaped(char: str) -> str:
+    return char.encode("ascii", "backslashreplace").decode() if not char.isascii() else repr(char)[1:-1]
 
 
 def _is_in_a_line(character: str) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 
-from kernelbox.base._shown import escape, show, show_call
+from kernelbox.base._shown import show, show_call
+from kernelbox.base._text import spell_out
 from kernelbox.core._memory import Memory
 from kernelbox.core._requests import Verdict
 from kernelbox.wire._approvals import SHELL_SERVER
@@ -60,7 +61,7 @@ class Gate:
         if verdict.remember is not None:
             self._keep(ask, verdict)
         if _log.isEnabledFor(logging.INFO):
-            _log.info("%s: %s", show_call(ask.server_name, ask.tool_name, ask.tool_args), escape(str(verdict)))
+            _log.info("%s: %s", show_call(ask.server_name, ask.tool_name, ask.tool_args), spell_out(str(verdict)))
         if not verdict.accepted:
             return Answer(ask.id, ask.ask, False, verdict.reason)
         return await self._perform(ask)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kernelbox.base._errors import ApprovalClosed, InvalidInput
-from kernelbox.base._shown import escape, show_call
+from kernelbox.base._shown import show_call
+from kernelbox.base._text import spell_out
 from kernelbox.core._policy import check_patterns
 from kernelbox.wire._values import dataclass
 
@@ -48,7 +49,7 @@ class Request:
         self._on_verdict: Callable[[], object] = lambda: None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self} {escape(str(self.verdict or 'open'))}>"
+        return f"<{type(self).__name__} {self} {spell_out(str(self.verdict or 'open'))}>"
 
     def __str__(self) -> str:
         """Shows the call on one line, for people: escaped, and shortened where it is long. `tool_args` has it whole."""
@@ -82,7 +83,7 @@ class Request:
 
     def _settle(self, verdict: Verdict) -> None:
         if self.verdict is not None:
-            raise ApprovalClosed(str(self), escape(str(self.verdict)))
+            raise ApprovalClosed(str(self), spell_out(str(self.verdict)))
         self.verdict = verdict
         self._on_verdict()
 

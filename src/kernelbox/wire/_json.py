@@ -48,12 +48,13 @@ class Converter:
 
     Dates, bytes, sets and numbers of numpy become what Jupyter makes of them. What user code does when it is asked
     for its parts is its own affair, an interrupt included; endless parts end at the limit. `characters` and `values`
-    are what is left.
+    are what is left. A strict one makes no text of what JSON has no word for: nan, infinity, keys that are no text.
     """
 
-    def __init__(self, characters: int = MAX_CHARACTERS, values: int = MAX_VALUES) -> None:
+    def __init__(self, characters: int = MAX_CHARACTERS, values: int = MAX_VALUES, *, strict: bool = False) -> None:
         self.characters = characters
         self.values = values
+        self._strict = strict
 
     def convert(self, value: object, depth: int = 0) -> Any:
         """Returns the plain value; raises TypeError, ValueError and TooLarge."""
@@ -90,7 +91,11 @@ class Converter:
 
     def _float(self, number: float) -> float | str:
         self._charge(8)
-        return number if math.isfinite(number) else repr(number)  # JSON has no word for these; Jupyter sends this
+        if math.isfinite(number):
+            return number
+        if self._strict:
+            raise ValueError(f"{number} has no form in JSON")
+        return repr(number)  # JSON has no word for these; Jupyter sends this
 
     def _bytes(self, view: memoryview) -> str:
         self._charge(view.nbytes * 4 // 3)
@@ -107,7 +112,7 @@ class Converter:
     def _key(self, key: object) -> str:
         if issubclass(type(key), str):
             return self._text(exact(key))
-        if key is None or issubclass(type(key), int | float):
+        if not self._strict and (key is None or issubclass(type(key), int | float)):
             return json.dumps(self.convert(key))
         raise TypeError(f"keys must be text, not {type_name(key)}")
 
