@@ -862,3 +862,15 @@ def test_verifying_a_home_does_not_load_openssl(home: Path) -> None:
     get_or_create("first")
     code = "import sys, kernelbox; print(len(kernelbox.list_kernels()), '_hashlib' in sys.modules)"
     assert run_python(code).stdout == "1 False\n"
+
+
+def test_images_of_a_kernel_elsewhere_do_not_leave_a_home_that_is_refused_later(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_STORE_BACKEND", "memory")
+    picture = "display({'image/png': b'x'}, raw=True)"
+    (image,) = execute("scratch", f"from IPython.display import display\n{picture}").images
+    assert Path(image).parent == own_home / "images"
+    destroy("scratch")
+    monkeypatch.setenv("KERNELBOX_STORE_BACKEND", "file")
+    assert execute("kept", "1 + 1").return_value == "2"

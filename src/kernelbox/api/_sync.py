@@ -10,6 +10,7 @@ from kernelbox.base._errors import InvalidInput, attach_attempts
 from kernelbox.core._arguments import check_code, check_language, check_name
 from kernelbox.core._images import ImageFiles, check_images_dir
 from kernelbox.core._options import KernelOptions
+from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord, is_kernel_id
 from kernelbox.shells import _blocking
 from kernelbox.wire._messages import Execute
@@ -242,7 +243,7 @@ def _concerns_shell(approve: Approve | bool | None, policy: ApprovalPolicy | Non
 
 def _image_files(here: Kernels, images_dir: str | os.PathLike[str] | None) -> ImageFiles:
     if images_dir is None or images_dir == "":
-        return ImageFiles(os.path.join(here.config.home, "images"), own=True)
+        return ImageFiles(Home(here.config.home, here.config.key_file))
     return ImageFiles(check_images_dir(images_dir))
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
 
+    from kernelbox.host._home import Home
     from kernelbox.wire._results import ExecutionResult
 
 _SUFFIXES = {
@@ -29,6 +30,8 @@ _SUFFIXES = {
     "image/gif": ".gif",
     "image/webp": ".webp",
 }
+
+_IN_HOME = "images"
 
 # Files of one execution, and their bytes: all figures of a long report; more would fill a disk that no one looks at.
 _MOST_FILES = 500
@@ -42,13 +45,13 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class ImageFiles:
     """Writes the images of one execution to a directory, under names that never meet: time, a random part, a number.
 
-    A directory that the caller named may be a link, which is resolved now. One that is our own must not be.
+    A directory that the caller named may be a link, which is resolved now. `images` in a home must not be one.
     """
 
-    def __init__(self, directory: str, *, own: bool = False) -> None:
+    def __init__(self, directory: str | Home) -> None:
         self.paths: list[str] = []
-        self._directory = directory if own else os.path.realpath(directory)
-        self._own = own
+        self._home = None if isinstance(directory, str) else directory
+        self._directory = os.path.realpath(directory) if isinstance(directory, str) else f"{directory.path}/{_IN_HOME}"
         self._stem = ""
         self._size = 0
         self._notice = ""
@@ -112,7 +115,7 @@ class ImageFiles:
         try:
             self._create(name, raw)
         except OSError as exc:
-            reason = "it is a link" if os.path.islink(self._directory) else exc.strerror
+            reason = "it is a link" if os.path.islink(self._directory) else exc.strerror or exc
             self._notice = f"[kernelbox] images could not be written to {self._directory!r}: {reason}"
             return None
         self._size += len(raw)
@@ -121,9 +124,7 @@ class ImageFiles:
 
     def _create(self, name: str, raw: bytes) -> None:
         """Makes a file and writes it; none is left if that fails half-way."""
-        parent, last = os.path.split(self._directory)
-        path = os.path.join(os.path.realpath(parent), last) if self._own else self._directory
-        directory = _open_directory(path)
+        directory = self._open_directory()
         try:
             fd = os.open(name, _NEW_FILE, 0o644, dir_fd=directory)
             try:
@@ -135,6 +136,12 @@ class ImageFiles:
                 raise
         finally:
             os.close(directory)
+
+    def _open_directory(self) -> int:
+        if self._home is None:
+            return _open_directory(self._directory)
+        with self._home.make() as home, home.enter(_IN_HOME, make=True) as images:
+            return os.dup(images.fd)
 
 
 def check_images_dir(directory: object) -> str:
