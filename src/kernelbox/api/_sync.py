@@ -215,7 +215,7 @@ def _stream(
         steps = answering(steps, _gate(record, policy), approve)
     result: ExecutionResult = yield from images.save_all(steps)
     images.conclude(result, here.config.output_char_limit)
-    if result.error is not None and result.error.ename == "KernelDied":
+    if result.error is not None and result.ending == "died":
         here.claim_report(record)
         if not result.error.evalue.startswith("restarted"):
             result.error.evalue += f"; get_or_create({record.name!r}) starts a fresh one"
@@ -251,10 +251,10 @@ def _resolve(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
     if isinstance(kernel, KernelRecord):
         if here.kernel(kernel).is_connected:
             return kernel
-        return here.find(kernel.kernel_id) or _gone(kernel)
+        return here.settled(kernel.kernel_id) or _gone(kernel)
     check_name(kernel)
     if is_kernel_id(kernel):
-        return here.get(kernel)
+        return here.settled(kernel) or here.get(kernel)
     return here.use(kernel)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
-from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._errors import KernelBoxError, StoreFailed
 from kernelbox.host._engine import engine_named
 from kernelbox.wire._messages import Query, Reply
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._engine import Connection
     from kernelbox.host._record import KernelRecord
+
+# What the system says when it is we who have too much open, or it has too little memory: nothing about the kernel.
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
 # A kernel between cells answers a question in a millisecond; one that takes longer is stopped or stuck.
 _ANSWER_PATIENCE = 2.0
@@ -57,9 +61,25 @@ class Kernel:
         return self._kernels.pool.has(self.record)
 
     def connect(self) -> Connection:
-        """Returns a connection for one execution at a time; `release` gives it back. Raises OSError: it is gone."""
+        """Returns a connection for one execution at a time; `release` gives it back.
+
+        A kernel that is being restarted is waited for. Raises StoreFailed if this process cannot open what it needs,
+        and any other OSError if the kernel is gone.
+        """
         pooled = self._kernels.pool.take(self.record)
-        return pooled or engine_named(self.record.engine).connect(self.record, self.directory)
+        if pooled is not None:
+            return pooled
+        engine = engine_named(self.record.engine)
+        try:
+            return engine.connect(self.record, self.directory)
+        except OSError as exc:
+            if exc.errno in _EXHAUSTED:
+                raise StoreFailed.because(exc, self.directory.path, "reach") from exc
+            current = self._kernels.settled(self.record.kernel_id)
+            if current is None or not current.alive or current.start_time == self.record.start_time:
+                raise
+            self.record = current
+            return engine.connect(current, self.directory)
 
     def release(self, connection: Connection) -> None:
         """Takes a connection back, for the next execution."""

@@ -64,6 +64,14 @@ class Kernels:
             raise KernelNotFound(key)
         return record
 
+    def settled(self, kernel_id: str) -> KernelRecord | None:
+        """Returns the record of an id as it is when no other process is starting, restarting or destroying it."""
+        record = self.find(kernel_id)
+        if record is None or record.alive or not self.store.is_changing(record.name):
+            return record
+        with self.store.locking(*record.names):
+            return self.find(kernel_id)
+
     def kernel(self, record: KernelRecord, *, environment: dict[str, str] | None = None) -> Kernel:
         """Returns the handle on a kernel; `environment` is what a new process of it gets."""
         return Kernel(self, record, environment=environment)

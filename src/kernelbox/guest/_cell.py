@@ -91,6 +91,8 @@ class Cells:
             try:
                 self._loop.run_until_complete(task)
             except KeyboardInterrupt:
+                if not self._interrupts.seen:
+                    continue  # a task in the background has raised it itself, and has ended
                 # It struck a task in the background while the cell waited; it was meant for the cell.
                 self._interrupts.protect()
                 if not task.done():

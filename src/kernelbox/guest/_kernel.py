@@ -363,16 +363,16 @@ class Kernel:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _on_terminate(self, signum: int, frame: object) -> None:
-        self._leave("killed by SIGTERM")
+        self._leave("killed by SIGTERM", tell=False)  # a host that sends it has written down why
 
-    def _leave(self, reason: str) -> None:
-        """Ends the process in good order: clients are told, exit functions run."""
+    def _leave(self, reason: str, *, tell: bool = True) -> None:
+        """Ends the process in good order: clients are told why, if we know better than they, and exit functions run."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         # A signal that came in the middle of sending leaves half a frame, which nothing can follow.
         sending = self.outbox.is_held_here
         try:
             self._identity.say_why(reason)
-            for peer in self._io.peers() if not sending else ():
+            for peer in self._io.peers() if tell and not sending else ():
                 self.outbox.reply(peer, Farewell(reason))
             self.bash.close()
             atexit._run_exitfuncs()

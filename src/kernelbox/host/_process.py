@@ -25,12 +25,19 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        return read_start_time(self.pid) == self.start_time
+        """Whether it lives. If that cannot be found out, because too much is open, the pid alone decides."""
+        try:
+            return read_start_time(self.pid) == self.start_time
+        except OSError:
+            return exists(self.pid)
 
     @property
     def is_zombie(self) -> bool:
         """Whether the process has ended and its parent has not taken note yet."""
-        fields = _read_stat(self.pid)
+        try:
+            fields = _read_stat(self.pid)
+        except OSError:
+            return False  # it cannot be found out
         return fields is not None and fields[0] in (b"Z", b"X") and int(fields[19]) == self.start_time
 
     def fileno(self) -> int:
@@ -88,10 +95,11 @@ class Process:
         """Returns the processes below this one, by what /proc says; none where there is no /proc."""
         found = []
         for pid in children_of(self.pid):
-            start_time = read_start_time(pid)
-            if start_time is not None:
-                child = Process(pid, start_time)
-                found += [child, *child.descendants()]
+            with contextlib.suppress(OSError):
+                start_time = read_start_time(pid)
+                if start_time is not None:
+                    child = Process(pid, start_time)
+                    found += [child, *child.descendants()]
         return found
 
     def kill_session(self) -> None:
@@ -130,7 +138,10 @@ class Process:
 
 
 def read_start_time(pid: int) -> int | None:
-    """Returns when a process started, in the system's own unit; None if there is no such process, or a zombie."""
+    """Returns when a process started, in the system's own unit; None if there is no such process, or a zombie.
+
+    Raises OSError if that cannot be found out.
+    """
     fields = _read_stat(pid)
     if fields is None:
         return _read_start_time_elsewhere(pid) if not os.path.isdir("/proc/self") else None
@@ -181,11 +192,11 @@ def _read_stat(pid: int) -> list[bytes] | None:
     """Returns the fields of /proc/pid/stat (proc(5)) from the state on, which follow a name that may hold anything."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     try:
         return os.read(fd, 4096).rpartition(b")")[2].split() or None
-    except OSError:  # it ended between the two
+    except ProcessLookupError:  # it ended between the two
         return None
     finally:
         os.close(fd)

@@ -12,7 +12,7 @@ import math
 import os
 import time
 
-from kernelbox.base._errors import KernelDied
+from kernelbox.base._errors import KernelDied, StoreFailed
 from kernelbox.core._orders import conclude_death, next_order, obey
 from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
@@ -73,6 +73,8 @@ class Run:
         run = cls(kernel, Execution(request, timeout=timeout, now=time.monotonic()), on_end)
         try:
             connection = await connect(kernel)
+        except StoreFailed:
+            raise
         except OSError:
             run.execution.died(await in_thread(kernel.cause), now=time.monotonic())
             run._finish()
@@ -279,6 +281,8 @@ async def query(
     asked = Query(os.urandom(8).hex(), what, args)
     try:
         connection = LoopConnection(await connect(kernel))
+    except StoreFailed:
+        raise
     except OSError as exc:
         raise KernelDied(kernel.name, await in_thread(kernel.cause)) from exc
     answered = False

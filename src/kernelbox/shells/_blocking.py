@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from kernelbox.base._errors import attach_result
+from kernelbox.base._errors import StoreFailed, attach_result
 from kernelbox.core._orders import conclude_death, next_order, obey
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask
@@ -47,6 +47,8 @@ def drive(kernel: Kernel, request: Execute, timeout: float | None) -> Generator[
     execution = Execution(request, timeout=timeout, now=time.monotonic())
     try:
         connection = kernel.connect()
+    except StoreFailed:
+        raise
     except OSError:
         execution.died(kernel.cause(), now=time.monotonic())
         assert execution.result is not None

@@ -176,6 +176,7 @@ class Execution:
         """Ends the execution: the kernel is gone."""
         self._now = now
         if self.result is None:
+            self._cause = None  # what was to end the cell has not
             self._end("died", cause, ename="KernelDied")
 
     @property
@@ -241,7 +242,7 @@ class Execution:
             error, cut = self._fit(error)
             if error.traceback:  # or it has been written to stderr, as IPython does with a magic that is misused
                 transcript.add_error("\n".join(error.traceback), by_cell=done is not None)
-        timed_out = self._cause == "timeout" and ending != "finished" and (error is None or error.ename != "KernelDied")
+        timed_out = self._cause == "timeout" and ending != "finished"
         text = transcript.text
         self.result = ExecutionResult(
             status="timeout" if timed_out else "error" if error else "success",
