@@ -50,8 +50,9 @@ ROOMS = {
     "shells": Room(ours=("wire", "base", "host", "core")),
     "api": Room(ours=("wire", "base", "host", "core", "shells")),
     "cli": Room(ours=("wire", "base", "host", "core", "shells", "api", "__version__")),
-    # The package itself: the lazy table of public names.
+    # The package itself: the lazy table of public names, and `python -m kernelbox`.
     "": Room(ours=("wire", "base", "host", "core", "api")),
+    "__main__.py": Room(ours=("cli",)),
 }
 
 # One importer per power: (what is used, the only files that may).

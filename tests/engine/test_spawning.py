@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelbox import StartFailed, get_or_create, list_kernels, restart, status
+from kernelbox import StartFailed, execute, get_or_create, list_kernels, restart, status
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 
@@ -61,8 +61,14 @@ def test_a_kernel_that_cannot_be_specialized_is_told_of_and_leaves_no_process(ho
     kernel = get_or_create("homeless", cwd=directory)
     template, first = parent_of(kernel.pid or 0), children_of(parent_of(kernel.pid or 0))
     directory.rmdir()
-    with pytest.raises(StartFailed, match=r"FileNotFoundError.*vanishing"):
+    with pytest.raises(StartFailed, match=r"cannot be restarted, because its working directory '.*vanishing' is gone"):
         restart(kernel)
+    assert value(kernel, "1 + 1") == "2", "a kernel that could not be followed by another is left alone"
+    stuck = execute(kernel, "sum(range(10**13))", timeout=0.2)
+    assert (stuck.ending, stuck.state) == ("died", "lost")
+    assert stuck.error is not None
+    assert "could not be started again" in stuck.error.evalue
+    assert "FileNotFoundError" in stuck.error.evalue
     assert status(kernel).status == "dead"
     eventually(lambda: children_of(template) == first - {kernel.pid})
 

@@ -405,3 +405,22 @@ def test_the_time_in_the_queue_does_not_count() -> None:
             return result.text
 
     assert run(scenario) == "in time"
+
+
+def test_a_working_directory_that_is_deleted_fails_no_cell(tmp_path: Path) -> None:
+    directory = tmp_path / "work"
+    directory.mkdir()
+
+    async def scenario() -> list[str | None]:
+        async with CodeExecutor(working_dir=directory) as executor:
+            before = await text(executor, "1 + 1")
+            directory.rmdir()
+            return [before, await text(executor, "2 + 2"), await text(executor, "print('still')")]
+
+    first, second, third = run(scenario)
+    assert first == "2"
+    assert second is not None
+    assert second.startswith("4\n")
+    assert f"cwd cannot be reset to {directory}: No such file or directory" in second
+    assert third is not None
+    assert third.startswith("still\n")

@@ -751,7 +751,7 @@ def test_a_key_that_cannot_be_trusted_is_refused_and_left_as_it_is(
     monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KERNELBOX_KEY_FILE", str(directory / "key"))
     before = snapshot(directory)
-    with pytest.raises(StoreFailed, match=r"keys(/key)?' (has|is|belongs).*(remove it|KERNELBOX_KEY_FILE)"):
+    with pytest.raises(StoreFailed, match=r"keys(/key)?' (has|is|belongs).*KERNELBOX_KEY_FILE"):
         get_or_create("first")
     assert snapshot(directory) == before
 
@@ -874,3 +874,36 @@ def test_images_of_a_kernel_elsewhere_do_not_leave_a_home_that_is_refused_later(
     destroy("scratch")
     monkeypatch.setenv("KERNELBOX_STORE_BACKEND", "file")
     assert execute("kept", "1 + 1").return_value == "2"
+
+
+@pytest.mark.parametrize("content", ["{}", '{"name": "package"}', "root:x:0:0::/root:/bin/sh\n", "[]"])
+def test_a_file_that_was_never_a_registry_is_left_as_it_is(
+    content: str, own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text(content)
+    monkeypatch.setenv("KERNELBOX_REGISTRY_PATH", str(precious))
+    for act in (list_kernels, wipe, lambda: get_or_create("x")):
+        with pytest.raises(StoreFailed, match="is not a registry of kernelbox"):
+            act()
+    assert precious.read_text() == content
+    assert os.listdir(tmp_path) == ["precious"]
+    monkeypatch.delenv("KERNELBOX_REGISTRY_PATH")
+
+
+def test_a_project_that_is_moved_away_is_not_made_anew_where_it_was(
+    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    code = (
+        "import kernelbox, os\nkernelbox.execute('m', 'v = 7')\nos.rename('../project', '../moved')\n"
+        "try: kernelbox.execute('m', 'v')\nexcept kernelbox.StoreFailed as exc: print('moved or removed' in str(exc))\n"
+        "os.environ['KERNELBOX_HOME'] = '../moved/.kernelbox'\nprint(kernelbox.execute('m', 'v').return_value)\n"
+        "kernelbox.wipe()"
+    )
+    monkeypatch.delenv("KERNELBOX_HOME")
+    monkeypatch.chdir(project)
+    assert run_python(code).stdout == "True\n7\n"
+    assert os.listdir(tmp_path) == ["moved"]
+    monkeypatch.setenv("KERNELBOX_HOME", str(own_home))

@@ -234,11 +234,20 @@ def _concerns_shell(approve: Approve | bool | None, policy: ApprovalPolicy | Non
     """Tells whether shell commands must be held, for the function or the policy to see them."""
     if approve is not None and not callable(approve) and approve is not True:
         raise InvalidInput("approve", approve, "use a function, which is called with each request, or True")
+    if _is_async(approve):
+        raise InvalidInput("approve", approve, "use a plain function; CodeExecutor.stream takes asynchronous answers")
     if policy is None:
         return approve is not None
     from kernelbox.core._policy import check_policy
 
-    return check_policy(policy).concerns_shell() or approve is not None
+    check_policy(policy)  # whatever its rules speak of: what they leave open is not allowed by them
+    return True
+
+
+def _is_async(function: object) -> bool:
+    """Tells whether calling a function gives an awaitable, by the flag that `async def` leaves (CO_COROUTINE)."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return bool(getattr(code, "co_flags", 0) & 0x80)
 
 
 def _image_files(here: Kernels, images_dir: str | os.PathLike[str] | None) -> ImageFiles:

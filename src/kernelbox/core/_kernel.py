@@ -125,7 +125,7 @@ class Kernel:
             if self._starting:
                 self.end(reason)
                 return "it was being started"
-            self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment)
+            self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment, forced=True)
         except KernelBoxError as exc:
             return str(exc)
         return ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 
-from kernelbox.base._errors import KernelExists, KernelNotFound
+from kernelbox.base._errors import KernelExists, KernelNotFound, StartFailed
 from kernelbox.core._arguments import check_name
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
@@ -207,11 +208,17 @@ class Kernels:
     # -- ending ----------------------------------------------------------------------------------------------
 
     def restart(
-        self, key: str, *, reason: str = "restarted", environment: dict[str, str] | None = None
+        self,
+        key: str,
+        *,
+        reason: str = "restarted",
+        environment: dict[str, str] | None = None,
+        forced: bool = False,
     ) -> KernelRecord:
         """Ends the kernel's process and starts another under the same name and id; `lost` says what went with it.
 
-        The new process gets `environment`, or what this process opened the kernel with, or the caller's own.
+        The new process gets `environment`, or what this process opened the kernel with, or the caller's own. A process
+        that cannot be followed by another is left alone, unless the restart is `forced`.
         """
         record = self.get(key)
         with self.store.locking(*record.names):
@@ -223,10 +230,12 @@ class Kernels:
                 return current  # another client restarted it while we waited
             # Or it would be ended, and could not be started again.
             engine_for(current.kernel_type, current.engine).check(current.kernel_type)
+            if not forced:
+                _require_directory(current)
             current.lost = _describe_loss(current)
             self.end_process(current, reason)
             self.pool.drop(current)
-            current.status, current.pid = "unknown", None
+            current.status = "unknown"
             self.store.save(current)
             self._start(current, environment or self._environments.get(current.kernel_id))
             return self.refresh(current)
@@ -282,6 +291,14 @@ class Kernels:
         self._environments.pop(record.kernel_id, None)
         self.pool.drop(record)
         self.store.remove(record, publish=publish)
+
+
+def _require_directory(record: KernelRecord) -> None:
+    if not os.path.isdir(record.cwd):
+        raise StartFailed(
+            f"kernel {record.name!r} cannot be restarted, because its working directory {record.cwd!r} is gone; "
+            "it goes on as it is: make that directory again, or destroy the kernel and create it elsewhere"
+        )
 
 
 def _side_by_side(function: Callable[[KernelRecord], bool], records: list[KernelRecord]) -> list[bool]:

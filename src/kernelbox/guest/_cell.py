@@ -211,6 +211,10 @@ class Cells:
             moved = os.getcwd() != request.restore_cwd
         except FileNotFoundError:
             moved = True
-        if moved:
+        if not moved:
+            return
+        try:
             os.chdir(request.restore_cwd)
             print(f"\n[kernelbox] cwd reset to {request.restore_cwd}")
+        except OSError as exc:
+            print(f"\n[kernelbox] cwd cannot be reset to {request.restore_cwd}: {exc.strerror}", file=sys.stderr)

@@ -325,7 +325,8 @@ class Kernel:
 
     def _wire_shell(self) -> None:
         pass_for_ipykernel()
-        self.shell.user_ns["_dh"][:] = [Path.cwd()]
+        with contextlib.suppress(FileNotFoundError):  # it may have been deleted since
+            self.shell.user_ns["_dh"][:] = [Path.cwd()]
         self.shell.kernel = self
         self.shell.display_pub.outbox = self.shell.displayhook.outbox = self.outbox
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # as long as the process

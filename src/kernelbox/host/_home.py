@@ -48,6 +48,9 @@ _ATTEMPTS = 10
 # costs one stat per use.
 _fitting: set[tuple[str, int, int, int]] = set()
 
+# The paths at which this process has found a home of ours.
+_used: set[str] = set()
+
 
 class Home:
     """A directory with a seal. `setting` is what another one can be chosen with, for the sentences of StoreFailed."""
@@ -88,7 +91,7 @@ class Home:
                 with contextlib.suppress(FileNotFoundError):
                     return self.open()
                 with contextlib.suppress(FileExistsError):
-                    os.makedirs(os.path.dirname(self.path), exist_ok=True)
+                    self._make_parent()
                     os.mkdir(self.path, 0o700)
                 with contextlib.suppress(FileNotFoundError), self._open() as place:
                     self._seal(place)
@@ -97,6 +100,16 @@ class Home:
         except OSError as exc:
             raise StoreFailed.because(exc, self.path) from exc
         raise StoreFailed(f"{self.path!r} is removed as often as it is made; set {self._setting} to another directory")
+
+    def _make_parent(self) -> None:
+        """Makes the directory that the home is to be in, unless the home was there before: then it has been moved."""
+        parent = os.path.dirname(self.path)
+        if self.path in _used and not os.path.isdir(parent):
+            raise StoreFailed(
+                f"{parent!r} has been moved or removed, and with it the kernels in {self.path!r}; start a new process "
+                f"where it is now, or set {self._setting} to another directory"
+            )
+        os.makedirs(parent, exist_ok=True)
 
     def _open(self) -> Place:
         try:
@@ -127,6 +140,7 @@ class Home:
         info = place.stat(SEAL)
         identity = (self._key_file, info.st_dev, info.st_ino, info.st_ctime_ns)
         if identity in _fitting:
+            _used.add(self.path)
             return True
         try:
             seal = place.read(SEAL, _LONGEST_SEAL)
@@ -135,6 +149,7 @@ class Home:
         if seal != self._fitting_seal(place):
             raise self._foreign(f"its seal does not fit the key {read_key(self._key_file).path!r}")
         _fitting.add(identity)
+        _used.add(self.path)
         return True
 
     def _fitting_seal(self, place: Place) -> bytes:
@@ -145,10 +160,13 @@ class Home:
         return seal.hexdigest().encode() + b"\n"
 
     def _foreign(self, why: str) -> StoreFailed:
+        advice = f"set {self._setting} to another directory"
+        if os.path.basename(self.path) == ".kernelbox":  # named for us: no other program's, nor the user's own work
+            advice += ", or remove this one if you do not need it"
         return StoreFailed(
             f"{self.path!r} was not made by this user's kernelbox on this machine: {why} (it may come with a cloned "
-            "repository, a copy, another machine or an older version); it was neither used nor changed: set "
-            f"{self._setting} to another directory, or remove this one if you do not need it"
+            "repository, a copy, another machine or an older version, or KERNELBOX_KEY_FILE has changed); it was "
+            f"neither used nor changed: {advice}"
         )
 
 

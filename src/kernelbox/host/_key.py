@@ -13,6 +13,8 @@ from kernelbox.wire._values import dataclass
 # 256 bits, of which none can be guessed.
 _LENGTH = 32
 
+_ADVICE = "set KERNELBOX_KEY_FILE to another file"
+
 _BELOW_HOME = ".local/state/kernelbox/key"
 
 
@@ -33,8 +35,9 @@ def read_key(key_file: str) -> Key:
         except StoreFailed:
             raise
         except OSError as exc:
-            advice = "set KERNELBOX_KEY_FILE to a file in a directory of your own"
-            raise StoreFailed(f"cannot keep the key {exc.filename or path!r}: {exc.strerror}; {advice}") from exc
+            raise StoreFailed(
+                f"cannot keep the key {path!r}: {exc.strerror}; {_ADVICE}, in a directory of yours"
+            ) from exc
     return _keys[key_file]
 
 
@@ -42,17 +45,22 @@ _keys: dict[str, Key] = {}
 
 
 def _read_default() -> Key:
-    """Returns the key below the user's home directory or, where none can be kept there, in the temporary directory."""
-    for directory in _home_directories():
+    """Returns the key below the user's home directory or, where none can be kept there, in the temporary directory.
+
+    A key that there is already comes before one that would have to be made: homes have been sealed with it.
+    """
+    import tempfile
+
+    paths = [os.path.join(directory, _BELOW_HOME) for directory in _home_directories()]
+    paths.append(os.path.join(tempfile.gettempdir(), f"kernelbox-{os.geteuid()}", "key"))
+    for path in [path for path in paths if os.path.lexists(path)] or paths[:-1]:
         try:
-            return _read(os.path.join(directory, _BELOW_HOME))
+            return _read(path)
         except StoreFailed:
             raise  # it is there, and cannot be trusted
         except OSError:
             continue  # a disk that is read-only or full, a directory that we may not write to
-    import tempfile
-
-    return _read(os.path.join(tempfile.gettempdir(), f"kernelbox-{os.geteuid()}", "key"))
+    return _read(paths[-1])
 
 
 def _home_directories() -> list[str]:
@@ -83,11 +91,17 @@ def _read(path: str) -> Key:
         if not place.exists(name):
             place.add(name, os.urandom(_LENGTH))  # if another process has been quicker, its key stays
         mode = stat.S_IMODE(place.stat(name).st_mode)
-        secret = place.read(name, _LENGTH)
+        try:
+            secret = place.read(name, _LENGTH)
+        except StoreFailed as exc:
+            raise StoreFailed(f"{exc}; {_ADVICE}") from exc
     if len(secret) == _LENGTH and not mode & 0o077:
         return Key(path, secret)
-    wrong = f"has mode {mode:o}, not 600" if mode & 0o077 else f"has {len(secret)} bytes, not {_LENGTH}"
-    raise StoreFailed(f"the key {path!r} {wrong}, and is not used; restore it, or remove it and the homes it sealed")
+    if mode & 0o077:
+        wrong, advice = f"is open to other users (its mode is {mode:o})", f"chmod 600, or {_ADVICE}"
+    else:
+        wrong, advice = f"has {len(secret)} bytes, not {_LENGTH}", _ADVICE
+    raise StoreFailed(f"the key {path!r} {wrong}, and is not used; {advice}")
 
 
 def _open(directory: str) -> Place:

@@ -116,7 +116,7 @@ class Place:
                 return os.read(fd, info.st_size)
         finally:
             os.close(fd)
-        raise StoreFailed(f"{self.path_of(name)!r} has more than the {limit:,} bytes that it may have; remove it")
+        raise StoreFailed(f"{self.path_of(name)!r} has more than the {limit:,} bytes that it may have, and is not read")
 
     def head(self, name: str, limit: int) -> bytes:
         """Returns the first bytes of a regular file of ours, at most `limit`."""
@@ -172,7 +172,7 @@ class Place:
         if info.st_nlink <= 1:
             return fd
         os.close(fd)
-        raise StoreFailed(f"{self.path_of(name)!r} has another name as well; remove it")
+        raise StoreFailed(f"{self.path_of(name)!r} has another name as well, and is not used")
 
     def open_for_writing(self, name: str, flags: int = 0) -> int:
         """Returns a descriptor of a file to read and write, which is made if it is missing; O_APPEND can be a flag.
@@ -218,16 +218,16 @@ class Place:
             fd = os.open(name, flags | _SAFELY, 0o600, dir_fd=self.fd)
         except OSError as exc:
             if exc.errno == errno.ELOOP:
-                raise StoreFailed(f"{self.path_of(name)!r} is a link, which is not followed; remove it") from exc
+                raise StoreFailed(f"{self.path_of(name)!r} is a link, which is not followed") from exc
             if exc.errno in (errno.ENXIO, errno.EISDIR):  # a socket or a FIFO; a directory
-                raise StoreFailed(f"{self.path_of(name)!r} is not a regular file; remove it") from exc
+                raise StoreFailed(f"{self.path_of(name)!r} is not a regular file, and is not used") from exc
             raise
         info = os.fstat(fd)
         if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
             return fd, info
         os.close(fd)
         wrong = "belongs to another user" if stat.S_ISREG(info.st_mode) else "is not a regular file"
-        raise StoreFailed(f"{self.path_of(name)!r} {wrong}; remove it")
+        raise StoreFailed(f"{self.path_of(name)!r} {wrong}, and is not used")
 
     def _write_beside(self, name: str, data: bytes) -> str:
         """Writes a file under a name that no other process has, and returns that name."""
@@ -252,7 +252,7 @@ def _open_directory(name: str, dir_fd: int | None, path: str, private: bool, set
         fd = os.open(name, _DIRECTORY, dir_fd=dir_fd)
     except OSError as exc:
         if exc.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(name, dir_fd):
-            advice = f"set {setting} to the directory itself, or remove the link"
+            advice = f"set {setting} to the directory itself"
             raise StoreFailed(f"{path!r} is a link, which is not followed; {advice}") from exc
         raise
     info = os.fstat(fd)
@@ -260,11 +260,13 @@ def _open_directory(name: str, dir_fd: int | None, path: str, private: bool, set
     if info.st_uid == os.geteuid() and not mode & (0o077 if private else 0o022):
         return fd
     os.close(fd)
+    advice = f"set {setting} to one of your own"
     if info.st_uid != os.geteuid():
         wrong = f"belongs to another user (uid {info.st_uid}, we are uid {os.geteuid()})"
     else:
         wrong = f"is open to other users (its mode is {mode:o})"
-    raise StoreFailed(f"{path!r} {wrong}; set {setting} to a directory of your own, or remove this one")
+        advice += f", or close it: chmod {'go-rwx' if private else 'go-w'}"
+    raise StoreFailed(f"{path!r} {wrong}; {advice}")
 
 
 def _is_link(name: str, dir_fd: int | None) -> bool:

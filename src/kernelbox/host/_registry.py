@@ -2,7 +2,7 @@
 
 It is rewritten when a kernel is opened, restarted or destroyed, never for a cell, and rebuilt when it is lost or
 damaged. Inside the home whatever is at its place is ours to set aside. Anywhere else the user has named a path, and
-what is there may be anything: only a regular file of the user's own is read, set aside or replaced.
+what is there may be anything: only a registry is replaced, or an empty file; all else is refused and left as it is.
 """
 
 from __future__ import annotations
@@ -49,10 +49,17 @@ class Registry:
         if not self._is_named:
             return
         info = self._stat()
-        if info is None or (stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()):
+        if info is None:
             return
-        wrong = "is a link" if stat.S_ISLNK(info.st_mode) else "is not a regular file of yours"
-        raise StoreFailed(f"{self.path!r} {wrong}; set KERNELBOX_REGISTRY_PATH to the path of a file of its own")
+        if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
+            if info.st_size == 0 or self.is_sound():
+                return
+            wrong = "is not a registry of kernelbox, or a damaged one"
+        else:
+            wrong = "is a link" if stat.S_ISLNK(info.st_mode) else "is not a regular file of yours"
+        raise StoreFailed(
+            f"{self.path!r} {wrong}; it was left as it is: set KERNELBOX_REGISTRY_PATH to the path of a file of its own"
+        )
 
     def exists(self) -> bool:
         """Tells whether anything is at the path."""
