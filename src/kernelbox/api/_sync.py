@@ -11,8 +11,9 @@ from kernelbox.core._arguments import check_code, check_language, check_name
 from kernelbox.core._images import ImageFiles, check_images_dir
 from kernelbox.core._options import KernelOptions
 from kernelbox.host._home import Home
-from kernelbox.host._record import KernelRecord, is_kernel_id
+from kernelbox.host._record import KernelRecord
 from kernelbox.shells import _blocking
+from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._messages import Execute
 from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem
 

@@ -8,7 +8,7 @@ import sys
 from kernelbox.api import _sync
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.cli._output import emit, emit_line, say
-from kernelbox.host._record import is_kernel_id
+from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._results import ExecutionResult, OutputItem
 
 TYPE_CHECKING = False

@@ -11,8 +11,7 @@ from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.base._text import escape
 from kernelbox.cli._output import emit, say
-from kernelbox.host._record import is_kernel_id
-from kernelbox.wire._layout import LOG, TEMPLATE
+from kernelbox.wire._layout import LOG, TEMPLATE, is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -74,18 +74,21 @@ class ImageFiles:
 
     def save_all(self, steps: Generator[Any, None, Any]) -> Generator[Any, None, Any]:
         """Passes on what is for users, and writes the images among it."""
-        while True:
-            try:
-                event = next(steps)
-            except StopIteration as stop:
-                return stop.value
-            if isinstance(event, Message):
-                continue  # of interest to front ends only
-            if isinstance(event, OutputItem) and self.has_image(event):
-                self.save(event)
-            yield event
-            if notice := self.take_notice():
-                yield notice
+        try:
+            while True:
+                try:
+                    event = next(steps)
+                except StopIteration as stop:
+                    return stop.value
+                if isinstance(event, Message):
+                    continue  # of interest to front ends only
+                if isinstance(event, OutputItem) and self.has_image(event):
+                    self.save(event)
+                yield event
+                if notice := self.take_notice():
+                    yield notice
+        finally:
+            steps.close()
 
     def take_notice(self) -> OutputItem | None:
         """Returns, once, what the caller should know about images that were not written."""

@@ -72,7 +72,11 @@ class Kernel:
         engine = engine_named(self.record.engine)
         try:
             return engine.connect(self.record, self.directory)
+        except StoreFailed:
+            raise
         except OSError as exc:
+            if self._starting:
+                raise  # we hold the lock that a restart would
             if exc.errno in _EXHAUSTED:
                 raise StoreFailed.because(exc, self.directory.path, "reach") from exc
             current = self._kernels.settled(self.record.kernel_id)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 
-from kernelbox.base._errors import KernelExists, KernelNotFound, StartFailed
+from kernelbox.base._errors import KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.core._arguments import check_name
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
@@ -16,9 +16,10 @@ from kernelbox.host import _notes
 from kernelbox.host._engine import engine_for, engine_named
 from kernelbox.host._local import TERMINATE_PATIENCE
 from kernelbox.host._process import Process, boot_id
-from kernelbox.host._record import KernelRecord, format_time, is_kernel_id
+from kernelbox.host._record import KernelRecord, format_time
 from kernelbox.host._state_file import read_state
 from kernelbox.host._store import open_store
+from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -237,7 +238,8 @@ class Kernels:
             self.pool.drop(current)
             current.status = "unknown"
             self.store.save(current)
-            self._start(current, environment or self._environments.get(current.kernel_id))
+            opened_with = self._environments.get(current.kernel_id)
+            self._start(current, opened_with if environment is None else environment)
             return self.refresh(current)
 
     def destroy(self, key: str, *, reason: str = "destroyed") -> bool:
@@ -251,11 +253,22 @@ class Kernels:
         from kernelbox.host.own._templates import dismiss_templates
 
         records = self.store.all()
-        gone = _side_by_side(lambda record: self._destroy(record, "destroyed", publish=False), records)
+        failures: list[StoreFailed] = []
+
+        def destroy(record: KernelRecord) -> bool:
+            try:
+                return self._destroy(record, "destroyed", publish=False)
+            except StoreFailed as exc:
+                failures.append(exc)  # the others are destroyed all the same
+                return False
+
+        gone = _side_by_side(destroy, records)
         self.store.publish_all()
         self.store.sweep()
         with contextlib.suppress(FileNotFoundError), self.store.runtime() as runtime:
             dismiss_templates(runtime)
+        if failures:
+            raise failures[0]
         return [record.kernel_id for record, destroyed in zip(records, gone, strict=True) if destroyed]
 
     def _destroy(self, record: KernelRecord, reason: str, *, publish: bool = True) -> bool:
@@ -306,10 +319,12 @@ def _side_by_side(function: Callable[[KernelRecord], bool], records: list[Kernel
     try:
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(_DESTROYED_AT_ONCE) as pool:
-            return list(pool.map(function, records))
+        pool = ThreadPoolExecutor(_DESTROYED_AT_ONCE)
+        pool.submit(int).result()
     except RuntimeError:  # the interpreter is ending, and starts no more threads
         return list(map(function, records))
+    with pool:
+        return list(pool.map(function, records))
 
 
 def _describe_loss(record: KernelRecord) -> str:

@@ -110,8 +110,10 @@ class Bash:
                 err="drop",  # it complains once about the missing terminal
                 inherit=(statuses, stderr),
             )
-        except FileNotFoundError as exc:
+        except BaseException as exc:
             os.close(self._statuses)
+            if not isinstance(exc, FileNotFoundError):
+                raise
             raise BashUnavailable("bash is not installed here; install it, or run the command with `!`") from exc
         finally:
             os.close(statuses)

@@ -30,6 +30,7 @@ class Kept:
     directory: int
     outputs: tuple[int, int]
     lifeline: int
+    start_time: int
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -79,6 +80,7 @@ class Keeper:
         oom_kills = _count_oom_kills()
         note: dict[str, object] = {
             "pid": pid,
+            "start_time": kept.start_time,
             "signal": -code if code < 0 else None,
             "exit_status": code if code >= 0 else None,
             "out_of_memory": code == -signal.SIGKILL and oom_kills > self._oom_kills,

@@ -19,6 +19,7 @@ from kernelbox.wire._layout import (
     SOCKET,
     STATE,
     TEMPLATE,
+    is_kernel_id,
 )
 from kernelbox.wire._pristine import keep_builtins
 
@@ -59,7 +60,7 @@ class OwnFiles:
     def are_reached_by(self, path: str) -> bool:
         """Tells whether a socket is a kernel's or a template's, of this runtime directory or, by its name, another."""
         parent, _, name = path.rpartition("/")
-        if name.startswith(TEMPLATE) or (name == SOCKET and _is_kernel_id(parent.rpartition("/")[2])):
+        if name.startswith(TEMPLATE) or (name == SOCKET and is_kernel_id(parent.rpartition("/")[2])):
             return True
         self._look_for_sockets()
         return _identity(path) in self._sockets or self._is_inside(_follow(path))
@@ -96,13 +97,9 @@ def first_link(path: str) -> str:
     return ""
 
 
-def _is_kernel_id(name: str) -> bool:
-    return len(name) == 32 and not name.strip("0123456789abcdef")
-
-
 def _names_a_kernels_file(path: str) -> bool:
     parts = path.split("/")
-    return len(parts) > 1 and parts[-1] in _NAMES and _is_kernel_id(parts[-2])
+    return len(parts) > 1 and parts[-1] in _NAMES and is_kernel_id(parts[-2])
 
 
 def _identity(path: str) -> tuple[int, int] | None:

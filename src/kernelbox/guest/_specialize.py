@@ -21,12 +21,15 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._subreaper import become_subreaper
 from kernelbox.wire._layout import PROFILE
 from kernelbox.wire._messages import Spawn
+
+if TYPE_CHECKING:
+    from kernelbox.guest._kernel import Kernel
 
 # Tools behave when they know that no terminal shows their output; plots go to the notebook backend.
 _ENVIRONMENT = {
@@ -67,10 +70,11 @@ def specialize(birth: Birth) -> NoReturn:
         # The place for confining: every path above is open, and no code of the user's has run.
         if birth.spawn.argv:
             os.execvpe(birth.spawn.argv[0], birth.spawn.argv, os.environ)  # closes the report, which says that it ran
+        kernel = _build(identity, birth.spawn)
         os.write(birth.report, READY)
         os.close(birth.report)
         reported = True
-        _serve(identity, birth.spawn)
+        kernel.serve()
     except BaseException as exc:  # noqa: BLE001  # nothing above this frame belongs to the kernel
         with contextlib.suppress(OSError), open(birth.log, "a", closefd=False) as log:
             traceback.print_exc(file=log)
@@ -131,8 +135,8 @@ def _open(birth: Birth) -> Identity:
     )
 
 
-def _serve(identity: Identity, spawn: Spawn) -> None:
-    """Runs the kernel in this process until it ends."""
+def _build(identity: Identity, spawn: Spawn) -> Kernel:
+    """Returns the kernel that this process is to be."""
     from kernelbox.guest._kernel import Kernel
     from kernelbox.guest._shell import ZMQInteractiveShell
 
@@ -142,7 +146,7 @@ def _serve(identity: Identity, spawn: Spawn) -> None:
     shell = ZMQInteractiveShell.instance()
     shell.profile_dir.place(os.path.join(spawn.directory, PROFILE))
     gc.enable()
-    Kernel(shell, identity, spawn.idle_timeout).serve()
+    return Kernel(shell, identity, spawn.idle_timeout)
 
 
 def _reset_signals() -> None:

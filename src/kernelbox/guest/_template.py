@@ -44,6 +44,7 @@ class Unborn:
     """A child that has been forked and has not reported yet, and the opener who waits for it."""
 
     pid: int
+    start_time: int
     client: socket.socket
     program: bool
 
@@ -177,8 +178,9 @@ class Template:
             )
         for fd in (*inputs, report):
             _close(fd)
-        self._keeper.kernels[pid] = Kept(os.dup(directory), outputs, os.dup(lifeline[0]) if lifeline else -1)
-        self._unborn[reports] = Unborn(pid, client, bool(request.argv))
+        line = os.dup(lifeline[0]) if lifeline else -1
+        self._keeper.kernels[pid] = Kept(os.dup(directory), outputs, line, start_time(pid))
+        self._unborn[reports] = Unborn(pid, self._keeper.kernels[pid].start_time, client, bool(request.argv))
         return ""
 
     def _announce(self, reports: int, unborn: Unborn) -> None:
@@ -186,7 +188,7 @@ class Template:
         said = os.read(reports, 4096)
         os.close(reports)
         if said == READY or (unborn.program and not said):  # exec(2) closes the pipe of a program
-            if not _answer(unborn.client, Spawned(unborn.pid, start_time(unborn.pid))):
+            if not _answer(unborn.client, Spawned(unborn.pid, unborn.start_time)):
                 kill(unborn.pid)  # the opener has gone, and no record leads to the process
             return
         kill(unborn.pid)

@@ -44,9 +44,16 @@ if TYPE_CHECKING:
             """Sends a message without waiting."""
             ...
 
-        def send_some(self, data: memoryview) -> memoryview:
-            """Sends as much of encoded messages as the kernel takes at once, and returns the rest."""
+        def send_encoded(self, frame: bytes) -> None:
+            """Sends messages that have been encoded, without waiting."""
             ...
+
+        @property
+        def unsent(self) -> bool:
+            """Whether the kernel has not taken all yet; `flush` goes on when `fileno` is writable."""
+            ...
+
+        def flush(self) -> None: ...
 
         def receive(self, timeout: float | None) -> list[Message]:
             """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""

@@ -70,7 +70,7 @@ class LocalEngine:
     def end(self, record: KernelRecord, directory: KernelDirectory, reason: str) -> None:
         """terminate → kill → wait for the keeper to have cleaned up after it."""
         process = process_of(record)
-        if process is None or not directory.exists():
+        if process is None:
             return
         if not process.alive:
             _notes.wait_for_note(directory, process)  # its keeper may still clean up; the pid is not ours to touch

@@ -41,7 +41,7 @@ _LONGEST_CAUSE = 1000
 
 def announce(directory: KernelDirectory, process: Process, reason: str) -> None:
     """Writes down why a process is about to be ended, for those who wait for it."""
-    note = json.dumps({"pid": process.pid, "reason": reason}).encode()
+    note = json.dumps({"pid": process.pid, "start_time": process.start_time, "reason": reason}).encode()
     try:
         with directory.open() as place:
             place.replace(INTENT, note)
@@ -54,13 +54,17 @@ def find_cause(
 ) -> str:
     """Returns why a process that has ended did so; waits a moment for its keeper's note.
 
-    `farewell` is what the kernel itself said before it left.
+    `farewell` is what the kernel said before it left. Cells can forge it, and the notes: the cause is only shown.
     """
+    return escape(_find_cause(directory, process, farewell, patience))[:_LONGEST_CAUSE]
+
+
+def _find_cause(directory: KernelDirectory, process: Process, farewell: str, patience: float) -> str:
     intent = _read_about(process, directory, INTENT)
     if intent is not None:
-        return escape(str(intent.get("reason")))[:_LONGEST_CAUSE]
+        return str(intent.get("reason"))
     if farewell:
-        return escape(farewell)[:_LONGEST_CAUSE]
+        return farewell
     note = wait_for_note(directory, process, patience=patience)
     if not directory.exists():
         return "destroyed"
@@ -76,8 +80,8 @@ def find_cause(
 
 def describe(note: dict[str, Any]) -> str:
     """Puts a keeper's note in words."""
-    number = note.get("signal")
-    if number is not None:
+    number, status = note.get("signal"), note.get("exit_status")
+    if type(number) is int:
         try:
             name = signal.Signals(number).name
         except ValueError:
@@ -85,7 +89,7 @@ def describe(note: dict[str, Any]) -> str:
         if note.get("out_of_memory"):
             return f"killed by {name}, probably out of memory"
         return f"killed by {name}"
-    return f"the process exited with status {note.get('exit_status')}"
+    return f"the process exited with status {status}" if type(status) is int else "its keeper's note was forged"
 
 
 def wait_for_note(
@@ -116,7 +120,7 @@ def claim_report(directory: KernelDirectory, process: Process) -> bool:
     """Takes it upon the caller to tell of a death; False if it has been told."""
     try:
         with directory.open() as place:
-            os.close(place.create(f"{REPORTED}{process.pid}"))
+            os.close(place.create(f"{REPORTED}{process.pid}-{process.start_time}"))
     except FileExistsError:
         return False
     except OSError:
@@ -128,7 +132,7 @@ def was_reported(directory: KernelDirectory, process: Process) -> bool:
     """Tells whether a death has been told."""
     try:
         with directory.open() as place:
-            return place.exists(f"{REPORTED}{process.pid}")
+            return place.exists(f"{REPORTED}{process.pid}-{process.start_time}")
     except OSError:
         return False
 
@@ -139,4 +143,6 @@ def _read_about(process: Process, directory: KernelDirectory, name: str) -> dict
             data = json.loads(place.read(name, _LONGEST_NOTE))
     except (OSError, ValueError, RecursionError):
         return None
-    return data if isinstance(data, dict) and data.get("pid") == process.pid else None
+    if not isinstance(data, dict) or (data.get("pid"), data.get("start_time")) != (process.pid, process.start_time):
+        return None  # it is about another process
+    return data

@@ -48,20 +48,20 @@ class Process:
 
     def signal(self, number: int) -> bool:
         """Sends a signal; returns whether the process was there to get it."""
-        if not self.alive:
-            return False
         try:
             if self.fileno() >= 0:
                 signal.pidfd_send_signal(self.fileno(), number)
-            else:
+            elif self._is_certainly_alive():
                 os.kill(self.pid, number)
+            else:
+                return False
         except (ProcessLookupError, PermissionError):
             return False
         return True
 
     def signal_group(self, number: int) -> bool:
         """Sends a signal to the group that the process leads, as a terminal does; returns whether it was there."""
-        if not self.alive:
+        if not self._is_certainly_alive():
             return False
         try:
             os.killpg(self.pid, number)
@@ -75,7 +75,8 @@ class Process:
         Returns whether there were any.
         """
         ticks = int(since * os.sysconf("SC_CLK_TCK"))
-        young = [relative for relative in self.descendants() if relative.start_time >= ticks] if self.alive else []
+        young = [relative for relative in self.descendants() if relative.start_time >= ticks]
+        young = young if self._is_certainly_alive() else []
         for relative in young:
             relative.signal(signal.SIGKILL)
         return bool(young)
@@ -124,6 +125,13 @@ class Process:
         with contextlib.suppress(OSError):
             self.close()
 
+    def _is_certainly_alive(self) -> bool:
+        """Tells whether the pid is still this process's; False also if that cannot be found out."""
+        try:
+            return read_start_time(self.pid) == self.start_time
+        except OSError:
+            return False
+
     def _open(self) -> int:
         if not hasattr(os, "pidfd_open"):
             return -1
@@ -131,7 +139,7 @@ class Process:
             fd = os.pidfd_open(self.pid)
         except OSError:
             return -1
-        if not self.alive:  # the pid may have passed to another process before the descriptor was ours
+        if not self._is_certainly_alive():  # the pid may have passed to another process before
             os.close(fd)
             return -1
         return fd

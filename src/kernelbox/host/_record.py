@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from kernelbox.base._text import escape, is_name
+from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
@@ -100,10 +101,6 @@ class KernelRecord:
 
     def __repr__(self) -> str:
         return f"<KernelRecord {self.name!r} {self.status} pid={self.pid} id={self.kernel_id[:8]}>"
-
-
-def is_kernel_id(text: str) -> bool:
-    return len(text) == 32 and not text.strip("0123456789abcdef")
 
 
 def are_tags(tags: object) -> TypeGuard[dict[str, str]]:

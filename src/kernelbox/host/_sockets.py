@@ -6,13 +6,15 @@ import os
 import socket
 import struct
 
+from kernelbox.base._errors import StoreFailed
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._place import Place
 
 
 def dial(place: Place, name: str) -> socket.socket:
-    """Returns a socket connected to one in a directory; raises PermissionError if another user listens there."""
+    """Returns a socket connected to one in a directory; raises StoreFailed if another user listens there."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.connect(place.reach(name))
@@ -48,4 +50,4 @@ def _require_own_user(sock: socket.socket, path: str) -> None:
         return
     _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     if uid != os.geteuid():
-        raise PermissionError(f"{path!r} is served by another user (uid {uid}); nothing was sent to it")
+        raise StoreFailed(f"{path!r} is served by another user (uid {uid}); nothing was sent to it")

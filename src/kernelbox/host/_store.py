@@ -23,8 +23,8 @@ from kernelbox.base._errors import StoreFailed
 from kernelbox.host._directory import KernelDirectory
 from kernelbox.host._home import Home, Inside
 from kernelbox.host._lock import is_locked, locked
-from kernelbox.host._record import MAX_CAUSE, MAX_RECORD, KernelRecord, is_kernel_id
-from kernelbox.wire._layout import LOCKS, NAMES, RECORD
+from kernelbox.host._record import MAX_CAUSE, MAX_RECORD, KernelRecord
+from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -233,7 +233,8 @@ class Store:
                 kernel_id, dot, suffix = entry.partition(".")
                 if not is_kernel_id(kernel_id) or (not dot and self._is_usable(runtime, kernel_id)):
                     continue
-                if f".{suffix}" == _GONE or _is_old(runtime, entry):
+                # A kernel's directory appears with its record; if it has none its keeper ends the process with it.
+                if not dot or f".{suffix}" == _GONE or _is_old(runtime, entry):
                     runtime.remove_tree(entry)
             with runtime.enter(NAMES) as names:
                 for key in names.listdir():

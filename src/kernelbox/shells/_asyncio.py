@@ -16,7 +16,7 @@ from kernelbox.base._errors import KernelDied, StoreFailed
 from kernelbox.core._orders import conclude_death, next_order, obey
 from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
-from kernelbox.wire._framing import ProtocolError, encode
+from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Answer, Ask, Interrupt, Query, Reply
 
 TYPE_CHECKING = False
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from kernelbox.core._requests import ApprovalRequest
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._messages import Execute
+
+# What a cell writes and shows while no task awaits it is kept for the one that comes: this many events, the last.
+_MISSED = 1000
 
 # How often to look whether the kernel lives, where the system has no descriptor that says so.
 _LOOK_EVERY = 0.5
@@ -52,6 +55,7 @@ class Run:
         self._state: Literal["unattended", "attended", "ending", "ended"] = "unattended"
         self._conclusion: asyncio.Task[None] | None = None
         self._cancel_wanted = False
+        self._obeying: asyncio.Task[list[Event]] | None = None
         self._last: list[Event] = []
         self._requests: list[ApprovalRequest] = []
         self._held_since: float | None = None
@@ -153,15 +157,12 @@ class Run:
         """Waits for what comes next: messages, the end of the kernel, the deadline, or a cancel."""
         connection, execution = self._connection, self.execution
         assert connection is not None
+        await self._until_obeyed()
         if not self._cancel_wanted:
             await connection.wait()
         events: list[Event] = []
-        try:
-            for message in connection.connection.receive(0.0):
-                events += execution.receive(message, now=time.monotonic())
-        except ProtocolError as exc:
-            connection.close()
-            execution.died(f"its connection broke: {exc}", now=time.monotonic())
+        for message in connection.connection.receive(0.0):
+            events += execution.receive(message, now=time.monotonic())
         if execution.result is not None:
             return events
         if connection.connection.ended:
@@ -169,9 +170,18 @@ class Run:
         elif (order := self._next_order(connection)) in ("kill", "abandon"):
             await self._conclude(self._give_up(connection, order))
         elif order is not None and not connection.unsent:  # or the kernel has no request; the next order gives up
-            await in_thread(obey, order, self._kernel, connection.connection, execution)
+            self._obeying = self._loop.create_task(
+                in_thread(obey, order, self._kernel, connection.connection, execution)
+            )
+            await self._until_obeyed()
         self._set_timer()
         return events
+
+    async def _until_obeyed(self) -> None:
+        """Waits until a thread of ours has let go of the connection, also one that a cancelled task has left."""
+        if self._obeying is not None:
+            await asyncio.shield(self._obeying)
+            self._obeying = None
 
     def _next_order(self, connection: LoopConnection) -> Order | None:
         if self._cancel_wanted:
@@ -204,17 +214,20 @@ class Run:
                 for event in await self._step():
                     if isinstance(event, Ask):
                         self.answer(Answer(event.id, event.ask, False, "the execution was cancelled"))
+                    else:
+                        self._last.append(event)
+                del self._last[:-_MISSED]
         finally:
             self._finish()
 
     async def _take_death(self, connection: LoopConnection) -> None:
         connection.detach()
-        self._last = await in_thread(conclude_death, connection.connection, self.execution)
+        self._last += await in_thread(conclude_death, connection.connection, self.execution)
 
     async def _give_up(self, connection: LoopConnection, order: Order) -> None:
         connection.detach()
         try:
-            self._last = await in_thread(obey, order, self._kernel, connection.connection, self.execution)
+            self._last += await in_thread(obey, order, self._kernel, connection.connection, self.execution)
         except Exception as exc:  # noqa: BLE001  # whatever kept another kernel from starting, this execution is over
             cause = f"it did not stop when interrupted and was killed; no other could be started: {exc}"
             self.execution.died(cause, now=time.monotonic())

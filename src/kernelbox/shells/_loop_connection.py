@@ -21,7 +21,6 @@ class LoopConnection:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.unsent = b""
         self._loop = asyncio.get_running_loop()
         self._fd = connection.fileno()
         self._death_fd = connection.death_fileno()
@@ -58,12 +57,14 @@ class LoopConnection:
         elif not self._waiter.done():
             self._waiter.set_result(None)
 
+    @property
+    def unsent(self) -> bool:
+        """Whether the kernel has not taken all that was sent."""
+        return self.connection.unsent
+
     def send(self, frame: bytes) -> None:
         """Sends a frame; what the kernel does not take at once follows when it does."""
-        if self.unsent:
-            self.unsent += frame
-            return
-        self.unsent = bytes(self.connection.send_some(memoryview(frame)))
+        self.connection.send_encoded(frame)
         if self.unsent and self._attached:
             self._loop.add_writer(self._fd, self._send_rest)
 
@@ -82,7 +83,7 @@ class LoopConnection:
         self.connection.close()
 
     def _send_rest(self) -> None:
-        self.unsent = bytes(self.connection.send_some(memoryview(self.unsent)))
+        self.connection.flush()
         if not self.unsent:
             self._loop.remove_writer(self._fd)
 

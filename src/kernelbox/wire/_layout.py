@@ -14,7 +14,7 @@ In a kernel's own directory:
     log                host opens it for the kernel      people
     death.json         keeper: how the process ended     hosts
     ending.json        host: why it ends the process     hosts
-    reported-<pid>     host: the death has been told     hosts
+    reported-<pid>-…   host: the death has been told     hosts
     profile/           the cell, with %store             the cell
 
 and, of a Jupyter kernel:
@@ -43,3 +43,8 @@ JUPYTER = "jupyter.json"
 LINK = "link.json"
 QUEUE = "queue"
 ZMQ = "zmq"
+
+
+def is_kernel_id(text: str) -> bool:
+    """Tells whether a text can be the id of a kernel, which its directory is called by."""
+    return len(text) == 32 and not text.strip("0123456789abcdef")

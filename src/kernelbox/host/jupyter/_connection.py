@@ -106,11 +106,15 @@ class JupyterConnection(LocalConnection):
         if self._inbox or self.ended:
             self._queue.wake()  # the caller may wait at `fileno`
 
-    def send_some(self, data: memoryview) -> memoryview:
-        """Sends messages that were encoded for one of our own kernels; nothing is left over."""
-        for message in Decoder().feed(bytes(data)):
+    unsent = False  # ZeroMQ keeps what the kernel has not taken
+
+    def flush(self) -> None:
+        """Does nothing: see `unsent`."""
+
+    def send_encoded(self, frame: bytes) -> None:
+        """Sends messages that were encoded for one of our own kernels."""
+        for message in Decoder().feed(frame):
             self.send(message)
-        return data[:0]
 
     def receive(self, timeout: float | None) -> list[Message]:
         """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""

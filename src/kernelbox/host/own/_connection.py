@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import threading
 import time
 
 from kernelbox.host._local import LocalConnection
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from kernelbox.wire._messages import Message
 
 
+# After SIGKILL only the operating system is waited for.
+_KILL_PATIENCE = 5.0
+
+
 class Connection(LocalConnection):
     """Sends and receives messages; ends when the kernel closes it or dies."""
 
@@ -31,6 +36,8 @@ class Connection(LocalConnection):
         self._decoder = Decoder()
         self._last_ask = 0
         self._unsent = b""
+        self._sending = threading.Lock()
+        self._killed = False
         with directory.open() as place:
             self._sock = dial(place, SOCKET)
         self._sock.setblocking(False)
@@ -61,22 +68,35 @@ class Connection(LocalConnection):
 
     def send(self, message: Message) -> None:
         """Sends a message, without waiting: what a busy kernel does not take now, `receive` sends while it waits."""
-        self._unsent = bytes(self.send_some(memoryview(self._unsent + encode(message))))
+        self.send_encoded(encode(message))
 
-    def send_some(self, data: memoryview) -> memoryview:
-        """Sends as much as the kernel takes at once, and returns the rest; nothing is left when the kernel is gone."""
-        while data and not self.ended:
-            try:
-                data = data[self._sock.send(data) :]
-            except BlockingIOError:
-                return data
-            except OSError:
-                break
-        return data[:0]
+    def send_encoded(self, frame: bytes) -> None:
+        """Sends messages that have been encoded, behind what has not been sent yet."""
+        with self._sending:
+            self._unsent += frame
+        self.flush()
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the kernel has not taken all yet."""
+        return bool(self._unsent)
+
+    def flush(self) -> None:
+        """Sends as much as the kernel takes at once; nothing is left when the kernel is gone."""
+        with self._sending:
+            while self._unsent and not self.ended:
+                try:
+                    self._unsent = self._unsent[self._sock.send(self._unsent) :]
+                except BlockingIOError:
+                    return
+                except OSError:
+                    break
+            self._unsent = b""
 
     def receive(self, timeout: float | None) -> list[Message]:
         """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
         if self._unsent:
+            self.flush()
             timeout = self._send_rest(timeout)
         for fd, _ in self._poller.poll(None if timeout is None else max(0.0, timeout) * 1000):
             if fd == self._sock.fileno():
@@ -99,7 +119,7 @@ class Connection(LocalConnection):
             events = poller.poll(None if left is None else left * 1000)
             if any(event & ~select.POLLOUT for _, event in events):
                 break
-            self._unsent = bytes(self.send_some(memoryview(self._unsent)))
+            self.flush()
             left = None if deadline is None else deadline - time.monotonic()
         return left
 
@@ -125,9 +145,14 @@ class Connection(LocalConnection):
     def _kill(self, reason: str) -> list[Message]:
         """Ends a kernel whose words cannot be trusted any more, those that came with the false ones included."""
         self.process.signal(signal.SIGKILL)
-        self.process.wait(1.0)
+        self._killed = True
         self._end()
         return [Farewell(f"killed, because {reason}")]
+
+    def cause(self, farewell: str = "") -> str:
+        if self._killed:
+            self.process.wait(_KILL_PATIENCE)
+        return super().cause(farewell)
 
     def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
         """Sends the request; `harder` also by a signal, which reaches a cell that holds the interpreter's lock."""
