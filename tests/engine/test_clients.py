@@ -143,3 +143,36 @@ def test_a_client_that_does_not_read_keeps_nobody_from_interrupting(kernel: Kern
 
 def _unread(connection: Connection) -> int:
     return int.from_bytes(fcntl.ioctl(connection.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+SERVE_AS_ANOTHER = """
+import os, socket, sys
+os.setuid(65534)
+os.umask(0)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("ready", flush=True)
+client, _ = listener.accept()
+print(len(client.recv(1)), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+def test_nothing_is_sent_to_a_socket_that_another_user_serves(own_home: Path, tmp_path: Path) -> None:
+    kernel = get_or_create("mine")
+    path = Path(kernel.connection_file).parent / "socket"
+    tmp_path.chmod(0o777)
+    for parent in tmp_path.parents[:-2]:
+        parent.chmod(parent.stat().st_mode | 0o011)
+    other = tmp_path / "other"
+    with subprocess.Popen([sys.executable, "-c", SERVE_AS_ANOTHER, other], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        path.unlink()
+        os.link(other, path)
+        trying = "try: kernelbox.execute('mine', 'secret = 1')\nexcept kernelbox.StoreFailed as exc: print(exc)"
+        code = f"import kernelbox\n{trying}"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert "is served by another user (uid 65534); nothing was sent to it" in done.stdout
+        assert server.stdout.readline() == "0\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelbox import KernelRecord, destroy, execute, get_or_create, list_kernels
+from kernelbox import KernelRecord, destroy, execute, get_or_create, list_kernels, wipe
 from kernelbox.wire._messages import Done, Execute
 
 from .support import DEADLINE, Running, connected, eventually, is_running, parent_of, run, value, wait_for_end
@@ -330,3 +331,41 @@ def test_a_kernel_without_keeper_and_directory_ends_by_itself(own_home: Path) ->
     os.kill(parent_of(kernel.pid), signal.SIGKILL)
     shutil.rmtree(own_home / "runtime")
     wait_for_end(kernel.pid)
+
+
+def test_a_forged_note_is_shown_harmlessly_and_short(kernel: KernelRecord) -> None:
+    directory = Path(kernel.connection_file).parent
+    note = {"pid": kernel.pid, "start_time": kernel.start_time, "signal": "\x1b]0;pwned\x07" * 1000}
+    code = f"""
+import json, os, threading
+path = {str(directory / "death.json")!r}
+open(path, "w").write(json.dumps({note!r}))
+os.mkdir(path + ".d"); os.kill(os.getpid(), 9)
+"""
+    result = execute(kernel, code, timeout=DEADLINE)
+    assert result.error is not None
+    assert result.error.evalue.isprintable()
+    assert len(result.error.evalue) < 1200
+
+
+def test_a_kernel_that_spoils_its_own_directory_is_ended_by_wipe(own_home: Path) -> None:
+    kernel = get_or_create("spoiler")
+    run(kernel, f"import os; os.chmod({str(Path(kernel.connection_file).parent)!r}, 0o755)")
+    with pytest.warns(UserWarning, match="is passed over"):
+        wipe()
+    assert kernel.pid is not None
+    wait_for_end(kernel.pid)
+
+
+def test_a_note_about_an_earlier_process_with_the_same_pid_is_not_believed(kernel: KernelRecord) -> None:
+    directory = Path(kernel.connection_file).parent
+    for name in ("ending.json", "death.json"):
+        note = {"pid": kernel.pid, "start_time": kernel.start_time - 1, "reason": "restarted", "exit_status": 5}
+        (directory / name).write_text(json.dumps(note))
+    (directory / f"reported-{kernel.pid}-{kernel.start_time - 1}").touch()
+    assert kernel.pid is not None
+    os.kill(kernel.pid, signal.SIGKILL)
+    wait_for_end(kernel.pid)
+    told = execute(kernel.name, "1", timeout=DEADLINE)
+    assert told.error is not None
+    assert "killed by SIGKILL" in told.error.evalue

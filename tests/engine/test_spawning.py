@@ -166,3 +166,32 @@ def descriptors(directory: Path) -> Iterator[list[int]]:
         for fd in opened:
             stack.callback(os.close, fd)
         yield [listener.fileno(), *opened]
+
+
+BROKEN = """
+import sys, importlib.abc
+class Broken(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "IPython": raise ImportError("IPython is broken here")
+sys.meta_path.insert(0, Broken())
+"""
+
+
+def test_a_kernel_that_cannot_be_built_is_a_start_that_failed(
+    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BROKEN)
+    monkeypatch.setenv("KERNELBOX_TEMPLATE", "0")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with pytest.raises(StartFailed, match="IPython is broken here"):
+        get_or_create("stillborn", env=env)
+    assert list_kernels() == []
+
+
+def test_a_kernel_that_ends_before_its_start_up_code_fails_the_start_at_once(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_STARTUP_CODE", "import os; os.kill(os.getpid(), 9)")
+    with pytest.raises(StartFailed, match="killed by SIGKILL"):
+        get_or_create("short-lived")
+    assert list_kernels() == []

@@ -324,3 +324,25 @@ def test_a_timeout_in_a_stream_is_raised_and_the_chunks_before_it_were_seen() ->
         return chunks
 
     assert run(scenario) == [CodeExecutionChunk("running\n")]
+
+
+def test_an_image_that_a_cell_shows_while_it_is_being_stopped_is_written(tmp_path: Path) -> None:
+    code = (
+        "import time\nfrom IPython.display import display\nprint('begun', flush=True)\n"
+        "try: time.sleep(60)\nfinally: display({'image/png': b'x', 'text/plain': 'shown'}, raw=True)"
+    )
+
+    async def scenario() -> ExecutionTimeout:
+        async with CodeExecutor(images_dir=tmp_path) as executor:
+            stream = executor.stream(code, timeout=0.5, chunks=True)
+            await anext(stream)
+            await asyncio.sleep(1)  # a slow consumer: the time is up while no task awaits the next chunk
+            with pytest.raises(ExecutionTimeout) as caught:
+                async for _ in stream:
+                    pass
+            return caught.value
+
+    timeout = run(scenario)
+    assert timeout.text is not None
+    assert "shown" in timeout.text
+    assert len(timeout.images) == 1
