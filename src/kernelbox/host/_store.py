@@ -23,6 +23,7 @@ from kernelbox.base._errors import StoreFailed
 from kernelbox.host._directory import KernelDirectory
 from kernelbox.host._home import Home, Inside
 from kernelbox.host._lock import is_locked, locked
+from kernelbox.host._pinned import Pinned
 from kernelbox.host._record import MAX_CAUSE, MAX_RECORD, KernelRecord
 from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
 
@@ -79,7 +80,7 @@ class Store:
 
     def __init__(self, root: Root, runtime_dir: str, registry: Registry | None) -> None:
         self.runtime_dir = runtime_dir
-        self._root = root
+        self._root = Pinned(root, runtime_dir)
         self._registry = registry
 
     def __repr__(self) -> str:
