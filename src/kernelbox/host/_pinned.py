@@ -1,7 +1,7 @@
 """A directory that stays open between uses: opening it anew, from the home on, is most of what a short call costs.
 
-It is looked up anew when its path leads to another directory than the open one, to none, or to one that has been opened
-to others.
+It is looked up anew when its path leads to another directory than the open one, to none, or when it or the home that it
+is in has been opened to others.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 class Pinned:
     """Leads to a private directory, by way of a root that checks it when it is opened."""
 
-    def __init__(self, root: Root, path: str) -> None:
+    def __init__(self, root: Root, path: str, home: str) -> None:
         self._root = root
         self._path = path
+        self._home = home
         self._pin: _Pin | None = None
 
     def __repr__(self) -> str:
@@ -39,11 +40,11 @@ class Pinned:
         if pin is None:
             return None
         try:
-            info = os.stat(self._path, follow_symlinks=False)
+            info, home = os.stat(self._path, follow_symlinks=False), os.stat(self._home, follow_symlinks=False)
         except OSError:
             return None
-        private = info.st_uid == os.geteuid() and not info.st_mode & 0o077
-        return _Lent(pin) if private and (info.st_dev, info.st_ino) == pin.identity else None
+        ours = info.st_uid == home.st_uid == os.geteuid() and not info.st_mode & 0o077 and not home.st_mode & 0o022
+        return _Lent(pin) if ours and (info.st_dev, info.st_ino) == pin.identity else None
 
     def _hold(self, place: Place) -> Place:
         self._pin = _Pin(place)

@@ -62,25 +62,24 @@ def open_store(config: KernelBoxConfig) -> Store:
         from kernelbox.host._scratch import Scratch
 
         scratch = Scratch()
-        return Store(Inside(scratch, ("runtime",)), os.path.join(scratch.path, "runtime"), None)
+        return Store(Inside(scratch, ("runtime",)), os.path.join(scratch.path, "runtime"), scratch.path, None)
     from kernelbox.host._registry import Registry
 
     home = Home(config.home, config.key_file)
     steps = home.steps_to(config.runtime_dir)
-    root: Root
+    registry = Registry(config.registry_path, home)
     if steps:
-        root = Inside(home, steps)
-    else:
-        root = Home(config.runtime_dir, config.key_file, private=True, setting="KERNELBOX_RUNTIME_DIR")
-    return Store(root, config.runtime_dir, Registry(config.registry_path, home))
+        return Store(Inside(home, steps), config.runtime_dir, config.home, registry)
+    root = Home(config.runtime_dir, config.key_file, private=True, setting="KERNELBOX_RUNTIME_DIR")
+    return Store(root, config.runtime_dir, config.runtime_dir, registry)
 
 
 class Store:
     """Records in the runtime directory, and the registry file that mirrors them (none for the memory backend)."""
 
-    def __init__(self, root: Root, runtime_dir: str, registry: Registry | None) -> None:
+    def __init__(self, root: Root, runtime_dir: str, home: str, registry: Registry | None) -> None:
         self.runtime_dir = runtime_dir
-        self._root = Pinned(root, runtime_dir)
+        self._root = Pinned(root, runtime_dir, home)
         self._registry = registry
 
     def __repr__(self) -> str:
