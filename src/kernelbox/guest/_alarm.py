@@ -5,9 +5,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+from typing import Any
 
 _CLOCK_MONOTONIC = 1
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+
+
+# Looked up once, in the template. PyDLL keeps the interpreter's lock: giving it up would cost more than the call.
+_system = ctypes.PyDLL(None)
+_create: Any = getattr(_system, "timerfd_create", None)
+_settime: Any = getattr(_system, "timerfd_settime", None)
+_Timer = ctypes.c_long * 4  # interval, then delay, each in seconds and nanoseconds
 
 
 class Alarm:
@@ -17,20 +25,17 @@ class Alarm:
     """
 
     def __init__(self, seconds: float) -> None:
-        # PyDLL keeps the interpreter's lock: giving it up would cost more than the call.
-        system = ctypes.PyDLL(None)
         self._pipe = -1
-        if not hasattr(system, "timerfd_create"):
+        if _create is None:
             self.fd, self._pipe = os.pipe()
             os.set_blocking(self.fd, False)
             return
-        self.fd = int(system.timerfd_create(_CLOCK_MONOTONIC, _FLAGS))
+        self.fd = int(_create(_CLOCK_MONOTONIC, _FLAGS))
         if self.fd < 0:
             raise OSError("timerfd_create failed: too many open files?")
-        self._settime = system.timerfd_settime
-        timer = ctypes.c_long * 4  # interval, then delay, each in seconds and nanoseconds
-        self._on = timer(0, 0, int(seconds), int(seconds % 1 * 1e9))
-        self._off = timer(0, 0, 0, 0)
+        self._settime = _settime
+        self._on = _Timer(0, 0, int(seconds), int(seconds % 1 * 1e9))
+        self._off = _Timer(0, 0, 0, 0)
 
     def set(self) -> None:
         if self._pipe >= 0:

@@ -172,11 +172,15 @@ def _take_environment(birth: Birth) -> None:
     with open(birth.environment, "rb") as file:
         pairs = [pair.partition(b"=") for pair in file.read().split(b"\0") if pair]
     given = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
-    os.environ.clear()
-    os.environ.update(given)
-    os.environ["KERNELBOX_KERNEL_ID"] = birth.spawn.kernel_id
+    given["KERNELBOX_KERNEL_ID"] = birth.spawn.kernel_id
     for name, value in _ENVIRONMENT.items():
         if name not in ("MPLBACKEND", "PAGER", "GIT_PAGER") or name not in given:
+            given[name] = value
+    # Only what differs: each change copies a page of the C library's memory.
+    for name in os.environ.keys() - given.keys():
+        del os.environ[name]
+    for name, value in given.items():
+        if os.environ.get(name) != value:
             os.environ[name] = value
 
 
