@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.store.support import read_only
 
 from kernelbox import (
     CodeExecutionChunk,
@@ -321,12 +322,11 @@ def test_a_directory_that_cannot_be_used_is_said_once_and_the_cell_goes_on(
     assert sum("images could not be written" in text for text in texts) == 1
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root writes everywhere")
 def test_a_directory_that_may_not_be_written_is_said(kernel: KernelRecord, tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    result = execute(kernel, PICTURE, timeout=DEADLINE, images_dir=tmp_path)
+    with read_only(tmp_path):
+        result = execute(kernel, PICTURE, timeout=DEADLINE, images_dir=tmp_path)
     assert (result.ok, result.images) == (True, [])
-    assert "Permission denied" in result.stderr
+    assert "Read-only file system" in result.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs procfs")

@@ -15,7 +15,7 @@ import pytest
 from kernelbox import ApprovalPolicy, ApprovalRequest, KernelRecord
 from kernelbox.core._gate import Gate
 from kernelbox.core._memory import Memory, Sessions
-from kernelbox.host._process import read_start_time
+from kernelbox.host._process import boot_id, read_start_time
 from kernelbox.wire._messages import Answer, Ask
 
 
@@ -27,7 +27,7 @@ def record_of(pid: int, kernel_id: str = "k") -> KernelRecord:
     """Makes the record of a kernel whose process is this one."""
     start_time = read_start_time(pid)
     assert start_time is not None
-    return KernelRecord(kernel_id, "", "name", "", "", pid=pid, start_time=start_time)
+    return KernelRecord(kernel_id, "", "name", "", "", pid=pid, start_time=start_time, boot_id=boot_id())
 
 
 def make_gate(

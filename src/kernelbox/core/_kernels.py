@@ -12,12 +12,9 @@ from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._pool import Pool
 from kernelbox.core._starting import new_record, start
-from kernelbox.host import _notes
-from kernelbox.host._engine import engine_for, engine_named
-from kernelbox.host._local import TERMINATE_PATIENCE
-from kernelbox.host._process import Process, boot_id
+from kernelbox.host._engine import CAUSE_PATIENCE, ENGINES, engine_for, engine_named
+from kernelbox.host._lifeline import is_owner_alive
 from kernelbox.host._record import KernelRecord, format_time
-from kernelbox.host._state_file import read_state
 from kernelbox.host._store import open_store
 from kernelbox.wire._layout import is_kernel_id
 
@@ -31,6 +28,9 @@ if TYPE_CHECKING:
 
 # How many kernels are destroyed at a time: most of it is waiting for them to end.
 _DESTROYED_AT_ONCE = 8
+
+# A kernel that leaves runs its exit functions in this time.
+_LEAVE_PATIENCE = 0.5
 
 _NO_OPTIONS = KernelOptions()
 
@@ -80,7 +80,7 @@ class Kernels:
 
     def all(self) -> list[KernelRecord]:
         """Returns every kernel, oldest first, as it is now."""
-        deadline = time.monotonic() + _notes.NOTE_PATIENCE  # for all the dead together
+        deadline = time.monotonic() + CAUSE_PATIENCE  # for all the dead together
         records = [self.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
         return [record for record in records if not self._remove_orphan(record)]
 
@@ -88,13 +88,14 @@ class Kernels:
         """Removes the record of a kernel that died with its owner: no process is left that could be told."""
         if record.alive or record.owner_pid is None:
             return False
-        if Process(record.owner_pid, record.owner_start_time).alive and record.boot_id == boot_id():
+        if is_owner_alive(record):
             return False
         return self._destroy(record, "its owner has ended")
 
-    def refresh(self, record: KernelRecord, *, patience: float = _notes.NOTE_PATIENCE) -> KernelRecord:
+    def refresh(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> KernelRecord:
         """Fills in what a record says of the moment: status, last use, and how a dead kernel ended."""
-        state = read_state(self.store.directory(record.kernel_id))
+        engine = engine_named(record.engine)
+        state = engine.state(self.store.directory(record.kernel_id))
         if state is not None:
             record.attempt_count = state.executions
             record.last_used_at = format_time(state.last_used) if state.last_used else record.last_used_at
@@ -103,7 +104,7 @@ class Kernels:
             if not self.store.is_changing(record.name):
                 record.status, record.death = "dead", "its start was cut short"
             return record
-        if not engine_named(record.engine).is_alive(record):
+        if not engine.is_alive(record):
             record.status, record.busy_since, record.stale = "dead", None, False
             record.death = record.death or self.cause(record, patience=patience)
             return record
@@ -113,7 +114,7 @@ class Kernels:
         record.stale = not busy and 0 < self.config.kernel_idle_timeout < idle_for
         return record
 
-    def cause(self, record: KernelRecord, *, patience: float = _notes.NOTE_PATIENCE) -> str:
+    def cause(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> str:
         """Returns why the process of a record has ended."""
         directory = self.store.directory(record.kernel_id)
         return engine_named(record.engine).cause(record, directory, patience=patience)
@@ -159,9 +160,7 @@ class Kernels:
 
     def claim_report(self, record: KernelRecord) -> bool:
         """Notes that the caller tells of a death; False if it has been told already, or there is none to tell."""
-        if record.pid is None:
-            return False
-        return _notes.claim_report(self.store.directory(record.kernel_id), Process(record.pid, record.start_time))
+        return engine_named(record.engine).claim_report(record, self.store.directory(record.kernel_id))
 
     def _replace(self, dead: KernelRecord | None, name: str, options: KernelOptions) -> KernelRecord:
         """Opens a kernel under a name, in place of a dead one; the caller holds the name's lock."""
@@ -173,8 +172,7 @@ class Kernels:
                 raise KernelExists(session_name)
         record = new_record(name, options, self.config, self.store)
         if dead is not None:
-            process = Process(dead.pid or 0, dead.start_time)
-            if dead.pid and not _notes.was_reported(self.store.directory(dead.kernel_id), process):
+            if not engine_named(dead.engine).was_reported(dead, self.store.directory(dead.kernel_id)):
                 record.lost = f"the kernel that had this name before: {dead.death}"
             self._discard(dead, "replaced")
         self._environments[record.kernel_id] = options.env
@@ -250,8 +248,6 @@ class Kernels:
 
     def wipe(self) -> list[str]:
         """Destroys every kernel, and ends the templates; returns the ids of the kernels."""
-        from kernelbox.host.own._templates import dismiss_templates
-
         records = self.store.all()
         failures: list[StoreFailed] = []
 
@@ -266,7 +262,8 @@ class Kernels:
         self.store.publish_all()
         self.store.sweep()
         with contextlib.suppress(FileNotFoundError), self.store.runtime() as runtime:
-            dismiss_templates(runtime)
+            for name in ENGINES:
+                engine_named(name).tidy(runtime)
         if failures:
             raise failures[0]
         return [record.kernel_id for record, destroyed in zip(records, gone, strict=True) if destroyed]
@@ -292,7 +289,7 @@ class Kernels:
             return False
         if self.kernel(record).ask("leave", {"unused_for": self.config.kernel_idle_timeout}) is not None:
             return False
-        return engine_named(record.engine).wait(record, TERMINATE_PATIENCE)
+        return engine_named(record.engine).wait(record, _LEAVE_PATIENCE)
 
     def end_process(self, record: KernelRecord, reason: str) -> None:
         """Ends the process of a record and what it started; the caller holds the lock of its name."""

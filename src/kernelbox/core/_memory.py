@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelbox.core._policy import ApprovalRule, as_json
-from kernelbox.host._process import Process
+from kernelbox.host._engine import engine_named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Sessions:
     """A memory for each kernel process. It ends with the process: a restarted kernel has none."""
 
     def __init__(self) -> None:
-        self._memories: dict[tuple[str, int, int], Memory] = {}
+        self._memories: dict[tuple[str, int, int], tuple[KernelRecord, Memory]] = {}
 
     def __repr__(self) -> str:
         return f"<Sessions of {len(self._memories)} kernels>"
@@ -53,17 +53,16 @@ class Sessions:
         key = _key(record)
         if key not in self._memories:
             self._forget_the_dead()
-        self._memories.setdefault(key, Memory()).keep(ask, patterns)
+        self._memories.setdefault(key, (record, Memory()))[1].keep(ask, patterns)
 
     def covers(self, record: KernelRecord, ask: Ask) -> bool:
         """Tells whether a call was accepted before in the same process."""
-        memory = self._memories.get(_key(record))
-        return memory is not None and memory.covers(ask)
+        remembered = self._memories.get(_key(record))
+        return remembered is not None and remembered[1].covers(ask)
 
     def _forget_the_dead(self) -> None:
-        for key in list(self._memories):
-            _, pid, start_time = key
-            if not Process(pid, start_time).alive:
+        for key, (record, _) in list(self._memories.items()):
+            if not engine_named(record.engine).is_alive(record):
                 self._memories.pop(key, None)
 
 

@@ -9,7 +9,7 @@ from kernelbox.base._config import kernel_environment
 from kernelbox.base._errors import StartFailed, StoreFailed
 from kernelbox.host._engine import Launch, engine_for, engine_named
 from kernelbox.host._lifeline import lifeline_to
-from kernelbox.host._process import boot_id, read_start_time
+from kernelbox.host._process import read_start_time
 from kernelbox.host._record import KernelRecord, format_time
 from kernelbox.wire._messages import Execute
 
@@ -64,8 +64,7 @@ def start(
     """
     record = kernel.record
     record.status, record.death, record.busy_since = "unknown", None, None
-    record.pid, record.start_time = _launch(record, environment, store, config)
-    record.boot_id = boot_id()
+    _launch(record, environment, store, config)
     try:
         if config.startup_code:
             store.save(record)
@@ -75,9 +74,7 @@ def start(
         store.publish(record)
 
 
-def _launch(
-    record: KernelRecord, environment: dict[str, str] | None, store: Store, config: KernelBoxConfig
-) -> tuple[int, int]:
+def _launch(record: KernelRecord, environment: dict[str, str] | None, store: Store, config: KernelBoxConfig) -> None:
     directory = store.directory(record.kernel_id)
     lifeline = -1
     if record.owner_pid is not None:
@@ -86,7 +83,7 @@ def _launch(
             raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
     try:
         given = kernel_environment() if environment is None else environment
-        return engine_named(record.engine).launch(Launch(record, directory, given, config, lifeline))
+        engine_named(record.engine).launch(Launch(record, directory, given, config, lifeline))
     except StoreFailed:
         raise
     except OSError as exc:

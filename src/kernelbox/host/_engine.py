@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
     from kernelbox.base._config import EngineName, KernelBoxConfig
     from kernelbox.host._directory import KernelDirectory
+    from kernelbox.host._place import Place
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._execution import Holder
     from kernelbox.wire._messages import Message, Output
+    from kernelbox.wire._state import KernelState
 
     class Connection(Protocol):
         """One client's way to the process of a kernel; it carries one execution at a time."""
@@ -88,12 +90,16 @@ if TYPE_CHECKING:
             """Raises InvalidInput for a kernel type that this engine cannot run."""
             ...
 
-        def launch(self, launch: Launch) -> tuple[int, int]:
-            """Starts the process of a kernel; returns its pid and start time. Raises StartFailed or OSError."""
+        def launch(self, launch: Launch) -> None:
+            """Starts the process of a kernel, and names it in the record. Raises StartFailed or OSError."""
             ...
 
         def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
             """Returns a new connection; raises OSError if the kernel is gone."""
+            ...
+
+        def state(self, directory: KernelDirectory) -> KernelState | None:
+            """Returns what a kernel says of itself."""
             ...
 
         def is_alive(self, record: KernelRecord) -> bool:
@@ -111,6 +117,24 @@ if TYPE_CHECKING:
         def cause(self, record: KernelRecord, directory: KernelDirectory, *, patience: float) -> str:
             """Returns why the process of a record has ended; waits for the note about it at most so long."""
             ...
+
+        def claim_report(self, record: KernelRecord, directory: KernelDirectory) -> bool:
+            """Notes that the caller tells of a death; False if it has been told already, or there is none to tell."""
+            ...
+
+        def was_reported(self, record: KernelRecord, directory: KernelDirectory) -> bool:
+            """Tells whether the death of the process of a record has been told."""
+            ...
+
+        def tidy(self, runtime: Place) -> None:
+            """Ends what the engine keeps beside its kernels, and removes what that leaves."""
+            ...
+
+
+# The note about an end is written before its process is gone; this long is a moment for notes that come from elsewhere.
+CAUSE_PATIENCE = 0.15
+
+ENGINES: tuple[EngineName, ...] = ("kernelbox", "jupyter")
 
 
 @dataclass(frozen=True, slots=True)

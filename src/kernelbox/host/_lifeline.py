@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 
-from kernelbox.host._process import read_start_time
+from kernelbox.host._process import Process, boot_id, read_start_time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host._record import KernelRecord
 
 _ends: dict[int, tuple[int, int]] = {}
 
@@ -24,6 +28,12 @@ def lifeline_to(pid: int, start_time: int) -> int:
         os.close(fd)
         return -1
     return fd
+
+
+def is_owner_alive(record: KernelRecord) -> bool:
+    """Tells whether the process that a kernel must not outlive is still there."""
+    assert record.owner_pid is not None
+    return record.boot_id == boot_id() and Process(record.owner_pid, record.owner_start_time).alive
 
 
 def _pipe() -> int:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import signal
 
 from kernelbox.host import _notes
+from kernelbox.host._engine import CAUSE_PATIENCE
 from kernelbox.host._process import Process, boot_id, exists
 from kernelbox.host._state_file import read_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._directory import KernelDirectory
+    from kernelbox.host._place import Place
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._execution import Holder
-    from kernelbox.wire._messages import Output
+    from kernelbox.wire._messages import Output, Spawned
+    from kernelbox.wire._state import KernelState
 
 # A kernel asked to end runs its exit functions in this time; then it is killed.
 TERMINATE_PATIENCE = 0.5
@@ -53,6 +56,9 @@ class LocalConnection:
 class LocalEngine:
     """The part of an engine that deals with the process."""
 
+    def state(self, directory: KernelDirectory) -> KernelState | None:
+        return read_state(directory)
+
     def is_alive(self, record: KernelRecord) -> bool:
         process = process_of(record)
         return process is not None and process.alive
@@ -61,7 +67,7 @@ class LocalEngine:
         process = process_of(record)
         return process is None or process.wait(timeout)
 
-    def cause(self, record: KernelRecord, directory: KernelDirectory, *, patience: float = _notes.NOTE_PATIENCE) -> str:
+    def cause(self, record: KernelRecord, directory: KernelDirectory, *, patience: float = CAUSE_PATIENCE) -> str:
         process = process_of(record)
         if process is None:
             return "the machine was restarted since"
@@ -88,8 +94,22 @@ class LocalEngine:
             process.kill_session()
         process.close()
 
+    def claim_report(self, record: KernelRecord, directory: KernelDirectory) -> bool:
+        return record.pid is not None and _notes.claim_report(directory, Process(record.pid, record.start_time))
+
+    def was_reported(self, record: KernelRecord, directory: KernelDirectory) -> bool:
+        return record.pid is None or _notes.was_reported(directory, Process(record.pid, record.start_time))
+
+    def tidy(self, runtime: Place) -> None:
+        """Does nothing, where nothing is kept beside the kernels."""
+
     def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:
         """Asks a kernel to end by other means than SIGTERM; ours knows none."""
+
+
+def identify(record: KernelRecord, spawned: Spawned) -> None:
+    """Names the process of a record, by all that tells it from every other."""
+    record.pid, record.start_time, record.boot_id = spawned.pid, spawned.start_time, boot_id()
 
 
 def process_of(record: KernelRecord) -> Process | None:

@@ -12,6 +12,7 @@ import signal
 import time
 
 from kernelbox.base._text import escape
+from kernelbox.host._engine import CAUSE_PATIENCE
 from kernelbox.host._state_file import read_state
 from kernelbox.wire import _state
 from kernelbox.wire._layout import DEATH, INTENT, REPORTED
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._process import Process
-
-# The keeper writes its note before it lets the process go; one that is gone without a note had no keeper any more.
-# This long is a moment for notes that come from elsewhere.
-NOTE_PATIENCE = 0.15
 
 # While the process is a zombie its keeper is about to write; a keeper that takes longer is stuck.
 _ZOMBIE_PATIENCE = 5.0
@@ -50,7 +47,7 @@ def announce(directory: KernelDirectory, process: Process, reason: str) -> None:
 
 
 def find_cause(
-    directory: KernelDirectory, process: Process, farewell: str = "", *, patience: float = NOTE_PATIENCE
+    directory: KernelDirectory, process: Process, farewell: str = "", *, patience: float = CAUSE_PATIENCE
 ) -> str:
     """Returns why a process that has ended did so; waits a moment for its keeper's note.
 
@@ -93,7 +90,7 @@ def describe(note: dict[str, Any]) -> str:
 
 
 def wait_for_note(
-    directory: KernelDirectory, process: Process, *, patience: float = NOTE_PATIENCE
+    directory: KernelDirectory, process: Process, *, patience: float = CAUSE_PATIENCE
 ) -> dict[str, Any] | None:
     """Returns the keeper's note about a process that has ended, once it is there."""
     began, pause = time.monotonic(), 0.001

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelbox.host._local import TERMINATE_PATIENCE, LocalEngine, process_of
+from kernelbox.host._local import TERMINATE_PATIENCE, LocalEngine, identify, process_of
 from kernelbox.host.jupyter._connection import JupyterConnection
 from kernelbox.host.jupyter._launch import ask_to_shut_down, launch_jupyter
 from kernelbox.host.jupyter._spec import find_spec
@@ -26,9 +26,8 @@ class JupyterEngine(LocalEngine):
     def check(self, kernel_type: str) -> None:
         find_spec(kernel_type)
 
-    def launch(self, launch: Launch) -> tuple[int, int]:
-        spawned = launch_jupyter(launch)
-        return spawned.pid, spawned.start_time
+    def launch(self, launch: Launch) -> None:
+        identify(launch.record, launch_jupyter(launch))
 
     def connect(self, record: KernelRecord, directory: KernelDirectory) -> JupyterConnection:
         process = process_of(record)

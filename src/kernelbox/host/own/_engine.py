@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.host._local import LocalEngine, process_of
+from kernelbox.host._local import LocalEngine, identify, process_of
 from kernelbox.host.own._connection import Connection
 from kernelbox.wire._layout import RECORD
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kernelbox.base._config import EngineName
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._engine import Launch
+    from kernelbox.host._place import Place
     from kernelbox.host._record import KernelRecord
 
 
@@ -25,7 +26,7 @@ class OwnEngine(LocalEngine):
         if kernel_type != "python3":
             raise InvalidInput("the kernel type", kernel_type, "kernelbox's own engine runs python3 only")
 
-    def launch(self, launch: Launch) -> tuple[int, int]:
+    def launch(self, launch: Launch) -> None:
         from kernelbox.host._spawning import preparing, spawn_cold
         from kernelbox.host.own._template import fork_warm, has_warm_template
 
@@ -34,7 +35,12 @@ class OwnEngine(LocalEngine):
                 spawned = fork_warm(request, launch)
             else:
                 spawned = spawn_cold(request, launch.directory, launch.environment)
-        return spawned.pid, spawned.start_time
+        identify(launch.record, spawned)
+
+    def tidy(self, runtime: Place) -> None:
+        from kernelbox.host.own._templates import dismiss_templates
+
+        dismiss_templates(runtime)
 
     def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
         process = process_of(record)
