@@ -140,3 +140,35 @@ def test_files_elsewhere_and_the_kernels_profile_work(tmp_path: Path) -> None:
 
     assert (run(scenario) or "").endswith("5")
     assert sorted(os.listdir(tmp_path)) == ["kept", "moved"]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        "os.unlink(T)",
+        "(os.unlink(T), socket.socket(socket.AF_UNIX).bind(T))",
+        "socket.socket(socket.AF_UNIX).bind(os.path.dirname(T) + '/template-0123456789abcdef')",
+        "os.chmod(os.path.dirname(T), 0o755)",
+        "os.rename(ANOTHER, os.path.dirname(ANOTHER) + '/moved')",
+        "(lambda s: s.__init__(socket.AF_INET, socket.SOCK_STREAM, 0, s.fileno()))(socket.socket(socket.AF_UNIX))",
+    ],
+)
+def test_the_runtime_directory_cannot_be_changed_under_the_guard(act: str, home: Path, own_home: Path) -> None:
+    another = Path(get_or_create("in another home").connection_file).parent
+    code = (
+        "import glob, os, socket\n"
+        f"T = next(p for p in glob.glob({str(home)!r} + '/runtime/template-*') if not p.endswith(('.log', '.lock')))\n"
+        f"ANOTHER = {str(another)!r}\n{act}"
+    )
+
+    async def scenario() -> CodeExecutionError:
+        async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
+            with pytest.raises(CodeExecutionError) as caught:
+                await executor.execute(code, timeout=DEADLINE)
+            return caught.value
+
+    os.environ["KERNELBOX_HOME"] = str(home)
+    try:
+        assert "not allowed here" in (error := run(scenario)).evalue or "again here" in error.evalue
+    finally:
+        os.environ["KERNELBOX_HOME"] = str(own_home)

@@ -40,7 +40,7 @@ def test_the_file_says_what_the_kernel_does(number: int, activity: str) -> None:
 
 @untimed
 @given(
-    st.integers(0, 2**64 - 1),
+    st.integers(0, state.MOST_EXECUTIONS),
     st.floats(0, 2**33),
     st.floats(0, 2**33),
     st.text(st.characters(min_codepoint=1, max_codepoint=127), max_size=32),

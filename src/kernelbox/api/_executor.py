@@ -349,7 +349,7 @@ class CodeExecutor:
 
     def _restart(self, kernels: Kernels, old: Kernel) -> Kernel:
         """Starts a named kernel anew, with this executor's environment, also one that others opened."""
-        record = kernels.restart(old.record.kernel_id, environment=old.environment)
+        record = kernels.restart(old.name, environment=old.environment)  # whatever kernel has the name now
         return kernels.kernel(record, environment=old.environment)
 
     async def _find(self) -> Kernel:

@@ -126,8 +126,8 @@ class Kernel:
     def replace_process(self, reason: str) -> str:
         """Kills the process and starts another; returns "", or why there is none."""
         try:
+            self.end(reason)  # by the record that we hold: the one in the store may have been lost, or forged
             if self._starting:
-                self.end(reason)
                 return "it was being started"
             self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment, forced=True)
         except KernelBoxError as exc:

@@ -164,8 +164,10 @@ def _fits(value: object, pattern: object) -> bool:
 
 def _is_narrow(value: object, pattern: object) -> bool:
     """Tells whether a pattern that fits a shell argument says, with its wildcards, what will run."""
-    if not isinstance(pattern, str) or pattern in ("*", _as_text(value)):
+    if not isinstance(pattern, str) or pattern == "*":
         return True
+    if pattern == _as_text(value) and not set("*?[") & set(pattern):
+        return True  # the very command; one with wildcards in it would be another for the shell
     return _runs_as_written(_as_text(value))
 
 

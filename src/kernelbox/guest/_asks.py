@@ -70,6 +70,8 @@ class Asks:
             with self._numbering:  # until it is sent: numbers arrive in their order
                 number = self._number = self._number + 1 + int.from_bytes(os.urandom(_STEP_BYTES), "big")
                 self._open[number] = (peer, box)
+                if not peer.is_itself:
+                    raise ApprovalRejectedError(f"{tool_name}: a cell has replaced the socket of its client")
                 self._outbox.send(Ask(execution_id, number, server_name, tool_name, tool_args))
             if peer.closed or self._outbox.execution_id != execution_id:
                 self._reject(number, "the cell or the application that could approve it has gone away")

@@ -19,6 +19,8 @@ from kernelbox.guest._program import bash_program
 from kernelbox.guest._shell import ZMQInteractiveShell
 from kernelbox.wire._messages import Done, Execute
 
+_exit = os._exit  # before any code of a user's could put another in its place
+
 
 class Cells:
     """Runs cells, one at a time, on the main thread; context variables last from one to the next."""
@@ -43,11 +45,11 @@ class Cells:
         if os.getpid() == self._pid:
             return
         if isinstance(exc, SystemExit):
-            os._exit(exc.code if isinstance(exc.code, int) else int(exc.code is not None))
+            _exit(exc.code if isinstance(exc.code, int) else int(exc.code is not None))
         if exc is not None:
             lines = self._shell.describe(exc, 0)[2]
             print("\n".join(lines), file=sys.stderr, flush=True)
-        os._exit(exc is not None)
+        _exit(exc is not None)
 
     def _may_wait(self, request: Execute) -> bool:
         """Tells whether a cell can give way to the event loop: the code of one that does has one of these words in it.

@@ -144,6 +144,8 @@ def start(
                 actions.append((_DUP2, fd, fd) if sink == "cell" else (_OPEN, fd, _NULL, os.O_WRONLY, 0))
         actions += [(_DUP2, fd, fd) for fd in inherit]
         actions += [(_CLOSE, fd) for fd in _inheritable() if fd not in inherit]
+        if program.stdin is not None and not pipe_in:
+            _require_script(theirs[0], program.stdin)
         pid = _spawn(program, actions)
     except BaseException:
         theirs += ours.values()
@@ -205,10 +207,13 @@ def _file_of(data: bytes) -> int:
     while written < len(data):
         written += os.write(fd, data[written:])
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-    if os.fstat(fd).st_size != len(data) or os.pread(fd, len(data), 0) != data:
-        os.close(fd)
-        raise RuntimeError("a thread has changed the script after it was approved; it was not run")
     return fd
+
+
+def _require_script(fd: int, data: bytes) -> None:
+    """Looks at what a program is about to read, as late as can be: a cell can put another file in its place."""
+    if os.fstat(fd).st_size != len(data) or os.pread(fd, len(data), 0) != data:
+        raise RuntimeError("a cell has changed the script after it was approved; it was not run")
 
 
 def _read_file(fd: int) -> tuple[object, ...]:

@@ -180,6 +180,28 @@ def _check_socket(event: str, args: tuple[Any, ...]) -> None:
         raise _Refusal(f"connecting to kernelbox's own socket {path!r} is not allowed here: {_ADVICE}")
 
 
+def _check_new_socket(event: str, args: tuple[Any, ...]) -> None:
+    """Refuses to make a socket anew: of another family it would be looked at as what it is not."""
+    if Socket.fileno(args[0]) >= 0:
+        raise _Refusal("a socket cannot be initialized again here")
+
+
+def _check_bind(event: str, args: tuple[Any, ...]) -> None:
+    if Socket.family.__get__(args[0]) == AF_UNIX:
+        path = _exact_path(args[1])
+        if path is None or not path.startswith("\0"):
+            _check_source(path)
+
+
+def _check_removal(event: str, args: tuple[Any, ...]) -> None:
+    _check_source(_from_descriptor(_exact_path(args[0]), args[1]))
+
+
+def _check_change(event: str, args: tuple[Any, ...]) -> None:
+    if not issubclass(type(args[0]), int):
+        _check_source(_exact_path(args[0]))
+
+
 def _check_open(event: str, args: tuple[Any, ...]) -> None:
     if issubclass(type(args[0]), int) or _is_admitted(args[0]):
         return
@@ -260,6 +282,8 @@ _CHECKS: dict[str, Callable[[str, tuple[Any, ...]], None]] = {
     "ctypes.dlsym": _check_symbol,
     "import": _check_import,
     "sys.addaudithook": _check_hook,
+    "socket.__new__": _check_new_socket,
+    "socket.bind": _check_bind,
     "socket.connect": _check_socket,
     "socket.sendto": _check_socket,
     "socket.sendmsg": _check_socket,
@@ -267,5 +291,7 @@ _CHECKS: dict[str, Callable[[str, tuple[Any, ...]], None]] = {
     "os.link": _check_move,
     "os.symlink": _check_link,
     "os.rename": _check_move,
+    **dict.fromkeys(("os.remove", "os.rmdir"), _check_removal),
+    **dict.fromkeys(("os.chmod", "os.truncate", "shutil.rmtree", "shutil.move"), _check_change),
     _PROBE: _hear,
 }

@@ -126,6 +126,8 @@ def _running(directory: int) -> str:
         return ""
     try:
         state = _state.parse(os.read(fd, _state.SIZE))
+    except OSError:
+        return ""  # a cell has put something else there
     finally:
         os.close(fd)
     return state.running if state is not None else ""

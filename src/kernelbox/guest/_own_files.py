@@ -51,6 +51,8 @@ class OwnFiles:
         """
         if not path.startswith("/") and _names_a_kernels_file(path):
             return True
+        if is_kernel_id(path.rstrip("/").rpartition("/")[2]) and _identity(f"{path}/{SOCKET}") is not None:
+            return True  # a kernel's directory, of this home or another
         place = _follow(path)
         if not self._is_inside(place):
             return False

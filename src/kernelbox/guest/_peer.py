@@ -45,6 +45,7 @@ class Peer:
         self.inside = self.pid != 0 and is_below_us(self.pid)  # a cell of ours, or what it started
         self.closed = False
         self.broken_by_cell = False  # a cell closed the descriptor, or put another in its place
+        self._identity = _socket_identity(sock)
         self._decoder = Decoder()
         self._backlog = bytearray()
         self.congested = False  # the reader is behind: writers wait, so that little is lost if we die
@@ -66,6 +67,14 @@ class Peer:
             self.broken_by_cell = sender is None or is_below_us(sender)
             return None
         return self._decoder.feed(data)
+
+    @property
+    def is_itself(self) -> bool:
+        """Whether the descriptor still leads to the client: a cell can put another socket in its place."""
+        try:
+            return _socket_identity(self.sock) == self._identity
+        except OSError:
+            return False
 
     def hold(self, frame: bytes) -> None:
         """Keeps a frame to be sent with the next; the caller holds the outbox's lock."""
@@ -105,6 +114,11 @@ class Peer:
         self._backlog.clear()
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _socket_identity(sock: socket.socket) -> tuple[int, int]:
+    info = os.fstat(sock.fileno())
+    return info.st_dev, info.st_ino
 
 
 def is_same_user(sock: socket.socket) -> bool:

@@ -43,6 +43,8 @@ _ENVIRONMENT = {
 # What the child says to its keeper through the pipe between them: this, or why it could not be specialized.
 READY = b"ready"
 
+_exit = os._exit
+
 _FAILED = 70  # EX_SOFTWARE of sysexits.h
 
 
@@ -82,7 +84,7 @@ def specialize(birth: Birth) -> NoReturn:
             with contextlib.suppress(OSError):
                 os.write(birth.report, f"{type(exc).__name__}: {exc}".encode("utf-8", "replace")[:4000])
     finally:
-        os._exit(_FAILED)
+        _exit(_FAILED)
 
 
 def preload(modules: list[str]) -> None:
@@ -141,12 +143,13 @@ def _build(identity: Identity, spawn: Spawn) -> Kernel:
     from kernelbox.guest._shell import ZMQInteractiveShell
 
     sys.argv = [""]
-    if sys.path[:1] != [""]:
-        sys.path.insert(0, "")
     shell = ZMQInteractiveShell.instance()
     shell.profile_dir.place(os.path.join(spawn.directory, PROFILE))
     gc.enable()
-    return Kernel(shell, identity, spawn.idle_timeout)
+    kernel = Kernel(shell, identity, spawn.idle_timeout)
+    if sys.path[:1] != [""]:
+        sys.path.insert(0, "")  # last: what we import ourselves does not come from the working directory
+    return kernel
 
 
 def _reset_signals() -> None:

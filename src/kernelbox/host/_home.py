@@ -155,7 +155,10 @@ class Home:
     def _fitting_seal(self, place: Place) -> bytes:
         from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
 
-        facts = (_VERSION, _machine_id(), b"%d" % os.geteuid(), b"%d" % os.fstat(place.fd).st_ino)
+        info = os.fstat(place.fd)
+        facts = [_VERSION, _machine_id(), b"%d" % os.geteuid(), b"%d" % info.st_ino]
+        if os.stat("..", dir_fd=place.fd).st_dev != info.st_dev:
+            facts.append(b"%d" % info.st_dev)  # the root of a disk: its inode is the same on every disk of its kind
         seal = blake2b(b"\0".join(facts), key=read_key(self._key_file).secret, digest_size=32)
         return seal.hexdigest().encode() + b"\n"
 

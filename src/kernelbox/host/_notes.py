@@ -109,7 +109,8 @@ def read_leftovers(directory: KernelDirectory, process: Process, execution_id: s
     note = wait_for_note(directory, process, patience=0.0)
     if note is None or note.get("execution") != execution_id:
         return []  # it belongs to the cell that ran, not to one that waited behind it
-    words = [word for word in note.get("last_words") or () if isinstance(word, str)]
+    words = note.get("last_words")
+    words = [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
     return [Output(execution_id, name, text) for name, text in zip(_state.STREAMS, words, strict=False) if text]
 
 

@@ -94,13 +94,15 @@ class Process:
 
     def descendants(self) -> list[Process]:
         """Returns the processes below this one, by what /proc says; none where there is no /proc."""
-        found = []
-        for pid in children_of(self.pid):
-            with contextlib.suppress(OSError):
-                start_time = read_start_time(pid)
-                if start_time is not None:
-                    child = Process(pid, start_time)
-                    found += [child, *child.descendants()]
+        found: list[Process] = []
+        waiting = [self.pid]
+        while waiting:
+            for pid in children_of(waiting.pop()):
+                with contextlib.suppress(OSError):
+                    start_time = read_start_time(pid)
+                    if start_time is not None:
+                        found.append(Process(pid, start_time))
+                        waiting.append(pid)
         return found
 
     def kill_session(self) -> None:
@@ -160,7 +162,7 @@ def exists(pid: int) -> bool:
     """Tells whether any process has a pid; only "no such process" means that none has."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # no pid is so large
         return False
     except PermissionError:
         return True

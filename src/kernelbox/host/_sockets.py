@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import struct
+import time
 
 from kernelbox.base._errors import StoreFailed
 
@@ -12,17 +14,39 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._place import Place
 
+# A kernel takes calls in milliseconds, between cells and during them; one that is busy starting in less than this.
+_QUEUE_PATIENCE = 5.0
+
 
 def dial(place: Place, name: str) -> socket.socket:
     """Returns a socket connected to one in a directory; raises StoreFailed if another user listens there."""
+    if not stat.S_ISSOCK(place.stat(name).st_mode):
+        raise StoreFailed(f"{place.path_of(name)!r} is not a socket, and is not used")  # a link would lead elsewhere
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock.connect(place.reach(name))
+        _connect(sock, place.reach(name), place.path_of(name))
         _require_own_user(sock, place.path_of(name))
     except OSError:
         sock.close()
         raise
     return sock
+
+
+def _connect(sock: socket.socket, address: str, path: str) -> None:
+    """Connects; a process that takes no calls, whose queue is full, is not waited for without end."""
+    deadline = time.monotonic() + _QUEUE_PATIENCE
+    sock.setblocking(False)
+    while True:
+        try:
+            sock.connect(address)
+            break
+        except BlockingIOError:  # EAGAIN: unix(7) has no way to wait for room in the queue
+            if time.monotonic() > deadline:
+                raise StoreFailed(
+                    f"the process behind {path!r} takes no connections: it is stopped, or flooded with them"
+                ) from None
+            time.sleep(0.01)
+    sock.setblocking(True)
 
 
 def listen(place: Place, name: str, *, tell_senders: bool = False) -> socket.socket:

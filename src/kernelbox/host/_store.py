@@ -125,7 +125,7 @@ class Store:
     def find(self, name: str) -> KernelRecord | None:
         """Returns the record behind a name or session name."""
         try:
-            with self.runtime() as runtime:
+            with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
                 record = self._find(runtime, name)
         except FileNotFoundError:
             return None
@@ -145,7 +145,7 @@ class Store:
             with runtime.enter(NAMES) as names:
                 kernel_id = _read_id(names, key_of(name))
             return self._get(runtime, kernel_id) if kernel_id else None
-        except (FileNotFoundError, StoreFailed, PermissionError):  # the names are lost or damaged; the records are not
+        except (FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):  # lost or damaged names
             return next((record for record in self._scan(runtime) if name in record.names), None)
 
     def _scan(self, runtime: Place) -> list[KernelRecord]:
@@ -357,10 +357,14 @@ def _dump(record: KernelRecord) -> bytes:
 
 
 @contextlib.contextmanager
-def _translated(path: str) -> Iterator[None]:
+def _translated(path: str, doing: str = "write") -> Iterator[None]:
     try:
         yield
     except StoreFailed:
         raise
+    except FileNotFoundError as exc:
+        if doing == "read":
+            raise
+        raise StoreFailed.because(exc, path, doing) from exc
     except OSError as exc:
-        raise StoreFailed.because(exc, path) from exc
+        raise StoreFailed.because(exc, path, doing) from exc

@@ -12,7 +12,6 @@ library's json is used because it loads in 2 ms; msgspec takes 35, which the com
 
 from __future__ import annotations
 
-import codecs
 import json
 import struct
 
@@ -52,8 +51,10 @@ def encode(message: m.Message) -> bytes:
     elif type(message) is m.Display and message.blobs:
         values[-1] = {mime: len(blob) for mime, blob in message.blobs.items()}
         binary = b"".join(message.blobs.values())
-    halves = _ESCAPED if kind in _FROM_GUEST else "surrogatepass"
-    header = _to_json([kind.__name__, *values]).encode("utf-8", halves)
+    text = _to_json([kind.__name__, *values])
+    if kind in _FROM_GUEST and not text.isascii():
+        text = _escape_halves(text)
+    header = text.encode("utf-8", "surrogatepass")
     if len(header) + len(binary) > MAX_FRAME:
         size = len(header) + len(binary)
         raise ProtocolError(f"a {kind.__name__} of {size:,} bytes does not fit a frame ({MAX_FRAME:,})")
@@ -74,14 +75,13 @@ _FROM_GUEST = frozenset(
 )
 
 
-def _escape_halves(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)
-    halves = error.object[error.start : error.end].encode("ascii", "backslashreplace").decode("ascii")
-    return halves.replace("\\", "\\\\"), error.end  # two backslashes in JSON are one
+def _escape_halves(text: str) -> str:
+    """Returns JSON in which halves of characters are escapes that are shown; two backslashes in JSON are one.
 
+    Not by an error handler of a codec's: a cell can replace those.
+    """
+    return "".join([f"\\\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text])
 
-_ESCAPED = "kernelbox.escaped"
-codecs.register_error(_ESCAPED, _escape_halves)
 
 # What json's encoder calls itself. The methods around it are not used: a cell can replace them, and would change so
 # what its client is asked.
@@ -172,7 +172,7 @@ def _build(array: Any, binary: bytearray) -> m.Message:
 
 def _unpack_blobs(sizes: Any, binary: bytearray) -> dict[str, bytes]:
     if not isinstance(sizes, dict) or not all(type(size) is int and size >= 0 for size in sizes.values()):
-        raise ProtocolError(f"Display.blobs cannot be {sizes!r:.80}")
+        raise ProtocolError(f"Display.blobs cannot be a {type_name(sizes)} like this")
     if sum(sizes.values()) != len(binary):
         raise ProtocolError(f"Display.blobs does not name the {len(binary)} bytes that came")
     blobs, start = {}, 0

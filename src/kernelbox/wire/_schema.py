@@ -39,7 +39,7 @@ def find_fault(kind: str, values: list[Any]) -> str:
     """Returns what is wrong with the fields of a message, nothing if they are what it takes."""
     for value, (name, check) in zip(values, SCHEMA[kind][1], strict=True):
         if not check(value):
-            return f"{kind}.{name} cannot be {value!r:.80}"
+            return f"{kind}.{name} cannot be {_beginning(value)}"
     return ""
 
 
@@ -57,6 +57,13 @@ def _is_str(value: object) -> bool:
 
 def _is_short(longest: int) -> Any:
     return lambda value: type(value) is str and len(value) <= longest
+
+
+def _beginning(value: object) -> str:
+    """Returns what can be said of a value at little cost, however large it is."""
+    if isinstance(value, str):
+        return repr(value[:60])
+    return repr(value) if isinstance(value, int | float | None) else f"this {type(value).__name__}"
 
 
 def _is_int(value: object) -> bool:

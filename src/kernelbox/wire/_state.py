@@ -27,6 +27,9 @@ SIZE = HEADER.size + FAREWELL
 # Where the host writes the execution that it is about to interrupt by signal.
 TARGET_AT = HEADER.size - 32
 
+# More than a kernel runs in a lifetime, and what a record may say. A cell can write anything to the file.
+MOST_EXECUTIONS = 2**53
+
 STARTING, IDLE, BUSY = range(3)
 _ACTIVITIES: tuple[Literal["starting", "idle", "busy"], ...] = ("starting", "idle", "busy")
 
@@ -55,7 +58,9 @@ def parse(data: bytes) -> KernelState | None:
     if len(data) < HEADER.size:
         return None
     magic, activity, executions, busy_since, last_used, client, running, _ = HEADER.unpack_from(data)
-    if magic != MAGIC or activity > BUSY or not 0 <= busy_since < _LATEST or not 0 <= last_used < _LATEST:
+    if magic != MAGIC or activity > BUSY or executions > MOST_EXECUTIONS:
+        return None
+    if not 0 <= busy_since < _LATEST or not 0 <= last_used < _LATEST:
         return None
     execution_id = running.rstrip(b"\0").decode("ascii", "replace")
     said = data[HEADER.size : SIZE].rstrip(b"\0").decode("utf-8", "ignore")

@@ -144,7 +144,7 @@ class Transcript:
                 self._room += self._last.popleft().weight
                 self._dropped += 1
             self._last.append(kept)
-        self._fill(kept, item)
+        self._fill(kept, item, _weigh_parts(item))
         return kept
 
     def _update(self, update: OutputItem) -> bool:
@@ -152,23 +152,24 @@ class Transcript:
         if update.display_id is None:
             return False
         shown = [kept for kept in (*self._first, *self._last) if kept.item.display_id == update.display_id]
+        parts = _weigh_parts(update)
         for kept in shown:
             self._room += kept.weight
             kept.weight = 0
-            self._fill(kept, update)
+            self._fill(kept, update, parts)
         self._outdated |= bool(shown)
         return bool(shown)
 
-    def _fill(self, kept: _Kept, shown: OutputItem) -> None:
+    def _fill(self, kept: _Kept, shown: OutputItem, parts: dict[str, int]) -> None:
         """Gives a kept output what there is room for of one that was shown, the readable part first."""
         item = kept.item
         item.text = item.display_id = None
-        if shown.text is not None and self._fits(kept, weigh(shown.text)):
+        if shown.text is not None and self._fits(kept, parts[_TEXT]):
             item.text = shown.text
-        if shown.display_id and self._fits(kept, weigh(shown.display_id)):
+        if shown.display_id and self._fits(kept, parts[_DISPLAY_ID]):
             item.display_id = shown.display_id
-        item.data = {mime: value for mime, value in shown.data.items() if self._fits(kept, weigh(mime) + weigh(value))}
-        item.metadata = shown.metadata if shown.metadata and self._fits(kept, weigh(shown.metadata)) else {}
+        item.data = {mime: value for mime, value in shown.data.items() if self._fits(kept, parts[mime])}
+        item.metadata = shown.metadata if shown.metadata and self._fits(kept, parts[_METADATA]) else {}
 
     def _fits(self, kept: _Kept, weight: int) -> bool:
         """Takes the room that a part of an output needs; says if there is not enough."""
@@ -189,6 +190,19 @@ class Transcript:
             for item in self.items:
                 self._reading.add(item)
         return self._reading.text
+
+
+# The parts of an output that are no MIME type: a type has a slash in it, or is a name of the user's without a space.
+_TEXT, _DISPLAY_ID, _METADATA = " text", " display id", " metadata"
+
+
+def _weigh_parts(shown: OutputItem) -> dict[str, int]:
+    """Returns the bytes of each part of an output: one that updates a thousand displays is weighed once."""
+    parts = {mime: weigh(mime) + weigh(value) for mime, value in shown.data.items()}
+    parts[_TEXT] = 0 if shown.text is None else weigh(shown.text)
+    parts[_DISPLAY_ID] = weigh(shown.display_id) if shown.display_id else 0
+    parts[_METADATA] = weigh(shown.metadata) if shown.metadata else 0
+    return parts
 
 
 class _Kept:

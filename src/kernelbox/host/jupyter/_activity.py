@@ -39,7 +39,7 @@ def write_activity(directory: KernelDirectory, activity: Literal["idle", "busy"]
     header = _state.HEADER.pack(
         _state.MAGIC,
         _state.BUSY if busy else _state.IDLE,
-        (before.executions if before else 0) + busy,
+        min((before.executions if before else 0) + busy, _state.MOST_EXECUTIONS),
         now if busy else 0.0,
         now,
         os.getpid() if busy else 0,

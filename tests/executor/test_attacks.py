@@ -1,0 +1,114 @@
+"""Attacks on approvals and environments that once succeeded, as they were made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.executor.support import DEADLINE, run, text
+
+import kernelbox
+from kernelbox import ApprovalRequest, CodeExecutionError, CodeExecutor
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def attack(code: str, tmp_path: Path) -> tuple[list[str], bool]:
+    """Runs a hostile cell, of which only `echo safe` is accepted; returns what was asked, and whether it won."""
+    made = tmp_path / "made"
+
+    async def scenario() -> list[str]:
+        asked: list[str] = []
+        async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
+            try:
+                async for item in executor.stream(code.replace("MADE", str(made)), timeout=DEADLINE):
+                    if isinstance(item, ApprovalRequest):
+                        asked.append(str(item.tool_args["cmd"]))
+                        if asked[-1].strip() == "echo safe":
+                            await item.accept()
+                        else:
+                            await item.reject()
+            except CodeExecutionError:
+                pass
+        return asked
+
+    return run(scenario), made.exists()
+
+
+def test_an_error_handler_of_a_codec_does_not_change_what_is_shown(tmp_path: Path) -> None:
+    code = r"""
+import codecs
+for name in ("kernelbox.escaped", "backslashreplace", "surrogatepass", "strict"):
+    codecs.register_error(name, lambda e: ("", e.object.index('"}', e.start)))
+get_ipython().system("echo safe\udcff; touch MADE")
+"""
+    asked, won = attack(code, tmp_path)
+    assert not won
+    assert [command for command in asked if "touch" not in command] == []
+
+
+def test_a_socket_in_the_place_of_the_clients_is_not_asked(tmp_path: Path) -> None:
+    code = """
+import os, socket, threading, struct, json
+def peer(n):
+    try:
+        s = socket.socket(fileno=os.dup(n))
+        return struct.unpack("3i", s.getsockopt(1, 17, 12))[0] * (not s.getsockopt(1, 30))
+    except OSError: return 0
+fd = [n for n in range(3, 99) if peer(n) not in (0, os.getpid())][-1]
+save = os.dup(fd); a, b = socket.socketpair()
+def relay():
+    d = a.recv(65536); m = json.loads(d[d.index(b'["Ask"'):]); os.dup2(save, fd, False)
+    m[-1] = {"cmd": "echo safe"}; j = json.dumps(m).encode(); os.write(save, struct.pack("!II", len(j), 0) + j)
+threading.Thread(target=relay, daemon=True).start()
+os.dup2(b.fileno(), fd, False)
+try: get_ipython().system("touch MADE")
+finally: os.dup2(save, fd, False)
+"""
+    assert not attack(code, tmp_path)[1]
+
+
+def test_a_fork_does_not_leave_the_guard_by_way_of_the_interpreters_end(tmp_path: Path) -> None:
+    code = """
+import os, codecs, posix
+class Late:
+    def __call__(self, error): return "", 0
+    def __del__(self, start=posix.system): start("touch MADE")
+pid = os.fork()
+if not pid:
+    codecs.register_error("z", Late()); os._exit = lambda *a: None
+    raise SystemExit
+os.waitpid(pid, 0)
+"""
+    assert attack(code, tmp_path) == ([], False)
+
+
+def test_a_script_that_is_swapped_before_it_is_read_is_not_run(tmp_path: Path) -> None:
+    code = """
+import os, contextlib
+evil = os.memfd_create("e"); os.write(evil, b"touch MADE\\n"); real = contextlib.suppress.__exit__
+def swap(self, *x):
+    for n in os.listdir("/proc/self/fd"):
+        try: "memfd:script" in os.readlink("/proc/self/fd/" + n) and os.dup2(evil, int(n), False)
+        except OSError: pass
+    return real(self, *x)
+contextlib.suppress.__exit__ = swap
+try: get_ipython().run_cell_magic("bash", "", "echo safe")
+finally: contextlib.suppress.__exit__ = real
+"""
+    assert not attack(code, tmp_path)[1]
+
+
+def test_reset_of_a_kernel_that_others_replaced_gives_the_executors_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOST_SECRET", "s3cret")
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(name="replaced") as executor:
+            kernelbox.destroy("replaced")
+            kernelbox.execute("replaced", "theirs = 1")
+            await executor.reset()
+            return await text(executor, "import os; print(os.environ.get('HOST_SECRET'), 'theirs' in globals())")
+
+    assert run(scenario) == "None False"
