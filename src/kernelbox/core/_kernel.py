@@ -129,7 +129,7 @@ class Kernel:
             self.end(reason)  # by the record that we hold: the one in the store may have been lost, or forged
             if self._starting:
                 return "it was being started"
-            self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment, forced=True)
+            self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment, ended=self.record)
         except KernelBoxError as exc:
             return str(exc)
         return ""

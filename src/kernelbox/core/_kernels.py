@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 
+from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.core._arguments import check_name
 from kernelbox.core._kernel import Kernel
@@ -174,6 +175,9 @@ class Kernels:
         if dead is not None:
             if not engine_named(dead.engine).was_reported(dead, self.store.directory(dead.kernel_id)):
                 record.lost = f"the kernel that had this name before: {dead.death}"
+            if options.env is None and (withheld := _withheld(dead)) is not None:
+                options = options.with_env(withheld)
+                record.environment = "given"
             self._discard(dead, "replaced")
         self._environments[record.kernel_id] = options.env
         try:
@@ -212,12 +216,13 @@ class Kernels:
         *,
         reason: str = "restarted",
         environment: dict[str, str] | None = None,
-        forced: bool = False,
+        ended: KernelRecord | None = None,
     ) -> KernelRecord:
         """Ends the kernel's process and starts another under the same name and id; `lost` says what went with it.
 
-        The new process gets `environment`, or what this process opened the kernel with, or the caller's own. A process
-        that cannot be followed by another is left alone, unless the restart is `forced`.
+        The new process gets `environment`, or what this process opened the kernel with, or the caller's own; of a
+        kernel that another process gave an environment to, only what is harmless of it. A process that cannot be
+        followed by another is left alone. `ended` is the record of one that the caller has ended already.
         """
         record = self.get(key)
         with self.store.locking(*record.names):
@@ -225,19 +230,20 @@ class Kernels:
             if current is None:
                 raise KernelNotFound(key)
             self.refresh(current)
-            if current.start_time != record.start_time and current.alive:
+            if current.start_time != (ended or record).start_time and current.alive:
                 return current  # another client restarted it while we waited
             # Or it would be ended, and could not be started again.
             engine_for(current.kernel_type, current.engine).check(current.kernel_type)
-            if not forced:
+            if ended is None:
                 _require_directory(current)
             current.lost = _describe_loss(current)
             self.end_process(current, reason)
             self.pool.drop(current)
             current.status = "unknown"
             self.store.save(current)
-            opened_with = self._environments.get(current.kernel_id)
-            self._start(current, opened_with if environment is None else environment)
+            if environment is None:
+                environment = self._environments.get(current.kernel_id)
+            self._start(current, _withheld(current) if environment is None else environment)
             return self.refresh(current)
 
     def destroy(self, key: str, *, reason: str = "destroyed") -> bool:
@@ -301,6 +307,14 @@ class Kernels:
         self._environments.pop(record.kernel_id, None)
         self.pool.drop(record)
         self.store.remove(record, publish=publish)
+
+
+def _withheld(record: KernelRecord) -> dict[str, str] | None:
+    """Returns what a new process of a kernel gets instead of an environment that only its opener knows.
+
+    Not the caller's own: a kernel that was to have certain variables must not get the host's secrets for them.
+    """
+    return scrubbed_environment({}) if record.environment == "given" else None
 
 
 def _require_directory(record: KernelRecord) -> None:

@@ -29,6 +29,10 @@ class KernelOptions:
     lifetime: Lifetime = "kernel"
     kernel_type: str | None = None
 
+    def with_env(self, env: dict[str, str]) -> KernelOptions:
+        """Returns the same options with an environment."""
+        return KernelOptions(self.session_name, self.tags, self.cwd, env, self.lifetime, self.kernel_type)
+
     def names(self, name: str) -> list[str]:
         """Returns all that a kernel opened under a name with these options will be found by."""
         return [name] if self.session_name is None else [name, check_name(self.session_name)]

@@ -44,6 +44,7 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
         engine=engine.name,
         cwd=str(options.cwd),
         lifetime=options.lifetime,
+        environment="caller" if options.env is None else "given",
     )
     if options.lifetime == "process" or config.store_backend == "memory":
         record.owner_pid, record.owner_start_time = os.getpid(), read_start_time(os.getpid()) or 0

@@ -30,13 +30,17 @@ MAX_RECORD = 320 * 1024
 # The largest number that a process id or a count of executions, and a start time in ticks, can be.
 _LARGEST = 2**63
 
+# A pid is a C int.
+_LARGEST_PID = 2**31
+
 
 @dataclass(slots=True)
 class KernelRecord:
     """A kernel: who it is, where it is, and what it was doing when the record was made.
 
     `status` is running (a cell is), idle, dead or unknown (it is being started); times are ISO 8601, UTC. `death` says
-    how a dead one ended, `lost` what an earlier process of this name took with it.
+    how a dead one ended, `lost` what an earlier process of this name took with it. `environment` says whether it was
+    opened with one of its own, which no record keeps, or with its opener's.
     """
 
     kernel_id: str
@@ -61,6 +65,7 @@ class KernelRecord:
     stale: bool = False
     death: str | None = None
     lost: str | None = None
+    environment: Literal["caller", "given"] = "caller"
 
     @property
     def age_seconds(self) -> float:
@@ -162,7 +167,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_pid(value: object) -> bool:
-    return value is None or (type(value) is int and 0 < value < _LARGEST)
+    return value is None or (type(value) is int and 0 < value < _LARGEST_PID)
 
 
 def _one_of(*allowed: str) -> Callable[[object], bool]:
@@ -190,6 +195,7 @@ _CHECKS: tuple[tuple[str, Callable[[object], bool]], ...] = (
     ("owner_start_time", _is_count),
     ("busy_since", lambda value: value is None or _is_time(value)),
     ("stale", lambda value: type(value) is bool),
+    ("environment", _one_of("caller", "given")),
     ("death", _is_cause),
     ("lost", _is_cause),
 )
