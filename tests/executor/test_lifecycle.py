@@ -17,7 +17,7 @@ from tests.engine.support import wait_for_end
 from tests.executor.support import DEADLINE, first_chunk, run, text
 
 import kernelbox
-from kernelbox import CodeExecutionError, CodeExecutor, ExecutorStopped, InvalidInput, StartFailed
+from kernelbox import CodeExecutionError, CodeExecutionResult, CodeExecutor, ExecutorStopped, InvalidInput, StartFailed
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -430,3 +430,31 @@ def test_a_kernel_env_that_no_process_can_have_is_refused(env: dict[str, Any]) -
 def test_the_log_level_is_checked() -> None:
     with pytest.raises(InvalidInput, match="log_level"):
         CodeExecutor(log_level="LOUD")
+
+
+def test_cancel_stops_the_cell_also_when_it_is_not_awaited() -> None:
+    async def scenario() -> tuple[bool, str | None]:
+        async with CodeExecutor() as executor:
+            executor.cancel()  # there is nothing to stop
+            await executor.cancel()
+            stream = executor.stream("print('begun', flush=True)\nimport time\ntime.sleep(60)", chunks=True)
+            await anext(stream)
+            executor.cancel()
+            *_, result = [item async for item in stream]
+            assert isinstance(result, CodeExecutionResult)
+            return result.cancelled, await text(executor, "1 + 1")
+
+    assert run(scenario) == (True, "2")
+
+
+def test_what_an_executor_was_made_with_can_be_read(tmp_path: Path) -> None:
+    executor = CodeExecutor(
+        working_dir=tmp_path,
+        images_dir="pictures",
+        kernel_env={"A": "b"},
+        approve_shell_cmds=True,
+        require_shell_escape=True,
+    )
+    assert (executor.working_dir, executor.images_dir) == (tmp_path, Path("pictures").absolute())
+    assert (executor.kernel_env, executor.approve_tool_calls) == ({"A": "b"}, True)
+    assert (executor.approve_shell_cmds, executor.require_shell_escape) == (True, True)

@@ -39,7 +39,7 @@ from kernelbox.wire._results import OutputItem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator, Mapping
     from typing import Any, Self
 
     from kernelbox.core._kernel import Kernel
@@ -96,17 +96,17 @@ class CodeExecutor:
             allowed = "without approve_shell_cmds=True there would be no way left to run a command"
             raise InvalidInput("require_shell_escape", require_shell_escape, allowed)
         self.name = name
-        self.working_dir = None if working_dir is None else os.path.abspath(working_dir)
-        self.images_dir = check_images_dir(images_dir or "images")
+        self.working_dir = None if working_dir is None else Path(os.path.abspath(working_dir))
+        self.images_dir = Path(check_images_dir(images_dir or "images"))
         self.approval_timeout = _check_seconds("approval_timeout", approval_timeout)
         self.approval_policy = check_policy(approval_policy)
         self.log_level = _check_log_level(log_level)
         self.sandbox = sandbox
         self.sandbox_config = sandbox_config
-        self._kernel_env = _check_env(kernel_env or {})
-        self._approve_tool_calls = approve_tool_calls
-        self._approve_shell_cmds = approve_shell_cmds
-        self._require_shell_escape = require_shell_escape
+        self.kernel_env = _check_env(kernel_env or {})
+        self.approve_tool_calls = approve_tool_calls
+        self.approve_shell_cmds = approve_shell_cmds
+        self.require_shell_escape = require_shell_escape
         self._output_char_limit = output_char_limit
         self._report_changes = report_changes
         self._sessions = Sessions()
@@ -175,11 +175,17 @@ class CodeExecutor:
             except KernelNotFound:
                 self._kernel = await self._open()
 
-    async def cancel(self) -> None:
-        """Stops the cell that is running, if any; its `execute` or `stream` returns what it had written."""
-        if self._running is not None:
-            self._running.cancelled = True
-            await self._running.run.stop()
+    def cancel(self) -> Awaitable[None]:
+        """Begins to stop the cell that is running, if any; its `execute` or `stream` returns what it had written.
+
+        What is returned can be awaited, until the kernel is free; it need not be.
+        """
+        cell = self._running
+        if cell is None:
+            return _Nothing()
+        cell.cancelled = True
+        cell.run.cancel()
+        return self._later(cell.run.stop())
 
     async def variables(self, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # ipybox's way to say it
         """Returns what lives in the kernel, by name: 10,000 variables at most."""
@@ -263,9 +269,9 @@ class CodeExecutor:
             os.urandom(8).hex(),
             check_code(code),
             check_language(language),
-            approve_shell=self._approve_shell_cmds or self.approval_policy.concerns_shell(),
-            shell_escape_only=self._require_shell_escape,
-            restore_cwd=self.working_dir or "",
+            approve_shell=self.approve_shell_cmds or self.approval_policy.concerns_shell(),
+            shell_escape_only=self.require_shell_escape,
+            restore_cwd="" if self.working_dir is None else str(self.working_dir),
             report_changes=self._report_changes,
             text_limit=self._output_char_limit,
         )
@@ -273,7 +279,7 @@ class CodeExecutor:
         await self._cells.acquire()
         try:
             kernel = await self._find()
-            images = ImageFiles(self.images_dir)
+            images = ImageFiles(str(self.images_dir))
             run = await Run.begin(kernel, request, timeout=timeout, on_end=self._on_end)
         except BaseException:
             self._cells.release()
@@ -296,8 +302,8 @@ class CodeExecutor:
             record,
             self.approval_policy,
             self._sessions,
-            shell="ask" if self._approve_shell_cmds else "accept",
-            tools="ask" if self._approve_tool_calls else "accept",
+            shell="ask" if self.approve_shell_cmds else "accept",
+            tools="ask" if self.approve_tool_calls else "accept",
         )
 
     async def _conclude(self, cell: ExecutorCell) -> CodeExecutionResult:
@@ -328,11 +334,11 @@ class CodeExecutor:
     async def _open(self) -> Kernel:
         kernels = self._kernels
         assert kernels is not None
-        environment = scrubbed_environment(self._kernel_env)
+        environment = scrubbed_environment(self.kernel_env)
 
         def open_kernel() -> Kernel:
             if self.working_dir is not None and not os.path.isdir(self.working_dir):
-                raise InvalidInput("working_dir", self.working_dir, "there is no such directory")
+                raise InvalidInput("working_dir", str(self.working_dir), "there is no such directory")
             if self.name is not None:
                 options = KernelOptions(cwd=self.working_dir, env=environment)
                 record = kernels.get_or_create(self.name, options)
@@ -377,6 +383,14 @@ class CodeExecutor:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+
+class _Nothing:
+    """Awaiting it takes no time."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield  # what makes it a generator
 
 
 def _check_seconds(what: str, seconds: float | None) -> float | None:
