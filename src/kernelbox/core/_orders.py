@@ -7,6 +7,13 @@ from __future__ import annotations
 
 import time
 
+from kernelbox.wire._results import OutputItem
+
+# What a cell writes and shows while it is being stopped, or while no task awaits it, can still be shown: this many
+# events, the last, and this much of pictures and text.
+_MISSED = 1000
+_MISSED_CHARACTERS = 64 * 1024 * 1024
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.core._kernel import Kernel
@@ -38,6 +45,18 @@ def obey(order: Order, kernel: Kernel, connection: Connection, execution: Execut
         case "abandon":
             connection.close()
     return events
+
+
+def drop_oldest(events: list[Event]) -> None:
+    """Bounds what is kept of the events of a cell that no caller waits for: the last, and so much of their data."""
+    room, kept = _MISSED_CHARACTERS, 0
+    for event in reversed(events[-_MISSED:]):
+        if isinstance(event, OutputItem):
+            room -= len(event.text or "") + sum(len(value) for value in event.data.values() if isinstance(value, str))
+        if room < 0:
+            break
+        kept += 1
+    del events[: len(events) - kept]
 
 
 def conclude_death(connection: Connection, execution: Execution) -> list[Event]:

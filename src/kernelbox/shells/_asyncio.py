@@ -13,7 +13,7 @@ import os
 import time
 
 from kernelbox.base._errors import KernelDied, StoreFailed
-from kernelbox.core._orders import conclude_death, next_order, obey
+from kernelbox.core._orders import conclude_death, drop_oldest, next_order, obey
 from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._framing import encode
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from kernelbox.core._requests import ApprovalRequest
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._messages import Execute
-
-# What a cell writes and shows while no task awaits it is kept for the one that comes: this many events, the last.
-_MISSED = 1000
 
 # How often to look whether the kernel lives, where the system has no descriptor that says so.
 _LOOK_EVERY = 0.5
@@ -216,7 +213,7 @@ class Run:
                         self.answer(Answer(event.id, event.ask, False, "the execution was cancelled"))
                     else:
                         self._last.append(event)
-                del self._last[:-_MISSED]
+                drop_oldest(self._last)
         finally:
             self._finish()
 

@@ -6,7 +6,7 @@ import math
 import time
 
 from kernelbox.base._errors import StoreFailed, attach_result
-from kernelbox.core._orders import conclude_death, next_order, obey
+from kernelbox.core._orders import conclude_death, drop_oldest, next_order, obey
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from kernelbox.wire._execution import Event
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import ExecutionResult
-
-# What a cell writes while it is being stopped can be shown; this many outputs of it, the last.
-_MISSED = 1000
 
 # poll(2) takes milliseconds as an int; an execution may be given more time than fits.
 _LONGEST_WAIT = 24 * 3600.0
@@ -95,5 +92,5 @@ def _stop(kernel: Kernel, connection: Connection, execution: Execution) -> list[
         events += obey(order, kernel, connection, execution)
     while execution.result is None:
         events += _step(kernel, connection, execution)  # what it asks is rejected
-        del events[:-_MISSED]
+        drop_oldest(events)
     return events
