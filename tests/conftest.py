@@ -77,6 +77,10 @@ def destroy_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELBOX_HOME", str(home))  # a test may have changed it
     for record in list_kernels():
         destroy(record)
+    for rubbish in (*home.glob("runtime/*.new"), *home.glob("runtime/*.gone")):
+        shutil.rmtree(
+            rubbish, ignore_errors=True
+        )  # what a test's own killed processes have left; listing does it later
 
 
 def dismiss(template: Path) -> None:

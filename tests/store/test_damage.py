@@ -288,3 +288,15 @@ def test_a_record_that_makes_no_sense_is_passed_over_and_wiped(home: Path) -> No
     with pytest.warns(UserWarning, match="is passed over"):
         wipe()
     assert kernel_directories(home) == []
+
+
+def test_what_crashes_left_half_made_is_removed_by_the_next_list_once_it_is_old(own_home: Path) -> None:
+    get_or_create("kept")
+    for name in (f"{'a' * 32}.new", f"{'b' * 32}.gone", f"{'c' * 32}.new"):
+        (own_home / "runtime" / name).mkdir()
+        (own_home / "runtime" / name / "state").touch()
+    for name in (f"{'a' * 32}.new", f"{'b' * 32}.gone"):
+        os.utime(own_home / "runtime" / name, (0, 0))
+    assert [record.name for record in list_kernels()] == ["kept"]
+    left = sorted(path.name for path in kernel_directories(own_home))
+    assert [name for name in left if "." in name] == [f"{'c' * 32}.new"], "one that may still be in the making is left"

@@ -132,10 +132,13 @@ class Store:
         return record if record is not None and name in record.names else None
 
     def all(self) -> list[KernelRecord]:
-        """Returns every record, oldest first."""
+        """Returns every record, oldest first; removes what crashes have left half made or half removed."""
         self._repair_registry()
         try:
             with self.runtime() as runtime:
+                for entry in runtime.listdir():
+                    if entry.endswith((_NEW, _GONE)) and _is_old(runtime, entry):
+                        runtime.remove_tree(entry)
                 return self._scan(runtime)
         except FileNotFoundError:
             return []
@@ -342,7 +345,10 @@ def _read_id(names: Place, key: str) -> str:
 
 
 def _is_old(place: Place, name: str) -> bool:
-    return time.time() - place.stat(name).st_mtime > _RUBBISH_AFTER
+    try:
+        return time.time() - place.stat(name).st_mtime > _RUBBISH_AFTER
+    except FileNotFoundError:
+        return False  # another process has been quicker
 
 
 def _dump(record: KernelRecord) -> bytes:

@@ -52,9 +52,9 @@ def encode(message: m.Message) -> bytes:
         values[-1] = {mime: len(blob) for mime, blob in message.blobs.items()}
         binary = b"".join(message.blobs.values())
     text = _to_json([kind.__name__, *values])
-    if kind in _FROM_GUEST and not text.isascii():
-        text = _escape_halves(text)
     header = text.encode("utf-8", "surrogatepass")
+    if kind in _FROM_GUEST and b"\xed" in header and any(half in header for half in _HALVES):
+        header = _escape_halves(text).encode("utf-8", "surrogatepass")
     if len(header) + len(binary) > MAX_FRAME:
         size = len(header) + len(binary)
         raise ProtocolError(f"a {kind.__name__} of {size:,} bytes does not fit a frame ({MAX_FRAME:,})")
@@ -73,6 +73,10 @@ _FROM_CELLS = frozenset({m.Ask, m.Comm, m.Reply})
 _FROM_GUEST = frozenset(
     {m.Started, m.Output, m.Display, m.Clear, m.Ask, m.Comm, m.Done, m.Reply, m.Farewell, m.Spawned, m.Refused}
 )
+
+
+# How the encoding of half a character begins: U+D800 to U+DFFF.
+_HALVES = tuple(bytes((0xED, second)) for second in range(0xA0, 0xC0))
 
 
 def _escape_halves(text: str) -> str:
