@@ -49,18 +49,21 @@ def _read_default() -> Key:
 
     A key that there is already comes before one that would have to be made: homes have been sealed with it.
     """
-    import tempfile
-
     paths = [os.path.join(directory, _BELOW_HOME) for directory in _home_directories()]
-    paths.append(os.path.join(tempfile.gettempdir(), f"kernelbox-{os.geteuid()}", "key"))
-    for path in [path for path in paths if os.path.lexists(path)] or paths[:-1]:
+    for path in paths:
+        if os.path.lexists(path):
+            return _read(path)
+    import tempfile  # not before: it takes as long to import as all of ours
+
+    fallback = os.path.join(tempfile.gettempdir(), f"kernelbox-{os.geteuid()}", "key")
+    for path in [] if os.path.lexists(fallback) else paths:
         try:
             return _read(path)
         except StoreFailed:
             raise  # it is there, and cannot be trusted
         except OSError:
             continue  # a disk that is read-only or full, a directory that we may not write to
-    return _read(paths[-1])
+    return _read(fallback)
 
 
 def _home_directories() -> list[str]:
