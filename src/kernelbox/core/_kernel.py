@@ -80,7 +80,7 @@ class Kernel:
             if exc.errno in _EXHAUSTED:
                 raise StoreFailed.because(exc, self.directory.path, "reach") from exc
             current = self._kernels.settled(self.record.kernel_id)
-            if current is None or not current.alive or current.start_time == self.record.start_time:
+            if current is None or not current.alive or _process(current) == _process(self.record):
                 raise
             self.record = current
             return engine.connect(current, self.directory)
@@ -133,3 +133,7 @@ class Kernel:
         except KernelBoxError as exc:
             return str(exc)
         return ""
+
+
+def _process(record: KernelRecord) -> tuple[int | None, int]:
+    return record.pid, record.start_time

@@ -230,7 +230,8 @@ class Kernels:
             if current is None:
                 raise KernelNotFound(key)
             self.refresh(current)
-            if current.start_time != (ended or record).start_time and current.alive:
+            seen = ended or record  # start times count in hundredths of a second: the pid belongs to them
+            if (current.pid, current.start_time) != (seen.pid, seen.start_time) and current.alive:
                 return current  # another client restarted it while we waited
             # Or it would be ended, and could not be started again.
             engine_for(current.kernel_type, current.engine).check(current.kernel_type)
