@@ -220,6 +220,27 @@ def test_a_script_cannot_be_changed_by_those_who_find_it() -> None:
     assert shown == ""
 
 
+CARRIED = {
+    "its name, signals and descriptors": "%%bash\necho $0; grep Sig[BIC] /proc/self/status; ls /proc/self/fd",
+    "its environment": "%%bash\nenv | grep -v ^KERNELBOX | sort",
+    "its environment without a locale": "import os\nfor n in ('LC_ALL', 'LC_CTYPE', 'LANG'): os.environ.pop(n, None)\n"
+    "get_ipython().run_cell_magic('bash', '', 'env | grep -v ^KERNELBOX | sort')",
+    "words that are no text": "get_ipython().run_cell_magic('script', 'bash -s \\udcff é', 'printf %s \"$@\" | od -c')",
+    "megabytes": "get_ipython().run_cell_magic('bash', '', ': ' + 'x' * 3_000_000 + '\\necho read')",
+    "a program that is not there": "%%script nosuch\nx",
+    "a program in the background": "%%script --bg --out o --proc p sh\necho run\n",
+}
+
+
+@pytest.mark.parametrize("case", CARRIED)
+def test_an_approved_script_runs_as_one_that_is_not_asked_for(case: str) -> None:
+    async def unasked() -> str | None:
+        async with CodeExecutor() as executor:
+            return await text(executor, CARRIED[case])
+
+    assert run(lambda: asked_and_shown(CARRIED[case]))[1] == (run(unasked) or "")
+
+
 # -- the environment ---------------------------------------------------------------------------------------------
 
 CHANGES = {
