@@ -28,6 +28,7 @@ from sys import addaudithook, audit
 from types import BuiltinFunctionType
 from typing import Any, NoReturn
 
+from kernelbox.guest._mark import mark
 from kernelbox.guest._own_files import OwnFiles, first_link
 from kernelbox.guest._plain import plain_bytes
 from kernelbox.guest._pristine import os
@@ -86,6 +87,7 @@ def raise_guards() -> None:
             names[name] = fork_exec
     for name in _MODULES - {"_posixsubprocess", "_imp"}:
         _disarm(sys.modules.get(name))
+    mark()
     _on, _home = True, os.getpid()
     addaudithook(_on_event)
     audit(_PROBE)

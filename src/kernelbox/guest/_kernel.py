@@ -124,7 +124,7 @@ class Kernel:
 
     def take(self, peer: Peer, message: Message) -> float | None:
         """Acts on a message. Returns when an interrupt wants to be repeated."""
-        if peer.inside and not isinstance(message, Interrupt):
+        if peer.refusal and not isinstance(message, Interrupt):
             self._turn_away(peer, message)
             return None
         if isinstance(message, Execute) and not peer.is_known_by(message.key):
@@ -146,8 +146,8 @@ class Kernel:
         return None
 
     def _turn_away(self, peer: Peer, message: Message) -> None:
-        """Refuses what a cell, or a process that it started, asks of its own kernel: it could free itself there."""
-        name, reason = "PermissionError", "a cell, and what it starts, cannot use its own kernel; use another one"
+        """Refuses what a cell of this kernel, or a guarded one of another, asks for: it could free itself here."""
+        name, reason = "PermissionError", peer.refusal
         if isinstance(message, Execute):
             self.outbox.reply(peer, Done(message.id, "error", None, name, reason, [f"{name}: {reason}"]))
         elif isinstance(message, Query):
