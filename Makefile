@@ -18,8 +18,8 @@ system: # what the tests need from the operating system
 demo: bootstrap ## run the demonstration
 	$(BIN)/python examples/demo.py
 
-test: bootstrap system ## run the tests; ARGS="-k timeout" passes arguments on
-	$(BIN)/python -m pytest $(ARGS)
+test: bootstrap system ## run the tests on all cores; ARGS="-k timeout" runs pytest with these arguments
+	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--numprocesses=auto --dist=loadfile)
 
 check: bootstrap ## lint, formatting and types
 	$(BIN)/ruff check .
