@@ -9,6 +9,7 @@
     ├── StoreFailed (OSError)              the registry or the runtime directory cannot be used
     ├── ApprovalClosed (RuntimeError)      an approval was answered twice, or too late
     ├── ExecutorStopped (RuntimeError)     a CodeExecutor was used before start() or after stop()
+    ├── InheritedStream (RuntimeError)     a fork went on with a stream that its parent has open
     ├── CodeExecutionError                 code failed in a CodeExecutor; carries what it had written
     └── ExecutionTimeout (TimeoutError)    code took too long in a CodeExecutor; carries the same
 
@@ -99,6 +100,16 @@ class ExecutorStopped(KernelBoxError, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__("the executor is not running; use `async with CodeExecutor() as executor`, or await start()")
+
+
+class InheritedStream(KernelBoxError, RuntimeError):
+    """Raised in a forked process that reads a stream of the process it was forked from."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this stream belongs to the process that this one was forked from, which goes on with it; run code of "
+            "your own here"
+        )
 
 
 class _Unfinished(KernelBoxError):
