@@ -56,7 +56,14 @@ class CtrlC:
 def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
     def start() -> Iterator[object]:
         language = "bash" if options.bash else "python"
-        return _sync.stream(key, code, language=language, timeout=options.timeout, images_dir=options.images_dir)
+        return _sync.stream(
+            key,
+            code,
+            language=language,
+            timeout=options.timeout,
+            images_dir=options.images_dir,
+            output_char_limit=options.output_char_limit,
+        )
 
     if not options.pretty:
         return start()
