@@ -41,7 +41,8 @@ def get_or_create(
 ) -> KernelRecord:
     """Returns the live kernel of a name, a new one if there is none.
 
-    The options are for a new one; `lifetime="process"` is for a kernel that must not outlive this process.
+    Raises KernelExists if the live one has other options than those given. `lifetime="process"` is for a kernel that
+    must not outlive this process.
     """
     return kernels().get_or_create(name, KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type))
 

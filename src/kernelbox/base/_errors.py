@@ -22,6 +22,7 @@ import errno
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from typing import Any
 
@@ -51,10 +52,12 @@ class KernelNotFound(KernelBoxError, LookupError):
 
 
 class KernelExists(KernelBoxError, FileExistsError):
-    """Raised when a kernel is to be created under the name of a live one."""
+    """Raised when a kernel is to be created under the name of a live one, or the live one is not what was asked for."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"a kernel {name!r} is running already; use it, destroy it, or choose another name")
+    def __init__(self, name: str, differences: Sequence[str] = ()) -> None:
+        other = f", and has {'; '.join(differences)}" if differences else ""
+        advice = "leave these out to use it, destroy it" if differences else "use it, destroy it"
+        super().__init__(f"a kernel {name!r} is running already{other}; {advice}, or choose another name")
 
 
 class KernelDied(KernelBoxError, ConnectionError):

@@ -213,7 +213,7 @@ async def _open(kernels: Kernels, options: ExecutorOptions) -> Kernel:
     def open_kernel() -> Kernel:
         wanted = options.kernel_options()
         if options.name is not None:
-            record = kernels.get_or_create(options.name, wanted)
+            record = kernels.get_or_create(options.name, wanted, as_it_is=True)
         else:
             record = kernels.create(f"executor-{os.urandom(6).hex()}", wanted)
         return kernels.kernel(record, environment=wanted.env)
