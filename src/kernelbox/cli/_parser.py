@@ -49,6 +49,9 @@ def parser_for(command: Command) -> Parser:
 class Parser(argparse.ArgumentParser):
     """Raises what is wrong, instead of ending the process."""
 
+    def print_help(self, file: object = None) -> None:
+        print(self.format_help(), end="", flush=True)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, self.format_usage())
 
