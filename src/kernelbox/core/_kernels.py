@@ -122,17 +122,22 @@ class Kernels:
 
     # -- opening ---------------------------------------------------------------------------------------------
 
-    def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
-        """Returns the live kernel of a name; opens one if there is none."""
+    def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS, *, as_it_is: bool = False) -> KernelRecord:
+        """Returns the live kernel of a name; opens one if there is none.
+
+        Raises KernelExists if the live one is not what the options ask for, unless it is taken as it is.
+        """
         check_name(name)
         record = self.find(name)
-        if record is not None and record.alive:
-            return record
-        with self.store.locking(*options.names(name)):
-            record = self.find(name)
-            if record is not None and record.alive:
-                return record
-            return self._replace(record, name, options)
+        if record is None or not record.alive:
+            with self.store.locking(*options.names(name)):
+                record = self.find(name)
+                if record is None or not record.alive:
+                    return self._replace(record, name, options)
+        known = self._environments.get(record.kernel_id)
+        if not as_it_is and (differences := options.differences(record, known)):
+            raise KernelExists(name, differences)
+        return record
 
     def create(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has; raises KernelExists."""

@@ -43,7 +43,7 @@ from kernelbox.guest._plain import plain_text
 from kernelbox.guest._program import Program, script_program, shell_program
 from kernelbox.guest._streams import refuse_input
 from kernelbox.guest._traceback import format_exception, format_value
-from kernelbox.wire._bounded import bound
+from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._json import type_name
 from kernelbox.wire._messages import Display
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
@@ -259,7 +259,8 @@ class ZMQInteractiveShell(InteractiveShell):
             lines = [f"{name}: {value}", f"(formatting the traceback failed: {type_name(failure)})"]
         limit, text = min(limit or MAX_ERROR, MAX_ERROR), "\n".join(lines)
         lines = bound(text, limit).split("\n", MAX_LINES) if text else []
-        return name, bound(value, limit), lines, max(len(value), len(text)) > limit
+        said = bound(value, min(value_limit(limit), MAX_ERROR))
+        return name, said, lines, len(said) < len(value) or len(text) > limit
 
     def _format_traceback(self, exc: BaseException, value: str) -> list[str]:
         cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}
