@@ -33,7 +33,7 @@ from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 _CLIENT_PATIENCE = 5.0
 
 # How often to look for kernels that have lost their directory.
-_CHECK_EVERY = 5.0
+_CHECK_EVERY = 1.0
 
 # What comes with a request before the lifeline; Spawn names them.
 _DESCRIPTORS = 5
@@ -109,7 +109,8 @@ class Template:
             else:
                 self._keeper.cut(fd)
         self._keeper.reap()
-        if time.monotonic() - self._checked_at > _CHECK_EVERY:
+        dismissed = self._seat is not None and not self._seat.is_ours  # by `wipe`, which waits for us to leave
+        if dismissed or time.monotonic() - self._checked_at > _CHECK_EVERY:
             self._keeper.check()
             gc.collect()  # it is off here for the children's sake, and every request leaves a few kilobytes
             self._checked_at = time.monotonic()
@@ -179,7 +180,7 @@ class Template:
         for fd in (*inputs, report):
             _close(fd)
         line = os.dup(lifeline[0]) if lifeline else -1
-        self._keeper.kernels[pid] = Kept(os.dup(directory), outputs, line, start_time(pid))
+        self._keeper.kernels[pid] = Kept(request.kernel_id, os.dup(directory), outputs, line, start_time(pid))
         self._unborn[reports] = Unborn(pid, self._keeper.kernels[pid].start_time, client, bool(request.argv))
         return ""
 

@@ -77,7 +77,9 @@ def _find_cause(directory: KernelDirectory, process: Process, farewell: str, pat
 
 def describe(note: dict[str, Any]) -> str:
     """Puts a keeper's note in words."""
-    number, status = note.get("signal"), note.get("exit_status")
+    number, status, reason = note.get("signal"), note.get("exit_status"), note.get("reason")
+    if isinstance(reason, str) and reason:
+        return reason
     if type(number) is int:
         try:
             name = signal.Signals(number).name
