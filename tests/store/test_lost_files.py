@@ -44,8 +44,18 @@ def as_another(name: Path) -> None:
     name.write_text(json.dumps({**other, "name": "mine", "session_name": "mine"}))
 
 
-def elsewhere(directory: Path) -> Path:
-    return directory.parent.parent / f"elsewhere-{directory.name}"
+def as_link(path: Path) -> None:
+    path.rename(elsewhere(path))
+    path.symlink_to(elsewhere(path))
+
+
+def as_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.touch()
+
+
+def elsewhere(path: Path) -> Path:
+    return Path(os.environ["KERNELBOX_HOME"]) / f"elsewhere-{path.parent.name}-{path.name}"
 
 
 HARMLESS: dict[str, Damage] = {
@@ -64,7 +74,7 @@ HARMLESS: dict[str, Damage] = {
         record.read_text().replace(directory.name, "0" * 32)
     ),
     "the record is without end": lambda directory, record, name: os.truncate(record, 10**9),
-    "the record is a link": lambda directory, record, name: (record.unlink(), record.symlink_to("/etc/passwd")),
+    "the record is a link": lambda directory, record, name: as_link(record),
     "the record cannot be read": lambda directory, record, name: record.chmod(0),
     "the state is deleted": lambda directory, record, name: (directory / "state").unlink(),
 }
@@ -74,11 +84,8 @@ FATAL: dict[str, Damage] = {
     "the directory is deleted": lambda directory, record, name: shutil.rmtree(directory),
     "the directory is taken away": lambda directory, record, name: directory.rename(elsewhere(directory)),
     "the directory is open to others": lambda directory, record, name: directory.chmod(0o755),
-    "the directory is a file": lambda directory, record, name: (shutil.rmtree(directory), directory.touch()),
-    "the directory is a link": lambda directory, record, name: (
-        directory.rename(elsewhere(directory)),
-        directory.symlink_to(elsewhere(directory)),
-    ),
+    "the directory is a file": lambda directory, record, name: as_file(directory),
+    "the directory is a link": lambda directory, record, name: as_link(directory),
 }
 
 
