@@ -60,6 +60,11 @@ class Kernels:
         record = (self.store.get(key) if is_kernel_id(key) else None) or self.store.find(key)
         return None if record is None else self.refresh(record)
 
+    def _find_live(self, name: str) -> KernelRecord | None:
+        """Returns the live kernel that a name leads to: the quick look before one is opened under the name's lock."""
+        record = self.store.find(name, thorough=False)
+        return record if record is not None and self.refresh(record).alive else None
+
     def get(self, key: str) -> KernelRecord:
         """Like `find`; raises KernelNotFound."""
         record = self.find(key)
@@ -131,9 +136,9 @@ class Kernels:
     def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
         """Returns the live kernel of a name; opens one if there is none."""
         check_name(name)
-        record = self.find(name)
-        if record is not None and record.alive:
-            return record
+        live = self._find_live(name)
+        if live is not None:
+            return live
         with self.store.locking(*options.names(name)):
             record = self.find(name)
             if record is not None and record.alive:
@@ -156,9 +161,9 @@ class Kernels:
         takes its place.
         """
         check_name(name)
-        record = self.find(name)
-        if record is not None and record.alive:
-            return record
+        live = self._find_live(name)
+        if live is not None:
+            return live
         with self.store.locking(name):
             record = self.find(name)
             if record is not None and record.alive:

@@ -56,14 +56,14 @@ def get(runtime: Place, kernel_id: str) -> KernelRecord | None:
     return None
 
 
-def find(runtime: Place, name: str) -> KernelRecord | None:
-    """Returns the record behind a name or session name."""
+def find(runtime: Place, name: str, *, thorough: bool = True) -> KernelRecord | None:
+    """Returns the record behind a name or session name; if it is not `thorough` only where the name leads."""
     copy = _read_copy(runtime, key_of(name))
     if copy is not None:
         record, _ = _look(runtime, copy.kernel_id)
         if record is not None and name in record.names:
             return record
-    return next((record for record in scan(runtime) if name in record.names), None)
+    return next((record for record in scan(runtime) if name in record.names), None) if thorough else None
 
 
 def scan(runtime: Place) -> list[KernelRecord]:

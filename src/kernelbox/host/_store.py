@@ -114,11 +114,11 @@ class Store:
         except FileNotFoundError:
             return None
 
-    def find(self, name: str) -> KernelRecord | None:
-        """Returns the record behind a name or session name."""
+    def find(self, name: str, *, thorough: bool = True) -> KernelRecord | None:
+        """Returns the record behind a name or session name; if it is not `thorough` only where the name leads."""
         try:
             with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
-                return _records.find(runtime, name)
+                return _records.find(runtime, name, thorough=thorough)
         except FileNotFoundError:
             return None
 
