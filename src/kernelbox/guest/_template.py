@@ -35,6 +35,9 @@ _CLIENT_PATIENCE = 5.0
 # How often to look for kernels that have lost their directory.
 _CHECK_EVERY = 1.0
 
+# The opener, who binds the socket, lets as many wait.
+_BACKLOG = 128
+
 # What comes with a request before the lifeline; Spawn names them.
 _DESCRIPTORS = 5
 
@@ -225,6 +228,7 @@ def main(argv: list[str]) -> None:
         directory, name, seconds, *rest = rest
         os.set_inheritable(int(directory), False)
         seat, idle_timeout = Seat.take(int(directory), name), float(seconds)
+        sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
     Template(sock, seat, idle_timeout).run(rest)
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
 

@@ -30,6 +30,9 @@ from __future__ import annotations
 NAMES, LOCKS = "names", "locks"
 TEMPLATE = "template-"
 
+# How lines of a template's log begin: before it imports a module of KERNELBOX_PRELOAD, and after the last.
+IMPORTING, WARM = "importing", "imported all"
+
 RECORD = "connection.json"
 SOCKET = "socket"
 STATE = "state"
