@@ -22,9 +22,6 @@ from kernelbox.guest._streams import OutStream
 # After an interrupt a command has this long before it is killed.
 _PATIENCE = 0.5
 
-# The process groups of commands that have ended, and may have left processes behind.
-_groups: set[int] = set()
-
 
 def run_command(
     program: Program,
@@ -45,9 +42,7 @@ def run_command(
         with held():
             child = start(program, out=_sink(out), err=_sink(err))
         _collect(child, out, err)
-        status = child.wait()
-        _groups.add(child.pid)
-        return status
+        return child.wait()
     except BaseException:
         if child is not None:
             _stop(child)
@@ -55,19 +50,6 @@ def run_command(
     finally:
         if child is not None:
             child.close_pipes()
-
-
-def reap_background() -> None:
-    """Takes note of the end of what commands left running (`!server &`): such orphans have become our children.
-
-    They are found by the group of their command: a cell's own children are left to the cell.
-    """
-    for group in list(_groups):
-        try:
-            while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG) is not None:
-                continue
-        except ChildProcessError:
-            _groups.discard(group)  # it has no process any more
 
 
 def start_command(program: Program, *, out: bool, err: bool) -> Child:

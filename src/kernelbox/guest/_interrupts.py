@@ -1,7 +1,8 @@
 """Interrupts aimed at one execution, that never strike in the middle of our own bookkeeping.
 
-A request names the execution it means. SIGINT goes to the kernel's process group (children get it too, as at a
-terminal) and is sent again until the main thread has seen it: C code such as `system(3)` swallows it.
+A request names the execution it means. SIGINT goes to the kernel and to what the cell has started and left in the
+kernel's process group, as at a terminal; what earlier cells started is spared. It is sent again until the main thread
+has seen it, because C code such as `system(3)` swallows it; to a handler of the cell's own it is sent once.
 
 A cell that holds the interpreter (a regular expression that never ends) keeps the I/O thread from taking requests.
 For it the host writes the execution into the state file and sends a signal of its own, which C code sees too.
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from mmap import mmap
 from types import FrameType
 
+from kernelbox.guest._descendants import begun_since, signal_all
 from kernelbox.wire import _state as state
 
 # What the host sends when requests are not answered; no library uses it. host/_process.py has the same.
@@ -44,6 +46,7 @@ class Interrupts:
         self._target: str | None = None
         self._depth = 1
         self._deferred = False
+        self.older: set[int] = set()  # children that earlier cells left
         self.began = 0.0  # the running execution, in seconds since boot, as the start of a process is
         self._background = False  # whether the main thread runs what cells have left in the event loop
         self._background_target = False
@@ -62,7 +65,7 @@ class Interrupts:
         self._target = None
         self._running = execution_id
         self.began = time.clock_gettime(_SINCE_BOOT)
-        if _signal.getsignal(signal.SIGINT) is not self._handler:
+        if not self._has_own_handler:
             signal.signal(signal.SIGINT, self._handler)  # an earlier cell took it away
 
     @property
@@ -94,8 +97,17 @@ class Interrupts:
         if not self.is_running(execution_id):
             return None
         self._target = self._running
-        os.killpg(0, signal.SIGINT)
-        return _REPEAT
+        signal_all(self.begun_by_cell(), signal.SIGINT, group=os.getpgrp())
+        os.kill(os.getpid(), signal.SIGINT)
+        return _REPEAT if self._has_own_handler else None
+
+    def begun_by_cell(self) -> list[int]:
+        """Returns the processes that the running cell has started, and what is below them."""
+        return begun_since(self.began, self.older)
+
+    @property
+    def _has_own_handler(self) -> bool:
+        return _signal.getsignal(signal.SIGINT) is self._handler
 
     def request_background(self) -> float | None:
         """Interrupts what a task of an earlier cell does on the main thread. Returns when to call `repeat`."""
@@ -105,6 +117,8 @@ class Interrupts:
     def repeat(self) -> float | None:
         """Sends SIGINT again if the main thread has not seen the last one."""
         if not self._background_target and (self._target is None or self._target != self._running):
+            return None
+        if not self._background_target and not self._has_own_handler:
             return None
         os.kill(os.getpid(), signal.SIGINT)
         return _REPEAT
@@ -117,6 +131,11 @@ class Interrupts:
             yield
         finally:
             self._background = self._background_target = False
+
+    def after_fork(self) -> None:
+        """Leaves a child of the cell to Python's own handler, or to the cell's."""
+        if self._has_own_handler:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def expose(self) -> None:
         """Lets interrupts strike: the code that follows is the user's."""
@@ -176,6 +195,25 @@ class Interrupts:
             self._loop.call_soon_threadsafe(self._task.cancel)
         else:
             raise KeyboardInterrupt
+
+
+class Forks:
+    """Holds back, in the thread that forks, the signals whose handlers are the kernel's until the child has its own.
+
+    A signal that came to the child in between would be taken by the kernel's handler there, and be lost: Python forgets
+    in a child what has been caught and not handled.
+    """
+
+    def __init__(self) -> None:
+        self._masks: dict[int, set[int]] = {}
+
+    def block(self) -> None:
+        mask = _signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        self._masks[threading.get_ident()] = mask
+
+    def unblock(self) -> None:
+        if (mask := self._masks.pop(threading.get_ident(), None)) is not None:
+            _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 _installed: Interrupts | None = None

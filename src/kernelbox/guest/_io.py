@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from kernelbox.guest._alarm import Alarm
 from kernelbox.guest._identity import Identity
+from kernelbox.guest._orphans import Orphans
 from kernelbox.guest._peer import Peer, is_same_user
 from kernelbox.wire._framing import ProtocolError
 
@@ -38,6 +39,9 @@ CHECK = 15.0
 
 # While a cell runs, lines that it has begun and not ended are looked for this often.
 TICK = 0.02
+
+# While a cell runs, orphans are looked for this often.
+_LOOK = 0.25
 
 # When a cell has used up the descriptors a client cannot be let in; it stays in line, and is asked for this often.
 _DEAFNESS = 0.1
@@ -79,6 +83,8 @@ class IO:
         self._alarm = Alarm(REST)
         self._serving = threading.Lock()  # held by the thread that reads
         self._wanted = False  # by the main thread
+        self._orphans = Orphans()
+        self._looked_at = 0.0  # for orphans
         self._listener.setblocking(False)
 
     def start(self) -> None:
@@ -134,6 +140,10 @@ class IO:
         finally:
             self._serving.release()
 
+    def look_for_orphans(self) -> None:
+        """Has orphans looked for when the next thread serves."""
+        self._looked_at = 0.0
+
     def call_helper(self) -> None:
         """Brings the helper in at once, for as long as the main thread does not serve."""
         self._waker.wake()
@@ -162,7 +172,11 @@ class IO:
     def _serve_once(self, also: int = -1) -> bool:
         """Waits for something to happen and sees to it. True if the descriptor `also` became readable."""
         outbox, called = self._kernel.outbox, False
-        resting = time.monotonic() < self._rest_until
+        now = time.monotonic()
+        resting = now < self._rest_until
+        if now - self._looked_at >= (CHECK if outbox.peer is None else _LOOK):
+            self._looked_at = now
+            self._orphans.look(now)
         poller = select.poll()
         poller.register(self._waker.fd, select.POLLIN)
         if time.monotonic() >= self._deaf_until:
@@ -172,6 +186,8 @@ class IO:
         if not resting and not outbox.congested:
             for pipe in self._pipes:
                 poller.register(pipe, select.POLLIN)
+        for pidfd in self._orphans.descriptors:
+            poller.register(pidfd, select.POLLIN)
         for fd, peer in self._peers.items():
             waits_to_write = peer.waiting and not resting
             poller.register(fd, select.POLLIN | (select.POLLOUT if waits_to_write else 0))
@@ -189,10 +205,14 @@ class IO:
                 self._accept()
             elif fd in self._pipes:
                 self._rest(0.0 if outbox.pump() else REST)
+            elif self._orphans.tell(fd, time.monotonic()):
+                pass
             else:
                 self._serve(self._peers[fd], event)
         if not resting and outbox.has_begun_lines:
             outbox.pump()
+        if self._orphans.due is not None:
+            self._orphans.reap(time.monotonic())
         if self._repeat_at is not None and time.monotonic() >= self._repeat_at:
             self._schedule_repeat(self._kernel.interrupts.repeat())
         if (due := self._kernel.due) is not None and time.monotonic() >= due:
@@ -207,7 +227,7 @@ class IO:
         now = time.monotonic()
         waits = [
             at - now
-            for at in (self._rest_until, self._repeat_at, self._deaf_until, self._kernel.due)
+            for at in (self._rest_until, self._repeat_at, self._deaf_until, self._kernel.due, self._orphans.due)
             if at is not None and at > now
         ]
         if self._kernel.outbox.peer is not None:

@@ -24,11 +24,11 @@ from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import CStdout
 from kernelbox.guest._cell import Cells
-from kernelbox.guest._commands import reap_background
-from kernelbox.guest._descendants import kill_descendants
+from kernelbox.guest._descendants import children, kill_descendants, signal_all
 from kernelbox.guest._identity import Identity
-from kernelbox.guest._interrupts import Interrupts
+from kernelbox.guest._interrupts import Forks, Interrupts
 from kernelbox.guest._io import IO, Waker
+from kernelbox.guest._orphans import has_children, watch_starts
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._shell import ZMQInteractiveShell, pass_for_ipykernel
@@ -90,6 +90,7 @@ class Kernel:
         self._abandoned: Abandoned | None = None
         self._idle = False
         self._idle_timeout = idle_timeout
+        self._forks = Forks()
         self._loop_wakeup: int = self.loop._ssock.fileno()  # type: ignore[attr-defined]  # what other threads wake it by
         self._main = threading.get_ident()
         self._cells = Cells(self.shell, self.bash, self.loop, self.interrupts)
@@ -100,11 +101,13 @@ class Kernel:
     def serve(self) -> None:
         """Runs requests until the process ends."""
         _guards.prepare(self._identity.directory)
+        watch_starts()
         _environment.keep_given()
         self._wire_shell()
         self.interrupts.install()
         signal.signal(signal.SIGTERM, self._on_terminate)
-        os.register_at_fork(after_in_child=self._after_fork)
+        block, unblock = self._forks.block, self._forks.unblock
+        os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=self._after_fork)
         self._io.start()
         self.outbox.ready()
         try:
@@ -137,7 +140,7 @@ class Kernel:
                 if (waiting := self._withdraw(message.id)) is not None:
                     return self.interrupts.request_background() if waiting else None
                 if message.harder and self.interrupts.is_running(message.id):
-                    kill_descendants(since=self.interrupts.began, spare=self.bash.pid)
+                    self._kill_what_the_cell_started()
                 return None if self.interrupts.aimed else self.interrupts.request(message.id)
             case Answer():
                 self.asks.answer(peer, message)
@@ -172,8 +175,12 @@ class Kernel:
         if abandoned.harder:
             self.die("killed, because a cell whose client had gone away did not stop when interrupted")
         self._abandoned = Abandoned(abandoned.execution_id, time.monotonic() + LAST_GRACE, harder=True)
-        kill_descendants(since=self.interrupts.began, spare=self.bash.pid)
+        self._kill_what_the_cell_started()
         return self.interrupts.request(abandoned.execution_id)
+
+    def _kill_what_the_cell_started(self) -> None:
+        bash = self.bash.pid
+        signal_all((pid for pid in self.interrupts.begun_by_cell() if pid != bash), signal.SIGKILL)
 
     def die(self, reason: str) -> None:
         """Ends the process at once because it cannot be of use any more."""
@@ -283,7 +290,8 @@ class Kernel:
             self.outbox.relieve()
             self._leave("the cell called exit()")
         self.outbox.end(done)
-        reap_background()
+        self.interrupts.older = set(children()) - {self.bash.pid} if has_children() else set()
+        self._io.look_for_orphans()
         if peer.broken_by_cell:
             self.die("a cell closed the kernel's own descriptors")
 
@@ -360,8 +368,10 @@ class Kernel:
     def _after_fork(self) -> None:
         self.outbox.after_fork()
         self._io.close_after_fork()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self.interrupts.after_fork()
+        if signal.getsignal(signal.SIGTERM) == self._on_terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._forks.unblock()
 
     def _on_terminate(self, signum: int, frame: object) -> None:
         self._leave("killed by SIGTERM", tell=False)  # a host that sends it has written down why
