@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import tempfile
-import threading
 from contextlib import suppress
 from subprocess import TimeoutExpired
 from typing import Literal
@@ -15,7 +14,7 @@ from typing import Literal
 from kernelbox.guest._guards import withdraw
 from kernelbox.guest._interrupts import held
 from kernelbox.guest._orphans import note
-from kernelbox.guest._pristine import fcntl, os, select, signal, stat, time
+from kernelbox.guest._pristine import fcntl, os, select, signal, stat, threading, time
 from kernelbox.guest._program import Program
 from kernelbox.wire._pristine import keep_builtins
 

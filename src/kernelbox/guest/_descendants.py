@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 
-from kernelbox.guest._pristine import os, signal
+from kernelbox.guest._pristine import contextlib, os, signal
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())

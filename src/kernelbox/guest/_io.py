@@ -10,14 +10,10 @@ sockets and pipes.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import select
 import sys
-import threading
-import time
 import traceback
+from _socket import socket as Socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,10 +21,15 @@ from kernelbox.guest._alarm import Alarm
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._orphans import Orphans
 from kernelbox.guest._peer import Peer, is_same_user
+from kernelbox.guest._pristine import contextlib, os, select, threading, time
+from kernelbox.guest._reserve import spend_reserve
 from kernelbox.wire._framing import ProtocolError
+from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
     from kernelbox.guest._kernel import Kernel
+
+keep_builtins(globals())
 
 
 # A reader sees text this soon.
@@ -154,12 +155,19 @@ class IO:
                 self._wait_for_call()
                 with self._serving:
                     while not self._stopping and not self._wanted:  # type: ignore[redundant-expr]  # other threads
-                        self._serve_once()
+                        self._serve_helping()
         except OSError as exc:
             self._kernel.die(f"a cell closed the kernel's own descriptors ({exc})")
         except BaseException as exc:  # noqa: BLE001  # without this thread no client could reach the kernel
             traceback.print_exc(file=sys.__stderr__)
             self._kernel.die(f"its I/O thread failed: {exc!r}")
+
+    def _serve_helping(self) -> None:
+        try:
+            self._serve_once()
+        except MemoryError:  # a cell has taken all; it is told to the cell as well
+            spend_reserve()
+            time.sleep(REST)
 
     def _wait_for_call(self) -> None:
         poller = select.poll()
@@ -239,7 +247,8 @@ class IO:
 
     def _accept(self) -> None:
         try:
-            sock, _ = self._listener.accept()
+            fd, _ = self._listener._accept()  # type: ignore[attr-defined]  # `accept` makes what `socket.socket` is then
+            sock = Socket(fileno=fd)
         except BlockingIOError:
             return  # it has gone away again
         except OSError:

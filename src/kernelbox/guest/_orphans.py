@@ -12,7 +12,6 @@ a zombie for a while.
 from __future__ import annotations
 
 import _posixsubprocess
-import contextlib
 import os as user_os
 import posix as user_posix
 import subprocess
@@ -21,7 +20,7 @@ from typing import Any
 
 from kernelbox.guest import _guards
 from kernelbox.guest._descendants import children
-from kernelbox.guest._pristine import os
+from kernelbox.guest._pristine import contextlib, os
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
 # Below this limit the line that says how much was cut would take more than half; one character stands for it then.
 _SMALL = 64
 _SMALL_NOTICE = "…"
