@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -12,7 +10,7 @@ from kernelbox.guest import _guards
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._plain import plain_args, plain_text
-from kernelbox.guest._pristine import os
+from kernelbox.guest._pristine import contextlib, os, threading
 from kernelbox.guest._program import Program
 from kernelbox.wire._approvals import SHELL_SERVER, ApprovalRejectedError
 from kernelbox.wire._messages import Answer, Ask, Execute

@@ -146,7 +146,7 @@ class JupyterConnection(LocalConnection):
 
     def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
         """Interrupts an execution; the means are those of the kernelspec."""
-        self.process.signal(signal.SIGCONT)  # it may have been stopped
+        self.process.wake()
         self.send(Interrupt(execution_id, harder=harder))
 
     def close(self) -> None:

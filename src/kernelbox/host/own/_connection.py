@@ -159,7 +159,7 @@ class Connection(LocalConnection):
 
     def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
         """Sends the request; `harder` also by a signal, which reaches a cell that holds the interpreter's lock."""
-        self.process.signal(signal.SIGCONT)  # it may have been stopped
+        self.process.wake()
         if harder:
             aim(self.directory, execution_id)
         self.send(Interrupt(execution_id, harder=harder))
