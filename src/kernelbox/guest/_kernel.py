@@ -159,6 +159,8 @@ class Kernel:
         if peer.inside and not isinstance(message, Interrupt):
             self._turn_away(peer, message)
             return None
+        if isinstance(message, Execute) and not peer.is_known_by(message.key):
+            self.die("a cell sent a request in the name of a client")
         match message:
             case Execute() | Query():
                 with self._queue_lock:
@@ -302,6 +304,7 @@ class Kernel:
         bash = request.language == "bash"
         count = self.shell.execution_count
         self.interrupts.begin(request.id)
+        self.asks.begin(request)
         self.outbox.begin(request.id, peer, Started(request.id, count))
         self._io.cell_begins()
         vars(sys).setdefault("stdout", self.outbox.streams[0])  # IPython fails without

@@ -8,6 +8,7 @@ they outlive the kernel, whose keeper holds their other ends, so text printed ju
 from __future__ import annotations
 
 from _codecs import utf_8_decode
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._identity import Identity
@@ -88,6 +89,20 @@ class Outbox:
             peer, self._peer, self._id = self._peer, None, ""
             self._write_state(state.IDLE)  # first: a client that has the result must not find the kernel busy
             peer.send(frame)
+
+    def ask(self, execution_id: str, make: Callable[[], Message]) -> bool:
+        """Sends a question, made at that moment, if its execution still runs; returns whether it does."""
+        self._interrupts.enter()
+        try:
+            with self._lock:
+                self._drain()
+                if self._peer is None or self._id != execution_id:
+                    return False
+                self._peer.send(encode(make()))
+        finally:
+            self._interrupts.leave()
+        self._wait_for_reader()
+        return True
 
     def send(self, message: Message, *, hold: bool = False) -> None:
         """Sends a message of the running execution, after all text written before it.

@@ -347,7 +347,8 @@ class Scripts(ScriptMagics):
             raise UsageError("%%script: name a program, as in %%script bash")
         shell = self.shell
         assert isinstance(shell, ZMQInteractiveShell)
-        program = script_program(line, command, cell, take_environment())
+        approved = shell.kernel.asks.holds_commands
+        program = script_program(line, command, cell, take_environment(), approved=approved)
         shell.approve("shell_magic", program)
         try:
             if args.bg:

@@ -49,10 +49,6 @@ if TYPE_CHECKING:
             """Sends a message without waiting."""
             ...
 
-        def send_encoded(self, frame: bytes) -> None:
-            """Sends messages that have been encoded, without waiting."""
-            ...
-
         @property
         def unsent(self) -> bool:
             """Whether the kernel has not taken all yet; `flush` goes on when `fileno` is writable."""

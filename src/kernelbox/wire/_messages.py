@@ -53,6 +53,8 @@ class Execute(Message):
     shell_escape_only: bool = False
     restore_cwd: str = ""
     report_changes: bool = False
+    # The connection's own, the same with each request: see wire/_seals.py.
+    key: str = ""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -122,12 +124,13 @@ class Ask(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Answer(Message):
-    """Answers an Ask: accepted or not, why not, and what the call returned."""
+    """Answers an Ask: accepted or not, why not, and what the call returned; `fingerprint` says what was asked."""
 
     id: str
     ask: int
     accepted: bool
     reason: str = ""
+    fingerprint: str = ""
     value: Any = None
 
 

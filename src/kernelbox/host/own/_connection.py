@@ -14,12 +14,13 @@ from kernelbox.host._sockets import dial
 from kernelbox.host._state_file import aim
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._layout import SOCKET
-from kernelbox.wire._messages import Ask, Farewell, Interrupt
+from kernelbox.wire._messages import Answer, Ask, Execute, Farewell, Interrupt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.wire._messages import Message
+    from kernelbox.wire._seals import Questions
 
 
 # After SIGKILL only the operating system is waited for.
@@ -34,7 +35,9 @@ class Connection(LocalConnection):
         self.ended = False
         self.inherited = False
         self._decoder = Decoder()
-        self._last_ask = 0
+        self._key = os.urandom(16).hex()
+        self._execution_id = ""
+        self._questions: Questions | None = None
         self._unsent = b""
         self._sending = threading.Lock()
         self._killed = False
@@ -69,10 +72,11 @@ class Connection(LocalConnection):
 
     def send(self, message: Message) -> None:
         """Sends a message, without waiting: what a busy kernel does not take now, `receive` sends while it waits."""
-        self.send_encoded(encode(message))
-
-    def send_encoded(self, frame: bytes) -> None:
-        """Sends messages that have been encoded, behind what has not been sent yet."""
+        if isinstance(message, Execute):
+            message.key, self._execution_id, self._questions = self._key, message.id, None
+        elif isinstance(message, Answer) and self._questions is not None:
+            self._questions.sign(message)
+        frame = encode(message)
         with self._sending:
             self._unsent += frame
         self.flush()
@@ -139,11 +143,16 @@ class Connection(LocalConnection):
         except ProtocolError as exc:  # a cell found our socket and wrote to it
             return self._kill(f"it sent what is no message ({exc})")
         for message in messages:
-            if isinstance(message, Ask):
-                if message.ask <= self._last_ask:  # the guest's numbers only rise
-                    return self._kill(f"it forged a question: number {message.ask} is not above {self._last_ask}")
-                self._last_ask = message.ask
+            if isinstance(message, Ask) and not self._take_question(message):
+                return self._kill(f"it forged a question: number {message.ask} is not the next")
         return messages
+
+    def _take_question(self, ask: Ask) -> bool:
+        if self._questions is None:
+            from kernelbox.wire._seals import Questions  # few cells ask
+
+            self._questions = Questions(self._key, self._execution_id)
+        return self._questions.take(ask)
 
     def _kill(self, reason: str) -> list[Message]:
         """Ends a kernel whose words cannot be trusted any more, those that came with the false ones included."""
