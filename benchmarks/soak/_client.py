@@ -330,8 +330,9 @@ class Client:
 
     def _tell(self, name: str, cause: str) -> None:
         view = self._views.setdefault(name, View())
+        pid = 0 if view.told else view.pid  # of a life that none of our cells has seen we do not know it
         view.told = True
-        _report(kind="told", name=name, own=name in self._own, pid=view.pid, cause=cause[:1000])
+        _report(kind="told", name=name, own=name in self._own, pid=pid, cause=cause[:1000])
 
     def _end_life(self, name: str) -> None:
         self._views.setdefault(name, View()).told = True
