@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -11,6 +10,7 @@ from kernelbox.guest import _guards
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._plain import plain_args, plain_text
+from kernelbox.guest._pristine import contextlib
 from kernelbox.guest._program import Program
 from kernelbox.wire._approvals import SHELL_SERVER, ApprovalRejectedError
 from kernelbox.wire._framing import Decoder, encode

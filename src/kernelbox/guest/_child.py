@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import errno
 import tempfile
-import threading
 from contextlib import suppress
 from subprocess import TimeoutExpired
 from typing import Literal
 
 from kernelbox.guest._guards import withdraw
 from kernelbox.guest._interrupts import held
-from kernelbox.guest._pristine import fcntl, os, select, signal, stat, time
+from kernelbox.guest._orphans import note
+from kernelbox.guest._pristine import fcntl, os, select, signal, stat, threading, time
 from kernelbox.guest._program import Program
 from kernelbox.wire._pristine import keep_builtins
 
@@ -158,7 +158,7 @@ def _spawn(program: Program, actions: list[tuple[object, ...]]) -> int:
     try:
         path = program.environment.get(b"PATH")
         found = _find(program.words[0], path)
-        return os.posix_spawn(
+        pid = os.posix_spawn(
             found if program.argv is program.words else _find(program.argv[0], path),
             program.argv,
             dict(program.environment.pairs),
@@ -166,6 +166,7 @@ def _spawn(program: Program, actions: list[tuple[object, ...]]) -> int:
             setpgroup=0,
             setsigdef=_DEFAULT_SIGNALS,
         )
+        return note(pid)
     except OSError as exc:
         if exc.errno != errno.E2BIG:
             raise

@@ -6,7 +6,6 @@ a socket of its own in the place of the client's descriptor, and answer there wh
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import socket
 import struct
@@ -14,7 +13,7 @@ from _socket import socket as Socket
 
 from kernelbox.guest._descendants import is_below_us
 from kernelbox.guest._mark import may_be_guarded
-from kernelbox.guest._pristine import os, select
+from kernelbox.guest._pristine import contextlib, os, select
 from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Message
 from kernelbox.wire._pristine import keep_builtins
@@ -45,7 +44,7 @@ GUARDED = (
 class Peer:
     """Sends frames without blocking; what does not fit waits in the backlog."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: Socket) -> None:
         sock.setblocking(False)
         self.sock = sock
         self.pid = peer_credentials(sock)[0]  # 0 for a process of another namespace
@@ -136,17 +135,17 @@ class Peer:
             self.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _socket_identity(sock: socket.socket) -> tuple[int, int]:
+def _socket_identity(sock: Socket) -> tuple[int, int]:
     info = os.fstat(sock.fileno())
     return info.st_dev, info.st_ino
 
 
-def is_same_user(sock: socket.socket) -> bool:
+def is_same_user(sock: Socket) -> bool:
     """Tells whether the process that connected belongs to our own user. Root is another user."""
     return peer_credentials(sock)[1] == os.getuid()
 
 
-def peer_credentials(sock: socket.socket) -> tuple[int, int]:
+def peer_credentials(sock: Socket) -> tuple[int, int]:
     """Returns the process and the user that connected; 0 and our own where the system does not say."""
     if not _SO_PEERCRED:
         return 0, os.getuid()

@@ -12,7 +12,7 @@ import math
 import os
 import time
 
-from kernelbox.base._errors import KernelDied, StoreFailed
+from kernelbox.base._errors import InheritedStream, KernelDied, StoreFailed
 from kernelbox.core._orders import conclude_death, drop_oldest, next_order, obey
 from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
@@ -52,6 +52,7 @@ class Run:
         self._conclusion: asyncio.Task[None] | None = None
         self._cancel_wanted = False
         self._obeying: asyncio.Task[list[Event]] | None = None
+        self._inherited = False
         self._last: list[Event] = []
         self._requests: list[ApprovalRequest] = []
         self._held_since: float | None = None
@@ -93,6 +94,8 @@ class Run:
 
     async def next(self) -> Sequence[Event | ApprovalRequest]:
         """Waits for what comes next; an empty list is the end, when `execution.result` is set."""
+        if self._inherited:
+            raise InheritedStream
         if self._state == "unattended":
             self._state = "attended"
         try:
@@ -147,6 +150,14 @@ class Run:
         if not self.ended:
             self.cancel()
             await self._free.wait()
+
+    def forget(self) -> None:
+        """Lets go of an execution of the process that we were forked from, and of its event loop, whose epoll(7)
+        instance we share: what we took off it would be taken off our parent's.
+        """
+        self._inherited = True
+        self._state = "ended"
+        self._connection = None
 
     async def _step(self) -> list[Event]:
         """Waits for what comes next: messages, the end of the kernel, the deadline, or a cancel."""

@@ -6,6 +6,7 @@ Guest to host: Started, Output, Display, Clear, Ask, Comm, Done, Reply, Farewell
 
 from __future__ import annotations
 
+from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     Language = Literal["python", "bash"]
+
+keep_builtins(globals())
 
 
 class Message:

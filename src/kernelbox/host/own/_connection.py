@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 
+from kernelbox.host._forks import forget_in_forks
 from kernelbox.host._local import LocalConnection
 from kernelbox.host._process import DIRECT_INTERRUPT, Process
 from kernelbox.host._sockets import dial
@@ -33,7 +34,7 @@ class Connection(LocalConnection):
     def __init__(self, directory: KernelDirectory, process: Process) -> None:
         super().__init__(directory, process)
         self.ended = False
-        self.pid = os.getpid()
+        self.inherited = False
         self._decoder = Decoder()
         self._key = os.urandom(16).hex()
         self._execution_id = ""
@@ -48,6 +49,7 @@ class Connection(LocalConnection):
         self._poller.register(self._sock, select.POLLIN)
         if process.fileno() >= 0:
             self._poller.register(process.fileno(), select.POLLIN)
+        forget_in_forks(self)
 
     def __repr__(self) -> str:
         return f"<Connection to {self.process!r}{' ended' if self.ended else ''}>"
@@ -58,7 +60,7 @@ class Connection(LocalConnection):
     @property
     def idle(self) -> bool:
         """Whether the connection can carry another execution: open, with nothing to read and nothing left to send."""
-        if self.ended or self._unsent or self.pid != os.getpid():
+        if self.ended or self._unsent:
             return False
         poller = select.poll()  # not ours: another thread may be waiting at it, which a poller refuses
         try:
@@ -99,6 +101,8 @@ class Connection(LocalConnection):
 
     def receive(self, timeout: float | None) -> list[Message]:
         """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
+        if self.ended:
+            return []
         if self._unsent:
             self.flush()
             timeout = self._send_rest(timeout)
@@ -165,7 +169,7 @@ class Connection(LocalConnection):
 
     def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
         """Sends the request; `harder` also by a signal, which reaches a cell that holds the interpreter's lock."""
-        self.process.signal(signal.SIGCONT)  # it may have been stopped
+        self.process.wake()
         if harder:
             aim(self.directory, execution_id)
         self.send(Interrupt(execution_id, harder=harder))
@@ -176,6 +180,10 @@ class Connection(LocalConnection):
         self.ended = True
         self._sock.close()
         self.process.close()
+
+    def forget(self) -> None:
+        self.inherited = True
+        self.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_sock"):
