@@ -2,8 +2,8 @@
 
 A guarded cell must not have its code run by another kernel. The path by which it connects proves nothing: another
 thread can change what the path leads to, after the guard has looked at it. So a kernel whose guards are raised maps a
-file with a name of its own into its memory. Its forks have the mark too. An approved command has not: execve(2) takes it
-away.
+file with a name of its own into its memory. Its forks have this mark too. An approved command has not: execve(2) takes
+it away.
 """
 
 from __future__ import annotations
