@@ -100,7 +100,7 @@ class Registry:
             return self._parse(place)
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, RecursionError, MemoryError) as exc:
+        except (StoreFailed, PermissionError, ValueError, RecursionError, MemoryError) as exc:  # not: too much is open
             aside = f"{self._name}.damaged-{os.urandom(4).hex()}"
             place.rename(self._name, aside)
             warnings.warn(
