@@ -92,11 +92,15 @@ class Kernels:
 
     def _remove_orphan(self, record: KernelRecord) -> bool:
         """Removes the record of a kernel that died with its owner: no process is left that could be told."""
-        if record.alive or record.owner_pid is None:
+        if not _is_orphan(record):
             return False
-        if is_owner_alive(record):
-            return False
-        return self._destroy(record, "its owner has ended")
+        with self.store.locking(*record.names):
+            current = self.find(record.kernel_id)
+            if current is not None and not _is_orphan(current):
+                return False
+            if current is not None:
+                self._discard(current, "its owner has ended")
+            return True
 
     def refresh(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> KernelRecord:
         """Fills in what a record says of the moment: status, last use, and how a dead kernel ended.
@@ -110,8 +114,12 @@ class Kernels:
             record.last_used_at = format_time(state.last_used) if state.last_used else record.last_used_at
             record.busy_since = format_time(state.busy_since) if state.busy_since else None
         if record.status == "unknown":  # as kept: its start has not come to an end
-            if not self.store.is_changing(record.name):
-                record.status, record.death = "dead", "its start was cut short"
+            if self.store.is_changing(record.name):
+                return record
+            current = self.store.get(record.kernel_id)
+            if current is not None and current.status != "unknown":
+                return self.refresh(current, patience=patience)  # its start came to an end since we read the record
+            record.status, record.death = "dead", "its start was cut short"
             return record
         if not engine.is_alive(record):
             record.status, record.busy_since, record.stale = "dead", None, False
@@ -133,17 +141,22 @@ class Kernels:
 
     # -- opening ---------------------------------------------------------------------------------------------
 
-    def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
-        """Returns the live kernel of a name; opens one if there is none."""
+    def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS, *, as_it_is: bool = False) -> KernelRecord:
+        """Returns the live kernel of a name; opens one if there is none.
+
+        Raises KernelExists if the live one is not what the options ask for, unless it is taken as it is.
+        """
         check_name(name)
-        live = self._find_live(name)
-        if live is not None:
-            return live
-        with self.store.locking(*options.names(name)):
-            record = self.find(name)
-            if record is not None and record.alive:
-                return record
-            return self._replace(record, name, options)
+        record = self._find_live(name)
+        if record is None:
+            with self.store.locking(*options.names(name)):
+                record = self.find(name)
+                if record is None or not record.alive:
+                    return self._replace(record, name, options)
+        known = self._environments.get(record.kernel_id)
+        if not as_it_is and (differences := options.differences(record, known)):
+            raise KernelExists(name, differences)
+        return record
 
     def create(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has; raises KernelExists."""
@@ -373,6 +386,11 @@ class Kernels:
         self._environments.pop(record.kernel_id, None)
         self.pool.drop(record)
         self.store.remove(record, publish=publish)
+
+
+def _is_orphan(record: KernelRecord) -> bool:
+    """Tells whether a kernel died with its owner; one that is being started has not."""
+    return record.status == "dead" and record.owner_pid is not None and not is_owner_alive(record)
 
 
 def _withheld(record: KernelRecord) -> dict[str, str] | None:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
         ended: bool
 
+        inherited: bool
+        """Whether the process that opened it was forked, and we are the fork: it is ended for us, and not for it."""
+
         @property
         def idle(self) -> bool:
             """Whether it can carry another execution."""
@@ -44,10 +47,6 @@ if TYPE_CHECKING:
 
         def send(self, message: Message) -> None:
             """Sends a message without waiting."""
-            ...
-
-        def send_encoded(self, frame: bytes) -> None:
-            """Sends messages that have been encoded, without waiting."""
             ...
 
         @property

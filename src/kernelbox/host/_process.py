@@ -53,6 +53,14 @@ class Process:
             if fields is not None and fields[0] == b"Z" and int(fields[1]) > 1 and int(fields[19]) == self.start_time:
                 os.kill(int(fields[1]), signal.SIGCONT)
 
+    def wake(self) -> None:
+        """Continues the process if it was stopped; a handler for SIGCONT in one that runs is not called."""
+        with contextlib.suppress(OSError):  # that it cannot be found out
+            fields = _read_stat(self.pid)
+            if fields is not None and fields[0] != b"T":
+                return
+        self.signal(signal.SIGCONT)
+
     def fileno(self) -> int:
         """Returns a descriptor that becomes readable when the process ends; -1 where the system has none."""
         if self._pidfd is None:
