@@ -53,6 +53,7 @@ def test_a_call_during_a_restart_waits_for_it(by: str, kernel: KernelRecord) -> 
     thread.start()
     causes = set()
     while not over.is_set():
+        assert status(key).status != "dead"
         result = execute(key, "1 + 1", timeout=DEADLINE)
         if result.error is None:
             assert result.return_value == "2"

@@ -302,13 +302,14 @@ class Kernels:
             if ended is None:
                 _require_directory(current)
             current.lost = _describe_loss(current)
+            was_lost = current.death and engine_named(current.engine).find_loss(self.store.directory(record.kernel_id))
+            current.status = "unknown"
+            if not was_lost:
+                self.store.save(current)  # before its process is gone: others wait for a start, and see no death
             self.end_process(current, reason)
             self.pool.drop(current)
-            current.status = "unknown"
-            if current.death and engine_named(current.engine).find_loss(self.store.directory(current.kernel_id)):
+            if was_lost:
                 self.store.remake(current)
-            else:
-                self.store.save(current)
             if environment is None:
                 environment = self._environments.get(current.kernel_id)
             try:
