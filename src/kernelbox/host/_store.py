@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.base._config import KernelBoxConfig
-    from kernelbox.host._home import Root
+    from kernelbox.host._home import Trusted
     from kernelbox.host._place import Place
     from kernelbox.host._record import KernelRecord
     from kernelbox.host._registry import Registry
@@ -69,7 +69,7 @@ def open_store(config: KernelBoxConfig) -> Store:
 class Store:
     """Records in the runtime directory, and the registry file that mirrors them (none for the memory backend)."""
 
-    def __init__(self, root: Root, runtime_dir: str, home: str, registry: Registry | None) -> None:
+    def __init__(self, root: Trusted, runtime_dir: str, home: str, registry: Registry | None) -> None:
         self.runtime_dir = runtime_dir
         self._root = Pinned(root, runtime_dir, home)
         self._registry = registry
