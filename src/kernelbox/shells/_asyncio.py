@@ -234,11 +234,7 @@ class Run:
 
     async def _give_up(self, connection: LoopConnection, order: Order) -> None:
         connection.detach()
-        try:
-            self._last += await in_thread(obey, order, self._kernel, connection.connection, self.execution)
-        except Exception as exc:  # noqa: BLE001  # whatever kept another kernel from starting, this execution is over
-            cause = f"it did not stop when interrupted and was killed; no other could be started: {exc}"
-            self.execution.died(cause, now=time.monotonic())
+        self._last += await in_thread(obey, order, self._kernel, connection.connection, self.execution)
 
     def _finish(self) -> None:
         if self.ended:
