@@ -7,7 +7,7 @@ import threading
 import time
 
 from kernelbox.base._errors import InheritedStream, StoreFailed, attach_result
-from kernelbox.core._orders import conclude_death, drop_oldest, next_order, obey
+from kernelbox.core._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask
 
@@ -75,7 +75,7 @@ def drive(
     finally:
         if execution.result is None and not connection.inherited:
             run.stop()
-        run.over.set()
+        run.end()
         kernel.release(connection)
     return execution.result
 
@@ -86,13 +86,12 @@ class _Run:
     """
 
     def __init__(self, kernel: Kernel, connection: Connection, execution: Execution) -> None:
-        self.over = threading.Event()
         self._kernel = kernel
         self._connection = connection
         self._execution = execution
         self._driving = threading.RLock()  # a generator that is garbage may be closed by the thread that has it
         self._missed: list[Event] = []
-        self._timekeeper: threading.Thread | None = None
+        self._over: threading.Event | None = None  # set at the end, for the thread that keeps the time
 
     def __repr__(self) -> str:
         return f"<_Run of {self._execution!r}>"
@@ -124,12 +123,17 @@ class _Run:
 
     def keep_time(self) -> None:
         """Has the execution ended when its time is up, also if the caller is away then."""
-        if self._timekeeper is None:
-            self._timekeeper = threading.Thread(target=self._keep_time, name="kernelbox-timeout", daemon=True)
-            self._timekeeper.start()
+        if self._over is None:
+            self._over = threading.Event()
+            threading.Thread(target=self._keep_time, args=[self._over], name="kernelbox-timeout", daemon=True).start()
 
-    def _keep_time(self) -> None:
-        while not self.over.wait(min(max(0.0, self._execution.due - time.monotonic()), _LONGEST_WAIT)):
+    def end(self) -> None:
+        """Lets the thread that keeps the time leave."""
+        if self._over is not None:
+            self._over.set()
+
+    def _keep_time(self, over: threading.Event) -> None:
+        while not over.wait(min(max(0.0, self._execution.due - time.monotonic()), _LONGEST_WAIT)):
             if time.monotonic() < self._execution.due:
                 continue
             with self._driving:
@@ -156,7 +160,9 @@ class _Run:
         if connection.inherited:
             raise InheritedStream
         if connection.ended:
-            return events + conclude_death(connection, execution)
+            return events + conclude_end(connection, execution)
+        if reason := find_cut(connection, execution):
+            return events + cut_off(connection, execution, reason)
         order = next_order(connection, execution)
         return events if order is None else events + obey(order, self._kernel, connection, execution)
 
