@@ -300,16 +300,11 @@ def _resolve(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
     if isinstance(kernel, KernelRecord):
         if here.kernel(kernel).is_connected:
             return kernel
-        return here.settled(kernel.kernel_id) or _gone(kernel)
+        return here.follow(kernel)
     check_name(kernel)
     if is_kernel_id(kernel):
         return here.settled(kernel) or here.get(kernel)
     return here.use(kernel)
-
-
-def _gone(record: KernelRecord) -> KernelRecord:
-    record.status, record.death = "dead", record.death or "destroyed"
-    return record
 
 
 def _already_dead(record: KernelRecord) -> ExecutionResult:

@@ -49,10 +49,6 @@ if TYPE_CHECKING:
             """Sends a message without waiting."""
             ...
 
-        def send_encoded(self, frame: bytes) -> None:
-            """Sends messages that have been encoded, without waiting."""
-            ...
-
         @property
         def unsent(self) -> bool:
             """Whether the kernel has not taken all yet; `flush` goes on when `fileno` is writable."""
@@ -102,6 +98,8 @@ if TYPE_CHECKING:
         name: EngineName
         connection_file: str
         """The file in a kernel's directory that its record shows as `connection_file`."""
+        entrance: str
+        """The file in a kernel's directory that a connection begins with."""
 
         def check(self, kernel_type: str) -> None:
             """Raises InvalidInput for a kernel type that this engine cannot run."""
@@ -121,6 +119,10 @@ if TYPE_CHECKING:
 
         def is_alive(self, record: KernelRecord) -> bool:
             """Tells whether the process of a record lives."""
+            ...
+
+        def find_loss(self, directory: KernelDirectory) -> str:
+            """Returns why no client can reach a kernel, even if its process lives; "" if clients can."""
             ...
 
         def wait(self, record: KernelRecord, timeout: float) -> bool:

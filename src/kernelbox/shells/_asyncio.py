@@ -16,7 +16,6 @@ from kernelbox.base._errors import InheritedStream, KernelDied, StoreFailed
 from kernelbox.core._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
-from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Answer, Ask, Interrupt, Query, Reply
 
 TYPE_CHECKING = False
@@ -72,7 +71,6 @@ class Run:
         on_end: Callable[[], object] = lambda: None,
     ) -> Run:
         """Sends a cell to a kernel. `on_end` is called once the kernel is free."""
-        frame = encode(request)
         run = cls(kernel, Execution(request, timeout=timeout, now=time.monotonic()), on_end)
         try:
             connection = await connect(kernel)
@@ -83,7 +81,7 @@ class Run:
             run._finish()
             return run
         run._connection = LoopConnection(connection)
-        run._connection.send(frame)
+        run._connection.send(request)
         run._set_timer()
         return run
 
@@ -125,7 +123,7 @@ class Run:
     def answer(self, answer: Answer) -> None:
         """Answers a question of the cell's."""
         if self._connection is not None:
-            self._connection.send(encode(answer))
+            self._connection.send(answer)
 
     def hold(self) -> None:
         """Stops the clock: what follows is time that a person takes."""
@@ -308,7 +306,7 @@ async def query(
         raise KernelDied(kernel.name, await in_thread(kernel.cause)) from exc
     answered = False
     try:
-        connection.send(encode(asked))
+        connection.send(asked)
         async with asyncio.timeout(timeout):
             while not connection.connection.ended:
                 await connection.wait()
@@ -319,7 +317,7 @@ async def query(
     finally:
         connection.detach()
         if not answered and not connection.connection.ended:
-            connection.send(encode(Interrupt(asked.id)))
+            connection.send(Interrupt(asked.id))
         if answered:
             kernel.release(connection.connection)
         else:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
 # A value that a cell returns, and what an exception says, are answers to a program: half of one is of no use. They are
 # whole up to this many characters, whatever the limit for text that people and models read.
 _WHOLE_VALUE = 1_000_000

@@ -7,11 +7,14 @@ import base64
 from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._json import MAX_VALUES, Converter, TooLarge, exact
 from kernelbox.wire._messages import Display
+from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._schema import MAX_DISPLAY_ID, MAX_MIME_TYPE, MAX_MIME_TYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+keep_builtins(globals())
 
 # Types that travel as bytes. Formatters give them raw or, when the type is already meant for JSON, in base64.
 _BINARY = {"image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "application/pdf"}

@@ -31,7 +31,6 @@ from kernelbox.host.jupyter._channels import Channels
 from kernelbox.host.jupyter._conversation import Conversation
 from kernelbox.host.jupyter._link import Link
 from kernelbox.host.jupyter._queue import QueueLock
-from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Execute, Interrupt, Query
 
 TYPE_CHECKING = False
@@ -113,11 +112,6 @@ class JupyterConnection(LocalConnection):
     def flush(self) -> None:
         """Does nothing: see `unsent`."""
 
-    def send_encoded(self, frame: bytes) -> None:
-        """Sends messages that were encoded for one of our own kernels."""
-        for message in Decoder().feed(frame):
-            self.send(message)
-
     def receive(self, timeout: float | None) -> list[Message]:
         """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
         messages = self.read()
@@ -146,7 +140,7 @@ class JupyterConnection(LocalConnection):
 
     def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
         """Interrupts an execution; the means are those of the kernelspec."""
-        self.process.signal(signal.SIGCONT)  # it may have been stopped
+        self.process.wake()
         self.send(Interrupt(execution_id, harder=harder))
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import threading
@@ -14,12 +15,13 @@ from kernelbox.host._sockets import dial
 from kernelbox.host._state_file import aim
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._layout import SOCKET
-from kernelbox.wire._messages import Ask, Farewell, Interrupt
+from kernelbox.wire._messages import Answer, Ask, Execute, Farewell, Interrupt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.wire._messages import Message
+    from kernelbox.wire._seals import Questions
 
 
 # A process that has closed its sockets because it ends has ended within this; one that has not lives.
@@ -41,7 +43,9 @@ class Connection(LocalConnection):
         self.ended = False
         self.inherited = False
         self._decoder = Decoder()
-        self._last_ask = 0
+        self._key = os.urandom(16).hex()
+        self._execution_id = ""
+        self._questions: Questions | None = None
         self._unsent = b""
         self._sending = threading.Lock()
         self._killed = False
@@ -77,10 +81,11 @@ class Connection(LocalConnection):
 
     def send(self, message: Message) -> None:
         """Sends a message, without waiting: what a busy kernel does not take now, `receive` sends while it waits."""
-        self.send_encoded(encode(message))
-
-    def send_encoded(self, frame: bytes) -> None:
-        """Sends messages that have been encoded, behind what has not been sent yet."""
+        if isinstance(message, Execute):
+            message.key, self._execution_id, self._questions = self._key, message.id, None
+        elif isinstance(message, Answer) and self._questions is not None:
+            self._questions.sign(message)
+        frame = encode(message)
         with self._sending:
             self._unsent += frame
         self.flush()
@@ -151,11 +156,16 @@ class Connection(LocalConnection):
         except ProtocolError as exc:  # a cell found our socket and wrote to it
             return self._kill(f"it sent what is no message ({exc})")
         for message in messages:
-            if isinstance(message, Ask):
-                if message.ask <= self._last_ask:  # the guest's numbers only rise
-                    return self._kill(f"it forged a question: number {message.ask} is not above {self._last_ask}")
-                self._last_ask = message.ask
+            if isinstance(message, Ask) and not self._take_question(message):
+                return self._kill(f"it forged a question: number {message.ask} is not the next")
         return messages
+
+    def _take_question(self, ask: Ask) -> bool:
+        if self._questions is None:
+            from kernelbox.wire._seals import Questions  # few cells ask
+
+            self._questions = Questions(self._key, self._execution_id)
+        return self._questions.take(ask)
 
     def _kill(self, reason: str) -> list[Message]:
         """Ends a kernel whose words cannot be trusted any more, those that came with the false ones included."""
@@ -189,7 +199,7 @@ class Connection(LocalConnection):
 
     def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
         """Sends the request; `harder` also by a signal, which reaches a cell that holds the interpreter's lock."""
-        self.process.signal(signal.SIGCONT)  # it may have been stopped
+        self.process.wake()
         if harder:
             aim(self.directory, execution_id)
         self.send(Interrupt(execution_id, harder=harder))
