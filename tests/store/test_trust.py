@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.cli.support import fail, kernelbox
+from tests.engine.support import wait_for_end
 from tests.store.support import as_user, in_many_processes, kernel_directories, mounted, read_only, run_python
 
 from kernelbox import StoreFailed, create, destroy, execute, get_or_create, list_kernels, status, wipe
@@ -136,6 +137,49 @@ def test_a_seal_that_is_not_ours_does_not_open_a_home(
     assert snapshot(clone) == before
 
 
+@pytest.mark.parametrize("content", [b"", b"0" * 64 + b"\n", b"of another home"])
+def test_a_home_that_came_with_nothing_but_a_half_made_seal_is_refused(
+    tmp_path: Path, home: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get_or_create("first")
+    clone = tmp_path / ".kernelbox"
+    clone.mkdir(0o700)
+    (clone / "seal.1-abcdef.new").write_bytes((home / "seal").read_bytes() if b"another" in content else content)
+    before = snapshot(clone)
+    monkeypatch.setenv("KERNELBOX_HOME", str(clone))
+    with pytest.raises(StoreFailed, match=FOREIGN):
+        get_or_create("second")
+    assert snapshot(clone) == before
+
+
+def test_a_home_whose_making_was_cut_short_is_made(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    get_or_create("first")
+    destroy("first")
+    wipe()
+    (own_home / "seal").rename(own_home / "seal.1-abcdef.new")
+    for path in own_home.iterdir():
+        if path.name != "seal.1-abcdef.new":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run_python("import kernelbox; kernelbox.get_or_create('second')")
+    assert [record.name for record in list_kernels()] == ["second"]
+
+
+@pytest.mark.parametrize("lost", ["seal", ".gitignore", "everything that is shown", "what is in the seal"])
+def test_a_home_that_has_lost_a_file_of_its_seal_stays_ours(own_home: Path, lost: str) -> None:
+    kernel = get_or_create("first")
+    if lost.startswith("every"):
+        for path in own_home.glob("[!.]*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    elif lost.startswith("what"):
+        (own_home / "seal").write_text("garbage")
+    else:
+        (own_home / lost).unlink()
+    run_python("import kernelbox; kernelbox.get_or_create('second'); kernelbox.wipe()")
+    assert kernel.pid is not None
+    wait_for_end(kernel.pid)
+    assert (own_home / "seal").exists()
+
+
 def test_a_copy_of_our_home_is_refused_and_the_home_itself_goes_on(
     own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,10 +268,9 @@ def test_an_empty_home_is_sealed_and_used(tmp_path: Path, monkeypatch: pytest.Mo
     home = tmp_path / "home"
     home.mkdir()
     home.chmod(mode)
-    (home / "seal.123-abcdef.new").touch()  # another process was killed while it sealed the home
     monkeypatch.setenv("KERNELBOX_HOME", str(home))
     assert list_kernels() == []
-    assert os.listdir(home) == ["seal.123-abcdef.new"]
+    assert os.listdir(home) == []
     get_or_create("first")
     assert [record.name for record in list_kernels()] == ["first"]
     assert stat.S_IMODE(home.stat().st_mode) == mode

@@ -79,8 +79,8 @@ class Kernel:
                 raise  # we hold the lock that a restart would
             if exc.errno in _EXHAUSTED:
                 raise StoreFailed.because(exc, self.directory.path, "reach") from exc
-            current = self._kernels.settled(self.record.kernel_id)
-            if current is None or not current.alive or _process(current) == _process(self.record):
+            current = self._kernels.follow(self.record)
+            if not current.alive or _process(current) == _process(self.record):
                 raise
             self.record = current
             return engine.connect(current, self.directory)
@@ -117,7 +117,7 @@ class Kernel:
 
     def cause(self) -> str:
         """Returns why the kernel that could not be reached has ended."""
-        return self._kernels.cause(self.record)
+        return self.record.death or self._kernels.cause(self.record)
 
     def end(self, reason: str) -> None:
         """Ends the process and what it started."""

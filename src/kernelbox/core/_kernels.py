@@ -60,6 +60,11 @@ class Kernels:
         record = (self.store.get(key) if is_kernel_id(key) else None) or self.store.find(key)
         return None if record is None else self.refresh(record)
 
+    def _find_live(self, name: str) -> KernelRecord | None:
+        """Returns the live kernel that a name leads to: the quick look before one is opened under the name's lock."""
+        record = self.store.find(name, thorough=False)
+        return record if record is not None and self.refresh(record).alive else None
+
     def get(self, key: str) -> KernelRecord:
         """Like `find`; raises KernelNotFound."""
         record = self.find(key)
@@ -98,9 +103,12 @@ class Kernels:
             return True
 
     def refresh(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> KernelRecord:
-        """Fills in what a record says of the moment: status, last use, and how a dead kernel ended."""
-        engine = engine_named(record.engine)
-        state = engine.state(self.store.directory(record.kernel_id))
+        """Fills in what a record says of the moment: status, last use, and how a dead kernel ended.
+
+        A kernel that no client can reach any more is dead as well; its process is ended when its name is next used.
+        """
+        engine, directory = engine_named(record.engine), self.store.directory(record.kernel_id)
+        state = engine.state(directory)
         if state is not None:
             record.attempt_count = state.executions
             record.last_used_at = format_time(state.last_used) if state.last_used else record.last_used_at
@@ -115,7 +123,10 @@ class Kernels:
             return record
         if not engine.is_alive(record):
             record.status, record.busy_since, record.stale = "dead", None, False
-            record.death = record.death or self.cause(record, patience=patience)
+            record.death = record.death or engine.find_loss(directory) or self.cause(record, patience=patience)
+            return record
+        if loss := engine.find_loss(directory):
+            record.status, record.busy_since, record.stale, record.death = "dead", None, False, loss
             return record
         busy = state is not None and state.activity == "busy"
         record.status = "running" if busy else "idle"
@@ -130,17 +141,22 @@ class Kernels:
 
     # -- opening ---------------------------------------------------------------------------------------------
 
-    def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
-        """Returns the live kernel of a name; opens one if there is none."""
+    def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS, *, as_it_is: bool = False) -> KernelRecord:
+        """Returns the live kernel of a name; opens one if there is none.
+
+        Raises KernelExists if the live one is not what the options ask for, unless it is taken as it is.
+        """
         check_name(name)
-        record = self.find(name)
-        if record is not None and record.alive:
-            return record
-        with self.store.locking(*options.names(name)):
-            record = self.find(name)
-            if record is not None and record.alive:
-                return record
-            return self._replace(record, name, options)
+        record = self._find_live(name)
+        if record is None:
+            with self.store.locking(*options.names(name)):
+                record = self.find(name)
+                if record is None or not record.alive:
+                    return self._replace(record, name, options)
+        known = self._environments.get(record.kernel_id)
+        if not as_it_is and (differences := options.differences(record, known)):
+            raise KernelExists(name, differences)
+        return record
 
     def create(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has; raises KernelExists."""
@@ -158,14 +174,54 @@ class Kernels:
         takes its place.
         """
         check_name(name)
-        record = self.find(name)
-        if record is not None and record.alive:
-            return record
+        live = self._find_live(name)
+        if live is not None:
+            return live
         with self.store.locking(name):
             record = self.find(name)
-            if record is not None and (record.alive or self.claim_report(record)):
+            if record is not None and record.alive:
+                return record
+            if record is not None and self.claim_report(record):
+                self._clear(record)
                 return record
             return self._replace(record, name, _NO_OPTIONS)
+
+    def follow(self, record: KernelRecord) -> KernelRecord:
+        """Returns what a record that a caller kept has become; one that is not found any more is dead.
+
+        Raises StoreFailed if its kernel lives where this process cannot reach it: in another home, or a moved one.
+        """
+        found = self.settled(record.kernel_id)
+        if found is not None:
+            return found
+        record.status, record.death = "dead", record.death or "destroyed"
+        if engine_named(record.engine).is_alive(record):
+            self._require_same_place(record)
+            record.death = "its files were deleted"
+            self.end_process(record, record.death)
+        return record
+
+    def _require_same_place(self, record: KernelRecord) -> None:
+        """Raises StoreFailed if it is the directory that is missing, or another one, and not the kernel."""
+        kept_in = os.path.dirname(os.path.dirname(record.connection_file))
+        if kept_in != self.store.runtime_dir:
+            raise StoreFailed(
+                f"kernel {record.name!r} lives (pid {record.pid}), but is kept in {kept_in!r}, and this process uses "
+                f"{self.store.runtime_dir!r}; set KERNELBOX_HOME as it was when the kernel was opened"
+            )
+        if not os.path.isdir(kept_in):
+            raise StoreFailed(
+                f"kernel {record.name!r} lives (pid {record.pid}), but {kept_in!r} has been moved or removed; set "
+                "KERNELBOX_HOME to where it is now, and use the kernel by its name"
+            )
+
+    def _clear(self, record: KernelRecord) -> None:
+        """Ends what is left of a kernel that clients have lost, after its loss was told; its name is free then."""
+        engine = engine_named(record.engine)
+        if engine.is_alive(record):
+            self.end_process(record, record.death or "")
+        if engine.find_loss(self.store.directory(record.kernel_id)):
+            self.store.remove(record)
 
     def claim_report(self, record: KernelRecord) -> bool:
         """Notes that the caller tells of a death; False if it has been told already, or there is none to tell."""
@@ -249,7 +305,10 @@ class Kernels:
             self.end_process(current, reason)
             self.pool.drop(current)
             current.status = "unknown"
-            self.store.save(current)
+            if current.death and engine_named(current.engine).find_loss(self.store.directory(current.kernel_id)):
+                self.store.remake(current)
+            else:
+                self.store.save(current)
             if environment is None:
                 environment = self._environments.get(current.kernel_id)
             self._start(current, _withheld(current) if environment is None else environment)

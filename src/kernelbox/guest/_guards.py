@@ -25,7 +25,7 @@ from _socket import socket as Socket
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from sys import addaudithook, audit
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, CodeType, FrameType
 from typing import Any, NoReturn
 
 from kernelbox.guest._own_files import OwnFiles, first_link
@@ -52,6 +52,9 @@ _MODULES = frozenset(
 
 # Where all of os.spawn* meet.
 _SPAWN = os._spawnvef.__code__  # type: ignore[attr-defined]
+
+# What stands between a caller and the function that starts a process.
+in_between: set[CodeType] = set()
 
 _tickets = threading.local()
 _on = _heard = False
@@ -144,7 +147,10 @@ def _check_spawn(event: str, args: tuple[Any, ...]) -> None:
 
 def _check_fork(event: str, args: tuple[Any, ...]) -> None:
     """Refuses the fork of os.spawn*, whose child would swallow the error and only exit with 127."""
-    if sys._getframe(2).f_code is _SPAWN:
+    frame: FrameType | None = sys._getframe(2)
+    if frame is not None and frame.f_code in in_between:
+        frame = frame.f_back
+    if frame is not None and frame.f_code is _SPAWN:
         _refuse("os.spawn")
 
 

@@ -7,26 +7,28 @@ they outlive the kernel, whose keeper holds their other ends, so text printed ju
 
 from __future__ import annotations
 
-import codecs
-import fcntl
-import os
-import select
-import threading
-import time
+from _codecs import utf_8_decode
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._late import LateOutput
 from kernelbox.guest._peer import Peer
+from kernelbox.guest._pristine import fcntl, os, select, threading, time
+from kernelbox.guest._reserve import spend_reserve
 from kernelbox.wire import _state as state
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Message, Output
+from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
     from kernelbox.guest._streams import OutStream
 
+keep_builtins(globals())
+
 _READ = 256 * 1024
+_SMALL_READ = 4096  # where memory is short
 
 # Three quarters of a pipe: a process that wrote so much while the helper rested is about to wait for room.
 _NEARLY_FULL = 48 * 1024
@@ -46,8 +48,7 @@ class Outbox:
         for pipe in pipes:
             os.set_blocking(pipe, False)
             self._poller.register(pipe, select.POLLIN)
-        decoder = codecs.getincrementaldecoder("utf-8")
-        self._decoders = tuple(decoder("backslashreplace") for _ in pipes)
+        self._decoders = tuple(Decoder() for _ in pipes)
         self._interrupts = interrupts
         self.lock = self._lock = threading.RLock()
         self.streams: list[OutStream] = []
@@ -88,6 +89,20 @@ class Outbox:
             peer, self._peer, self._id = self._peer, None, ""
             self._write_state(state.IDLE)  # first: a client that has the result must not find the kernel busy
             peer.send(frame)
+
+    def ask(self, execution_id: str, make: Callable[[], Message]) -> bool:
+        """Sends a question, made at that moment, if its execution still runs; returns whether it does."""
+        self._interrupts.enter()
+        try:
+            with self._lock:
+                self._drain()
+                if self._peer is None or self._id != execution_id:
+                    return False
+                self._peer.send(encode(make()))
+        finally:
+            self._interrupts.leave()
+        self._wait_for_reader()
+        return True
 
     def send(self, message: Message, *, hold: bool = False) -> None:
         """Sends a message of the running execution, after all text written before it.
@@ -238,6 +253,19 @@ class Outbox:
         )
 
 
+class Decoder:
+    """Turns what is read of a pipe into text; a character may come in parts."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def decode(self, data: bytes, final: bool = False) -> str:
+        data = self._rest + data
+        text, used = utf_8_decode(data, "backslashreplace", final)
+        self._rest = data[used:]
+        return text
+
+
 def open_writer(pipe: int) -> int:
     """Returns a second way into a pipe that does not block, while subprocesses have one that does.
 
@@ -254,3 +282,6 @@ def _read(pipe: int) -> bytes:
         return os.read(pipe, _READ)
     except BlockingIOError:
         return b""
+    except MemoryError:
+        spend_reserve()
+        return os.read(pipe, _SMALL_READ)

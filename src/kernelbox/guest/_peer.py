@@ -6,14 +6,13 @@ a socket of its own in the place of the client's descriptor, and answer there wh
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import socket
 import struct
 from _socket import socket as Socket
 
 from kernelbox.guest._descendants import is_below_us
-from kernelbox.guest._pristine import os, select
+from kernelbox.guest._pristine import contextlib, os, select
 from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Message
 from kernelbox.wire._pristine import keep_builtins
@@ -38,7 +37,7 @@ _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) if _TELLS_SENDERS else 0
 class Peer:
     """Sends frames without blocking; what does not fit waits in the backlog."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: Socket) -> None:
         sock.setblocking(False)
         self.sock = sock
         self.pid = peer_credentials(sock)[0]  # 0 for a process of another namespace
@@ -46,6 +45,7 @@ class Peer:
         self.closed = False
         self.broken_by_cell = False  # a cell closed the descriptor, or put another in its place
         self._identity = _socket_identity(sock)
+        self._key: str | None = None
         self._decoder = Decoder()
         self._backlog = bytearray()
         self.congested = False  # the reader is behind: writers wait, so that little is lost if we die
@@ -75,6 +75,12 @@ class Peer:
             return _socket_identity(self.sock) == self._identity
         except OSError:
             return False
+
+    def is_known_by(self, key: str) -> bool:
+        """Tells whether a request has the key that came with the first: the superuser's cells can forge credentials."""
+        if self._key is None:
+            self._key = key
+        return key == self._key
 
     def hold(self, frame: bytes) -> None:
         """Keeps a frame to be sent with the next; the caller holds the outbox's lock."""
@@ -116,17 +122,17 @@ class Peer:
             self.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _socket_identity(sock: socket.socket) -> tuple[int, int]:
+def _socket_identity(sock: Socket) -> tuple[int, int]:
     info = os.fstat(sock.fileno())
     return info.st_dev, info.st_ino
 
 
-def is_same_user(sock: socket.socket) -> bool:
+def is_same_user(sock: Socket) -> bool:
     """Tells whether the process that connected belongs to our own user. Root is another user."""
     return peer_credentials(sock)[1] == os.getuid()
 
 
-def peer_credentials(sock: socket.socket) -> tuple[int, int]:
+def peer_credentials(sock: Socket) -> tuple[int, int]:
     """Returns the process and the user that connected; 0 and our own where the system does not say."""
     if not _SO_PEERCRED:
         return 0, os.getuid()

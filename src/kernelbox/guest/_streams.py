@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from kernelbox.guest._outbox import Outbox, open_writer
+from kernelbox.guest._pristine import os
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 # A line that is being written in parts is passed on at this length; in UTF-8 it fits what a pipe takes whole or not
 # at all (PIPE_BUF, 4096 bytes).

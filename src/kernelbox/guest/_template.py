@@ -33,7 +33,10 @@ from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 _CLIENT_PATIENCE = 5.0
 
 # How often to look for kernels that have lost their directory.
-_CHECK_EVERY = 5.0
+_CHECK_EVERY = 1.0
+
+# The opener, who binds the socket, lets as many wait.
+_BACKLOG = 128
 
 # What comes with a request before the lifeline; Spawn names them.
 _DESCRIPTORS = 5
@@ -109,7 +112,8 @@ class Template:
             else:
                 self._keeper.cut(fd)
         self._keeper.reap()
-        if time.monotonic() - self._checked_at > _CHECK_EVERY:
+        dismissed = self._seat is not None and not self._seat.is_ours  # by `wipe`, which waits for us to leave
+        if dismissed or time.monotonic() - self._checked_at > _CHECK_EVERY:
             self._keeper.check()
             gc.collect()  # it is off here for the children's sake, and every request leaves a few kilobytes
             self._checked_at = time.monotonic()
@@ -179,7 +183,7 @@ class Template:
         for fd in (*inputs, report):
             _close(fd)
         line = os.dup(lifeline[0]) if lifeline else -1
-        self._keeper.kernels[pid] = Kept(os.dup(directory), outputs, line, start_time(pid))
+        self._keeper.kernels[pid] = Kept(request.kernel_id, os.dup(directory), outputs, line, start_time(pid))
         self._unborn[reports] = Unborn(pid, self._keeper.kernels[pid].start_time, client, bool(request.argv))
         return ""
 
@@ -224,6 +228,7 @@ def main(argv: list[str]) -> None:
         directory, name, seconds, *rest = rest
         os.set_inheritable(int(directory), False)
         seat, idle_timeout = Seat.take(int(directory), name), float(seconds)
+        sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
     Template(sock, seat, idle_timeout).run(rest)
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _ZOMBIE_PATIENCE = 5.0
 
 
+# A keeper sees a death within milliseconds; one that does not by then may have been stopped.
+_STOPPED_AFTER = 0.1
+
 # A keeper's note carries at most 64 KiB of each stream, of which JSON may make six times as much.
 _LONGEST_NOTE = 1024 * 1024
 
@@ -77,7 +80,9 @@ def _find_cause(directory: KernelDirectory, process: Process, farewell: str, pat
 
 def describe(note: dict[str, Any]) -> str:
     """Puts a keeper's note in words."""
-    number, status = note.get("signal"), note.get("exit_status")
+    number, status, reason = note.get("signal"), note.get("exit_status"), note.get("reason")
+    if isinstance(reason, str) and reason:
+        return reason
     if type(number) is int:
         try:
             name = signal.Signals(number).name
@@ -96,6 +101,8 @@ def wait_for_note(
     began, pause = time.monotonic(), 0.001
     while True:
         zombie = process.is_zombie
+        if zombie and time.monotonic() - began > _STOPPED_AFTER:
+            process.continue_parent()
         if (note := _read_about(process, directory, DEATH)) is not None:
             return note
         if time.monotonic() - began >= (_ZOMBIE_PATIENCE if zombie else patience) or not directory.exists():
