@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.store.support import in_many_processes
+from tests.store.support import in_many_processes, start_python
 
-from kernelbox import get_or_create, restart
+from kernelbox import get_or_create, restart, wipe
 from kernelbox.api._here import kernels
 from kernelbox.host._lock import is_locked, locked
 from kernelbox.host._place import Place
+from kernelbox.host._records import key_of
 
 PROCESSES, TURNS = 8, 150
 
@@ -21,6 +22,7 @@ def test_a_lock_has_one_holder_at_a_time_though_each_removes_its_file(tmp_path: 
     code = f"""
 from kernelbox.host._lock import locked
 from kernelbox.host._place import Place
+from kernelbox.host._records import key_of
 answer = 0
 with Place.open({str(directory)!r}) as place:
     for turn in range({TURNS}):
@@ -55,6 +57,28 @@ def test_a_file_that_a_crash_has_left_holds_nobody_up(tmp_path: Path) -> None:
         with locked(place, "name", patience=0.0):
             assert is_locked(place, "name")
     assert os.listdir(tmp_path) == []
+
+
+def test_wipe_removes_the_lock_of_a_process_that_was_killed_and_no_other(home: Path) -> None:
+    get_or_create("a kernel")  # makes the directory
+    code = """
+import sys
+from kernelbox.api._here import kernels
+with kernels().store.locking(sys.argv[1]):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+    with start_python(code, "killed") as killed, start_python(code, "living") as living:
+        for process in (killed, living):
+            assert process.stdout is not None
+            assert process.stdout.readline() == "locked\n"
+        killed.kill()
+        killed.wait()
+        assert sorted(os.listdir(home / "runtime/locks")) == sorted([key_of("killed"), key_of("living")])
+        wipe()
+        assert os.listdir(home / "runtime/locks") == [key_of("living")]
+        living.communicate()
+    assert os.listdir(home / "runtime/locks") == []
 
 
 def test_processes_that_lock_two_names_in_opposite_orders_do_not_wait_for_each_other(home: Path) -> None:
