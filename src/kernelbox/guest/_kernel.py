@@ -105,7 +105,7 @@ class Kernel:
     def serve(self) -> None:
         """Runs requests until the process ends."""
         _guards.prepare(self._identity.directory)
-        watch_starts()
+        watch_starts(self._io.read_at_once)
         _environment.keep_given()
         self._wire_shell()
         self.interrupts.install()
@@ -309,6 +309,8 @@ class Kernel:
         self._io.cell_begins()
         vars(sys).setdefault("stdout", self.outbox.streams[0])  # IPython fails without
         vars(sys).setdefault("stderr", self.outbox.streams[1])
+        if bash:
+            self._io.read_at_once()
         if request.shell_escape_only and not _guards.is_raised():
             self._raise_guards()
         with self.asks.guarding(request):
