@@ -150,7 +150,7 @@ def test_a_lost_kernel_can_be_restarted(damage: Damage, home: Path) -> None:
     assert value("mine", "1 + 1") == "2"
 
 
-@pytest.mark.parametrize("damage", [*HARMLESS.values(), *FATAL.values()], ids=[*HARMLESS, *FATAL])
+@pytest.mark.parametrize("damage", FATAL.values(), ids=list(FATAL))
 def test_wipe_gets_every_kernel_whatever_became_of_its_files(damage: Damage, own_home: Path) -> None:
     kernels = [get_or_create("mine"), get_or_create("other")]
     harm(damage, own_home, kernels[0])
@@ -168,8 +168,9 @@ def test_wipe_gets_a_kernel_of_which_neither_record_nor_name_are_left(own_home: 
     assert not is_running(kernel.pid), "its template ends it when its directory is gone"
 
 
-@pytest.mark.parametrize("warm", ["1", "0"], ids=["warm", "cold"])
-@pytest.mark.parametrize("what", ["socket", "directory", "place", "runtime"])
+@pytest.mark.parametrize(
+    ("what", "warm"), [("socket", "1"), ("directory", "0"), ("place", "1"), ("runtime", "1"), ("runtime", "0")]
+)
 def test_a_kernel_ends_soon_after_its_files_although_no_client_looks(
     what: str, warm: str, own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

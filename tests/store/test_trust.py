@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -797,6 +798,35 @@ def test_a_key_that_cannot_be_trusted_is_refused_and_left_as_it_is(
     with pytest.raises(StoreFailed, match=r"keys(/key)?' (has|is|belongs).*KERNELBOX_KEY_FILE"):
         get_or_create("first")
     assert snapshot(directory) == before
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("keys/below/key", "made"),
+        ("open/key", r"'.*/open' is open to other users \(its mode is 777\), so no key is kept there"),
+        ("file/key", "cannot keep the key '.*/file/key': Not a directory"),
+        ("file/below/key", "cannot keep the key '.*/file/below/key': Not a directory"),
+        ("x" * 300 + "/key", "File name too long"),
+        ("read only/key", "Read-only file system"),
+    ],
+)
+def test_a_key_file_in_an_odd_place_is_made_or_refused_with_a_sentence_about_it(
+    place: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("open", "read only"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KERNELBOX_KEY_FILE", str(tmp_path / place))
+    if said == "made":
+        assert read_key(str(tmp_path / place)).path == str(tmp_path / place)
+        return
+    with read_only(tmp_path / "read only") if "only" in place else contextlib.nullcontext():
+        with pytest.raises(StoreFailed, match=rf"{said}.*; set KERNELBOX_KEY_FILE to another file, in a directory of"):
+            get_or_create("first")
+        assert not (tmp_path / "home" / "runtime").exists()
 
 
 def test_the_home_directory_of_the_password_database_comes_before_the_environment(

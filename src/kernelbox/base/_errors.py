@@ -81,6 +81,9 @@ class StoreFailed(KernelBoxError, OSError):
         return cls(f"cannot {doing} {exc.filename or path!r}: {exc.strerror or exc}; {advice}")
 
 
+# What the system says when it is we who have too much open, or it has too little memory: nothing about a kernel.
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+
 _ADVICE = {
     errno.ENOSPC: "the disk is full: free some space, or set KERNELBOX_HOME to a directory on another disk",
     errno.EDQUOT: "the disk quota is used up: free some space, or set KERNELBOX_HOME to a directory on another disk",

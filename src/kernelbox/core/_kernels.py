@@ -7,7 +7,7 @@ import os
 import time
 
 from kernelbox.base._config import scrubbed_environment
-from kernelbox.base._errors import KernelExists, KernelNotFound, StartFailed, StoreFailed
+from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.core._arguments import check_name
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
@@ -302,17 +302,29 @@ class Kernels:
             if ended is None:
                 _require_directory(current)
             current.lost = _describe_loss(current)
+            was_lost = current.death and engine_named(current.engine).find_loss(self.store.directory(record.kernel_id))
+            current.status = "unknown"
+            if not was_lost:
+                self.store.save(current)  # before its process is gone: others wait for a start, and see no death
             self.end_process(current, reason)
             self.pool.drop(current)
-            current.status = "unknown"
-            if current.death and engine_named(current.engine).find_loss(self.store.directory(current.kernel_id)):
+            if was_lost:
                 self.store.remake(current)
-            else:
-                self.store.save(current)
             if environment is None:
                 environment = self._environments.get(current.kernel_id)
-            self._start(current, _withheld(current) if environment is None else environment)
+            try:
+                self._start(current, _withheld(current) if environment is None else environment)
+            except KernelBoxError as exc:
+                self._note_failed_restart(current, exc)
+                raise
             return self.refresh(current)
+
+    def _note_failed_restart(self, record: KernelRecord, exc: KernelBoxError) -> None:
+        """Says in the record why there is no process, if none came to be."""
+        if record.status == "unknown":
+            record.status, record.death = "dead", f"its restart failed: {exc}"
+            with contextlib.suppress(StoreFailed):  # the same may be wrong again
+                self.store.save(record)
 
     def destroy(self, key: str, *, reason: str = "destroyed") -> bool:
         """Ends a kernel, its children and its files; returns whether there was one."""

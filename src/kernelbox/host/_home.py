@@ -33,6 +33,12 @@ if TYPE_CHECKING:
         def make(self) -> Place:
             """Opens the directory, which is made if it is missing."""
 
+    class Trusted(Root, Protocol):
+        """What leads to a directory of hosts' own, and knows the secret by which hosts tell their files from others."""
+
+        def secret(self) -> bytes:
+            """Returns what no file in the directory shows."""
+
 
 SEAL = "seal"
 
@@ -79,6 +85,10 @@ class Home:
             return ()
         inside = self.path.rstrip("/") + "/"
         return tuple(path.removeprefix(inside).split("/")) if path.startswith(inside) else None
+
+    def secret(self) -> bytes:
+        """Returns the user's key."""
+        return read_key(self._key_file).secret
 
     def open(self) -> Place:
         """Opens the directory; raises FileNotFoundError if it is missing or still empty, StoreFailed if not ours."""
@@ -226,9 +236,13 @@ def _ignoring(seal: bytes) -> bytes:
 class Inside:
     """A private directory below one that can be trusted, whose seal is good for both."""
 
-    def __init__(self, root: Root, steps: tuple[str, ...]) -> None:
+    def __init__(self, root: Trusted, steps: tuple[str, ...]) -> None:
         self._root = root
         self._steps = steps
+
+    def secret(self) -> bytes:
+        """Returns the secret of the directory that it is in."""
+        return self._root.secret()
 
     def open(self) -> Place:
         """Opens the directory; raises FileNotFoundError if it is missing."""

@@ -113,9 +113,10 @@ class LocalEngine:
         if process.signal(signal.SIGTERM) and not process.wait(TERMINATE_PATIENCE):
             process.signal(signal.SIGKILL)
             process.wait(_KILL_PATIENCE)
-        if _notes.wait_for_note(directory, process) is None:  # its keeper is gone
-            for relative in family:
-                relative.signal(signal.SIGKILL)
+        note = _notes.wait_for_note(directory, process)
+        for relative in family:  # its keeper has ended them, if it is not gone, and the note no cell's
+            relative.signal(signal.SIGKILL)
+        if note is None:
             process.kill_session()
         process.close()
 

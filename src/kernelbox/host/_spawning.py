@@ -12,7 +12,7 @@ import socket
 import sys
 
 from kernelbox.base._config import template_environment
-from kernelbox.base._errors import StartFailed
+from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.base._text import escape
 from kernelbox.host._sockets import listen
 from kernelbox.host._state_file import create_state
@@ -106,6 +106,8 @@ def start_keeper(argv: list[str], fds: list[int], place: Place, log_name: str, e
     except subprocess.SubprocessError as exc:
         raise StartFailed(f"{sys.executable!r} did not start; its last words:\n{tail(place, log_name)}") from exc
     except OSError as exc:
+        if exc.errno in EXHAUSTED:
+            raise
         raise StartFailed(f"cannot start {sys.executable!r}: {exc}") from exc
     finally:
         os.close(log)

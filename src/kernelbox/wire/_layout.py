@@ -14,7 +14,7 @@ In a kernel's own directory:
     log                host opens it for the kernel      people
     death.json         keeper: how the process ended     hosts
     ending.json        host: why it ends the process     hosts
-    reported-<pid>-…   host: the death has been told     hosts
+    reported-<pid>-…   host: the death has been told     hosts, who believe it if it is signed, as the one above
     profile/           the cell, with %store             the cell
 
 and, of a Jupyter kernel:

@@ -15,7 +15,7 @@ import sys
 import time
 
 from kernelbox.base._config import template_environment
-from kernelbox.base._errors import StartFailed
+from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.host._lock import locked
 from kernelbox.host._sockets import dial, listen
 from kernelbox.host._spawning import ANSWER_PATIENCE, PACKAGE, receive_answer, send_request, start_keeper, tail
@@ -50,16 +50,30 @@ def fork_warm(request: Request, launch: Launch) -> Spawned:
     name = f"{TEMPLATE}{_template_key(launch.environment, launch.config.preload)}"
     with launch.directory.runtime() as runtime:
         for _ in range(3):
-            with contextlib.suppress(OSError), dial(runtime, name) as client:
-                send_request(client, request)
-                answer = _wait_for_answer(client, runtime, name)
-                if answer is not None:
-                    return answer
+            client = _dial(runtime, name)
+            if client is not None:
+                with contextlib.suppress(OSError), client:
+                    send_request(client, request)
+                    answer = _wait_for_answer(client, runtime, name)
+                    if answer is not None:
+                        return answer
             with locked(runtime, name + ".lock"):
-                with contextlib.suppress(OSError), dial(runtime, name):
-                    continue  # another opener has started it meanwhile
-                _start(runtime, name, launch.environment, launch.config)
+                another = _dial(runtime, name)
+                if another is None:
+                    _start(runtime, name, launch.environment, launch.config)
+                else:
+                    another.close()  # another opener has started it meanwhile
         raise StartFailed(_describe_failure(runtime, name, "does not answer"))
+
+
+def _dial(runtime: Place, name: str) -> socket.socket | None:
+    """Returns a connection to a template, None if there is none; raises OSError if it is we who have too much open."""
+    try:
+        return dial(runtime, name)
+    except OSError as exc:
+        if exc.errno in EXHAUSTED:
+            raise
+        return None
 
 
 def _wait_for_answer(client: socket.socket, runtime: Place, name: str) -> Spawned | None:

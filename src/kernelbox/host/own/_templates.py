@@ -9,6 +9,7 @@ import socket
 import stat
 import struct
 
+from kernelbox.base._errors import StoreFailed
 from kernelbox.host._lock import locked
 from kernelbox.host._process import Process, children_of, read_start_time
 from kernelbox.host._sockets import dial
@@ -64,8 +65,8 @@ def _dismiss(runtime: Place, name: str) -> None:
     """Takes a template's socket away, wakes it up to see that, and waits for it to be gone."""
     try:
         nudge, watch = dial(runtime, name), dial(runtime, name)
-    except OSError:
-        runtime.remove(name)  # no process listens there
+    except (ConnectionRefusedError, StoreFailed):
+        runtime.remove(name)  # no process listens there, or none that can be told to leave
         return
     with nudge, watch:
         process = process_behind(watch, name)
