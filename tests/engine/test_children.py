@@ -54,11 +54,11 @@ for _ in range(300):
 
 def test_a_child_keeps_the_signal_handlers_of_its_cell(kernel: KernelRecord) -> None:
     code = """
-import os, signal
+import os, signal, time
 signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
 pid = os.fork()
-if pid == 0:
-    signal.pause()
+while pid == 0:
+    time.sleep(0.01)
 os.kill(pid, signal.SIGTERM)
 os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
@@ -179,3 +180,51 @@ def test_a_trace_function_goes_on_in_the_next_cell_and_sees_nothing_of_the_kerne
     run(kernel, "sys.settrace(None)")
     assert value(kernel, "any('_outbox' in file or '_peer' in file for file in files)") == "False"
     assert value(kernel, "any('ipython-input' in file for file in files)") == "True"
+
+
+def test_a_handler_prints_wherever_its_cell_is_when_the_signal_comes(
+    kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", "1000000")
+    code = """
+import signal, sys
+ticks = 0
+def tick(*_):
+    global ticks
+    ticks += 1
+    print(f"<{ticks}>", end="")
+signal.signal(signal.SIGALRM, tick)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+for n in range(5000):
+    print(f"[{n}]", end="", flush=n % 3 == 0)
+    if n % 50 == 0:
+        print("{e}", file=sys.stderr)
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+    result = run(kernel, code)
+    ticks = int(value(kernel, "ticks"))
+    for n in range(5000):
+        assert result.output.count(f"[{n}]") == 1
+    assert ticks > 0
+    assert all(f"<{n}>" in result.output for n in range(1, ticks + 1))
+
+
+def test_threads_that_print_at_once_lose_nothing(kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", "1000000")
+    code = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+def speak(name):
+    for n in range(2000):
+        print(f"[{name}{n}]", end="\\n" if n % 2 else "")
+        if n % 100 == 0:
+            print(f"{{{name}{n}}}", file=sys.stderr)
+threads = [threading.Thread(target=speak, args=(name,)) for name in "abcd"]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+    result = run(kernel, code)
+    said = set(re.findall(r"\[\w+\]", result.output))
+    assert said == {f"[{name}{n}]" for name in "abcd" for n in range(2000)}
+    assert len(re.findall(r"\[\w+\]", result.output)) == len(said)
+    assert len(re.findall(r"\{\w+\}", result.stderr)) == 80

@@ -28,6 +28,7 @@ from sys import addaudithook, audit
 from types import BuiltinFunctionType, CodeType, FrameType
 from typing import Any, NoReturn
 
+from kernelbox.guest._mark import mark
 from kernelbox.guest._own_files import OwnFiles, first_link
 from kernelbox.guest._plain import plain_bytes
 from kernelbox.guest._pristine import os
@@ -89,6 +90,7 @@ def raise_guards() -> None:
             names[name] = fork_exec
     for name in _MODULES - {"_posixsubprocess", "_imp"}:
         _disarm(sys.modules.get(name))
+    mark()
     _on, _home = True, os.getpid()
     addaudithook(_on_event)
     audit(_PROBE)
@@ -213,12 +215,26 @@ def _check_open(event: str, args: tuple[Any, ...]) -> None:
         return
     path = _exact_path(args[0])
     assert _files is not None
-    if path is None or _files.hold(path):
+    if path is None or _files.hold(path) or (args[1] is None and _files.hold_from_descriptor(path)):  # os.open
         raise _Refusal(f"opening kernelbox's own file {path!r} is not allowed here")
+
+
+def _check_chdir(event: str, args: tuple[Any, ...]) -> None:
+    """Keeps cells out of the runtime directory: what a relative path leads to would change while it is looked at."""
+    path = f"/proc/self/fd/{args[0]}" if issubclass(type(args[0]), int) else _exact_path(args[0])
+    assert _files is not None
+    if path is None or _files.hold(path):
+        raise _Refusal(f"going to kernelbox's own directory {path!r} is not allowed here")
 
 
 def _check_move(event: str, args: tuple[Any, ...]) -> None:
     _check_source(_from_descriptor(_exact_path(args[0]), args[2]))
+    _check_source(_from_descriptor(_exact_path(args[1]), args[3]))
+
+
+def _check_mode(event: str, args: tuple[Any, ...]) -> None:
+    if not issubclass(type(args[0]), int):
+        _check_source(_from_descriptor(_exact_path(args[0]), args[2]))
 
 
 def _check_link(event: str, args: tuple[Any, ...]) -> None:
@@ -298,6 +314,8 @@ _CHECKS: dict[str, Callable[[str, tuple[Any, ...]], None]] = {
     "os.symlink": _check_link,
     "os.rename": _check_move,
     **dict.fromkeys(("os.remove", "os.rmdir"), _check_removal),
-    **dict.fromkeys(("os.chmod", "os.truncate", "shutil.rmtree", "shutil.move"), _check_change),
+    **dict.fromkeys(("os.truncate", "shutil.rmtree", "shutil.move"), _check_change),
+    "os.chmod": _check_mode,
+    "os.chdir": _check_chdir,
     _PROBE: _hear,
 }

@@ -35,6 +35,10 @@ keep_builtins(globals())
 # A reader sees text this soon.
 REST = 0.02
 
+# While programs run the pipes are read as they fill, up to so many times within a REST: what writes more than that in
+# small pieces would spend our time, and the reader's.
+_EAGER_READS = 100
+
 # How often a kernel without requests makes sure that a client could still reach it.
 CHECK = 15.0
 
@@ -84,6 +88,8 @@ class IO:
         self._alarm = Alarm(REST)
         self._serving = threading.Lock()  # held by the thread that reads
         self._wanted = False  # by the main thread
+        self._eager = False
+        self._window_until, self._reads_left = 0.0, 0
         self._orphans = Orphans()
         self._looked_at = 0.0  # for orphans
         self._listener.setblocking(False)
@@ -126,6 +132,13 @@ class IO:
 
     def cell_ends(self) -> None:
         self._alarm.clear()
+        self._eager = False
+
+    def read_at_once(self) -> None:
+        """Has the pipes read as they fill until the cell ends, because programs run that may write to both."""
+        if self._kernel.outbox.peer is not None:
+            self._eager = True
+            self._waker.wake()
 
     def serve_here(self, until: Callable[[], bool], also: int) -> None:
         """Serves in the calling thread until the condition holds or the descriptor `also` is readable."""
@@ -212,7 +225,7 @@ class IO:
                     self._kernel.die("a cell closed the kernel's own descriptors")
                 self._accept()
             elif fd in self._pipes:
-                self._rest(0.0 if outbox.pump() else REST)
+                self._rest(0.0 if outbox.pump() or self._may_go_on() else REST)
             elif self._orphans.tell(fd, time.monotonic()):
                 pass
             else:
@@ -226,6 +239,16 @@ class IO:
         if (due := self._kernel.due) is not None and time.monotonic() >= due:
             self._schedule_repeat(self._kernel.climb())
         return called
+
+    def _may_go_on(self) -> bool:
+        """Tells whether the pipes may be read again at once; so often, and no more, within each rest."""
+        if not self._eager:
+            return False
+        now = time.monotonic()
+        if now >= self._window_until:
+            self._window_until, self._reads_left = now + REST, _EAGER_READS
+        self._reads_left -= 1
+        return self._reads_left > 0
 
     def _rest(self, seconds: float) -> None:
         """Leaves the pipes alone for a moment: many small texts then travel together, and short cells undisturbed."""

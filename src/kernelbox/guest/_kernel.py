@@ -105,7 +105,7 @@ class Kernel:
     def serve(self) -> None:
         """Runs requests until the process ends."""
         _guards.prepare(self._identity.directory)
-        watch_starts()
+        watch_starts(self._io.read_at_once)
         _environment.keep_given()
         self._wire_shell()
         self.interrupts.install()
@@ -156,7 +156,7 @@ class Kernel:
 
     def take(self, peer: Peer, message: Message) -> float | None:
         """Acts on a message. Returns when an interrupt wants to be repeated."""
-        if peer.inside and not isinstance(message, Interrupt):
+        if peer.refusal and not isinstance(message, Interrupt):
             self._turn_away(peer, message)
             return None
         if isinstance(message, Execute) and not peer.is_known_by(message.key):
@@ -178,8 +178,8 @@ class Kernel:
         return None
 
     def _turn_away(self, peer: Peer, message: Message) -> None:
-        """Refuses what a cell, or a process that it started, asks of its own kernel: it could free itself there."""
-        name, reason = "PermissionError", "a cell, and what it starts, cannot use its own kernel; use another one"
+        """Refuses what a cell of this kernel, or a guarded one of another, asks for: it could free itself here."""
+        name, reason = "PermissionError", peer.refusal
         if isinstance(message, Execute):
             self.outbox.reply(peer, Done(message.id, "error", None, name, reason, [f"{name}: {reason}"]))
         elif isinstance(message, Query):
@@ -309,6 +309,8 @@ class Kernel:
         self._io.cell_begins()
         vars(sys).setdefault("stdout", self.outbox.streams[0])  # IPython fails without
         vars(sys).setdefault("stderr", self.outbox.streams[1])
+        if bash:
+            self._io.read_at_once()
         if request.shell_escape_only and not _guards.is_raised():
             self._raise_guards()
         with self.asks.guarding(request):

@@ -35,6 +35,7 @@ _MANY = 100
 _MOST_WATCHED = 32
 
 _started: set[int] = set()
+_on_start: list[Callable[[], None]] = []
 
 
 def note(pid: int) -> int:
@@ -43,11 +44,14 @@ def note(pid: int) -> int:
         if len(_started) > _MANY:
             _started.difference_update([old for old in list(_started) if not _is_child(old)])
         _started.add(pid)
+        for call in _on_start:
+            call()
     return pid
 
 
-def watch_starts() -> None:
+def watch_starts(on_start: Callable[[], None]) -> None:
     """Has the functions that start processes note them; called in a kernel before any code of a user's."""
+    _on_start.append(on_start)
     for name in ("fork", "posix_spawn", "posix_spawnp"):
         if (original := getattr(user_os, name, None)) is not None:
             replacement = _noting(original)

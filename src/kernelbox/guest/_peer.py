@@ -12,6 +12,7 @@ import struct
 from _socket import socket as Socket
 
 from kernelbox.guest._descendants import is_below_us
+from kernelbox.guest._mark import may_be_guarded
 from kernelbox.guest._pristine import contextlib, os, select
 from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Message
@@ -34,6 +35,12 @@ _TELLS_SENDERS = hasattr(socket, "SO_PASSCRED") and _SCM_CREDENTIALS != 0
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) if _TELLS_SENDERS else 0
 
 
+GUARDED = (
+    "a cell that runs with require_shell_escape cannot use other kernels, where its code would run without that; "
+    "use !kernelbox, which asks for approval"
+)
+
+
 class Peer:
     """Sends frames without blocking; what does not fit waits in the backlog."""
 
@@ -41,7 +48,7 @@ class Peer:
         sock.setblocking(False)
         self.sock = sock
         self.pid = peer_credentials(sock)[0]  # 0 for a process of another namespace
-        self.inside = self.pid != 0 and is_below_us(self.pid)  # a cell of ours, or what it started
+        self.refusal = self._find_refusal()
         self.closed = False
         self.broken_by_cell = False  # a cell closed the descriptor, or put another in its place
         self._identity = _socket_identity(sock)
@@ -52,6 +59,12 @@ class Peer:
 
     def __repr__(self) -> str:
         return f"<Peer fd={self.sock.fileno()} backlog={len(self._backlog)}{' closed' if self.closed else ''}>"
+
+    def _find_refusal(self) -> str:
+        """Returns why nothing is run for this client, "" if it is."""
+        if self.pid != 0 and is_below_us(self.pid):
+            return "a cell, and what it starts, cannot use its own kernel; use another one"
+        return GUARDED if may_be_guarded(self.sock, self.pid) else ""
 
     def receive(self) -> list[Message] | None:
         """Returns the messages that have arrived, None at the end of the stream."""

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 
 from kernelbox.guest._descendants import start_time
 from kernelbox.guest._keeper import Keeper, Kept, kill
-from kernelbox.guest._peer import is_same_user
+from kernelbox.guest._mark import may_be_guarded
+from kernelbox.guest._peer import GUARDED, is_same_user, peer_credentials
 from kernelbox.guest._seat import Seat
 from kernelbox.guest._specialize import READY, Birth, preload, specialize
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
@@ -133,7 +134,7 @@ class Template:
         fds: list[int] = []
         try:
             request, fds = _receive(client)
-            refusal = self._refuse(request, fds) or self._fork(request, fds, client)
+            refusal = self._refuse(client, request, fds) or self._fork(request, fds, client)
             if refusal:
                 _answer(client, Refused(refusal))
         except (OSError, ProtocolError):
@@ -146,8 +147,10 @@ class Template:
         if self._refusal:
             self._used_at = -self._idle_timeout  # of no use: the next opener starts another
 
-    def _refuse(self, request: Message, fds: list[int]) -> str:
+    def _refuse(self, client: socket.socket, request: Message, fds: list[int]) -> str:
         """Returns why a request cannot be granted, "" if it can."""
+        if self._seat is not None and may_be_guarded(client, peer_credentials(client)[0]):
+            return GUARDED
         if self._refusal:
             return self._refusal
         if not isinstance(request, Spawn):
