@@ -98,7 +98,7 @@ def _places(parent: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST
         for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if not isinstance(node, ast.AST) or (isinstance(node, ast.FunctionDef) and node.name in _SHOWN):
                 continue
-            if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            if isinstance(node, ast.If | ast.Assign) and "TYPE_CHECKING" in ast.unparse(node).partition("\n")[0]:
                 continue
             yield parent, field, index, node
             yield from _places(node)
