@@ -115,7 +115,7 @@ def test_a_cell_that_fails_gives_its_error() -> None:
     assert result.error == ErrorInfo("ValueError", "no", ["Traceback:", "ValueError: no"])
     assert outcome(execution) == ("error", "finished", "kept")
     assert result.text == "before\nTraceback:\nValueError: no"
-    assert result.outputs[-1] == OutputItem("error", text="Traceback:\nValueError: no")
+    assert result.outputs[-1] == OutputItem("error", text="ValueError: no", data=result.error.to_dict())
     assert (result.output, result.execution_count) == ("before", 7)
 
 

@@ -28,13 +28,14 @@ class Lines:
         self._at_start = True
 
     def add(self, item: OutputItem) -> str:
-        if not item.text or item.kind == "update_display_data":
+        text = item.readable
+        if not text or item.kind == "update_display_data":
             return ""
         if item.kind == "stream":
-            self._at_start = item.text.endswith("\n")
-            return item.text
+            self._at_start = text.endswith("\n")
+            return text
         before, self._at_start = "" if self._at_start else "\n", True
-        return f"{before}{item.text.rstrip()}\n"
+        return f"{before}{text.rstrip()}\n"
 
 
 def written(result: ExecutionResult) -> str | None:

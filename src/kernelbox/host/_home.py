@@ -7,6 +7,7 @@ elsewhere. Without a seal that fits, nothing in the directory is opened, made, r
 
     missing, or empty → made and sealed, when it is to be written to
     sealed by us      → used
+    made by 0.1       → moved aside unopened, with a warning; then missing (host/_old_home.py)
     anything else     → StoreFailed
 """
 
@@ -17,6 +18,7 @@ import os
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._key import read_key
+from kernelbox.host._old_home import move_aside
 from kernelbox.host._place import UNFINISHED, Place
 
 TYPE_CHECKING = False
@@ -134,7 +136,9 @@ class Home:
         try:
             return self._has_our_seal(place)  # the seal comes first: if this is a home it is there now
         except FileNotFoundError:
-            raise self._foreign("it has no seal") from None
+            if not move_aside(place):
+                raise self._foreign("it has no seal") from None
+        raise FileNotFoundError(f"{self.path!r} has been moved aside")
 
     def _has_our_seal(self, place: Place) -> bool:
         info = place.stat(SEAL)

@@ -176,6 +176,8 @@ class Store:
             record = KernelRecord.from_dict(json.loads(place.read(RECORD, MAX_RECORD).decode()))
         if record.kernel_id != kernel_id:
             raise ValueError("it is about another kernel")
+        if not record.name:
+            raise ValueError("its name is missing")
         # Where it is now: the home may have been moved.
         record.connection_file = f"{self.runtime_dir}/{kernel_id}/{record.connection_file.rpartition('/')[2]}"
         return record

@@ -241,7 +241,7 @@ class Execution:
         if error is not None:
             error, cut = self._fit(error)
             if error.traceback:  # or it has been written to stderr, as IPython does with a magic that is misused
-                transcript.add_error("\n".join(error.traceback), by_cell=done is not None)
+                transcript.add_error(error, by_cell=done is not None)
         timed_out = self._cause == "timeout" and ending != "finished"
         text = transcript.text
         self.result = ExecutionResult(
