@@ -23,8 +23,8 @@ ERRORS: list[KernelBoxError] = [
     kernelbox.StoreFailed.because(OSError(28, "No space left on device", "/x"), "/x"),
     kernelbox.ApprovalClosed("shell", "accepted"),
     kernelbox.ExecutorStopped(),
-    kernelbox.CodeExecutionError(FAILED, [Path("a.png")]),
-    kernelbox.ExecutionTimeout(FAILED, []),
+    kernelbox.CodeExecutionError.of(FAILED, [Path("a.png")]),
+    kernelbox.ExecutionTimeout.of(FAILED, []),
 ]
 
 

@@ -314,14 +314,14 @@ class CodeExecutor:
             raise cell.asks.failure
         cell.images.conclude(result, self._output_char_limit)
         if result.status == "timeout":
-            raise ExecutionTimeout(result, images)
+            raise ExecutionTimeout.of(result, images)
         if cell.cancelled and result.ending in ("interrupted", "restarted", "never ran"):
             text = bound(written(result) or "", self._output_char_limit)
             return CodeExecutionResult(text or None, images, result.changed, cancelled=True)
         if result.error is not None:
             if result.ending == "died":
                 result.error.evalue += "; await executor.reset() for a fresh one"
-            raise CodeExecutionError(result, images)
+            raise CodeExecutionError.of(result, images)
         return CodeExecutionResult(result.text or None, images, result.changed)
 
     # -- the kernel ------------------------------------------------------------------------------------------
