@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import getpass
+import io
 import os
 import re
 import subprocess
@@ -38,6 +39,7 @@ from kernelbox.guest._changes import Changes
 from kernelbox.guest._commands import capture_command, run_command, start_command
 from kernelbox.guest._display import DisplayFormatter, Publisher, ResultHook
 from kernelbox.guest._environment import given_shell, take_environment
+from kernelbox.guest._notebook import SCREENS, FileInspector, FrontEnd, Installers, IpykernelFinder
 from kernelbox.guest._pages import Pages
 from kernelbox.guest._plain import plain_text
 from kernelbox.guest._program import Program, script_program, shell_program
@@ -99,6 +101,7 @@ class ZMQInteractiveShell(InteractiveShell):
     compiler_class = Type(Compiler)
     displayhook_class = Type(ResultHook)
     display_pub_class = Type(Publisher)
+    inspector_class = Type(FileInspector)
     profile_dir: LazyProfile
     display_pub: Publisher
     displayhook: ResultHook
@@ -134,7 +137,7 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def init_magics(self) -> None:
         super().init_magics()
-        self.register_magics(Pages, Scripts)
+        self.register_magics(Pages, Scripts, FrontEnd, Installers)
 
     def init_display_formatter(self) -> None:
         self.display_formatter = DisplayFormatter(parent=self)
@@ -170,6 +173,17 @@ class ZMQInteractiveShell(InteractiveShell):
     def enable_gui(self, gui: str | None = None) -> None:
         if gui not in (None, "inline", "agg", "asyncio", ""):
             raise UsageError(f"%gui {gui}: a kernel has no screen; use %matplotlib inline")
+
+    def enable_matplotlib(self, gui: str | None = None) -> Any:
+        """Draws inline in place of what needs a screen: a notebook that asks for one has figures all the same."""
+        if isinstance(gui, str) and gui.lower() in SCREENS:
+            print(f"%matplotlib {gui}: a kernel has no screen; figures are shown inline", file=sys.stderr)
+            gui = "inline"
+        return super().enable_matplotlib(gui)
+
+    def set_next_input(self, s: str, replace: bool = False) -> None:
+        """Shows what `%load` and the like would put into the next cell."""
+        print(s)
 
     def ask_exit(self) -> None:
         self.exit_requested = True
@@ -323,6 +337,7 @@ def pass_for_ipykernel() -> None:
     module = ModuleType("ipykernel.zmqshell", ZMQInteractiveShell.__doc__)
     module.ZMQInteractiveShell = ZMQInteractiveShell  # type: ignore[attr-defined]  # what a module is for
     sys.modules[module.__name__] = module
+    sys.meta_path.insert(0, IpykernelFinder(module))
     ZMQInteractiveShell.__module__ = module.__name__
 
 
@@ -348,6 +363,8 @@ class Scripts(ScriptMagics):
                 self._run(program, args)
         except FileNotFoundError:
             print(f"Couldn't find program: {command[0]!r}")
+            if args.bg:  # what an earlier program wrote is not what this one did
+                shell.user_ns.update({name: io.BytesIO() for name in (args.out, args.err) if name})
 
     def _run(self, program: Program, args: Any) -> None:
         captured: dict[str, list[str]] = {name: [] for name in (args.out, args.err) if name}
