@@ -220,7 +220,7 @@ def _stream(
     if result.error is not None and result.ending == "died":
         here.claim_report(record)
         if not result.error.evalue.startswith("restarted"):
-            result.error.evalue += f"; get_or_create({record.name!r}) starts a fresh one"
+            result.error.evalue += f"; {_advice(record)}"
     yield result
 
 
@@ -275,9 +275,13 @@ def _gone(record: KernelRecord) -> KernelRecord:
 
 
 def _already_dead(record: KernelRecord) -> ExecutionResult:
-    value = f"kernel {record.name!r} is dead: {record.death}; get_or_create({record.name!r}) starts a fresh one"
+    value = f"kernel {record.name!r} is dead: {record.death}; its variables are lost; {_advice(record)}"
     error = ErrorInfo("KernelDied", value, [f"KernelDied: {value}"])
     return ExecutionResult("error", error=error, text=error.traceback[0], state="lost", ending="never ran")
+
+
+def _advice(record: KernelRecord) -> str:
+    return f"get_or_create({record.name!r}) starts a fresh one"
 
 
 def _key(kernel: KernelRecord | str) -> str:

@@ -266,17 +266,17 @@ class ZMQInteractiveShell(InteractiveShell):
 
         Whatever the exception does, this succeeds.
         """
-        name, value = type_name(exc), format_value(exc)
+        cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}
+        name, value = type_name(exc), format_value(exc, cells)
         try:
-            lines = self._format_traceback(exc, value)
+            lines = self._format_traceback(exc, value, cells)
         except BaseException as failure:  # noqa: BLE001  # the user's __notes__, loaders, _render_traceback_
             lines = [f"{name}: {value}", f"(formatting the traceback failed: {type_name(failure)})"]
         limit, text = min(limit or MAX_ERROR, MAX_ERROR), "\n".join(lines)
         lines = bound(text, limit).split("\n", MAX_LINES) if text else []
         return name, bound(value, limit), lines, max(len(value), len(text)) > limit
 
-    def _format_traceback(self, exc: BaseException, value: str) -> list[str]:
-        cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}
+    def _format_traceback(self, exc: BaseException, value: str, cells: dict[str, str]) -> list[str]:
         if isinstance(exc, UsageError):
             return []  # it has been written to stderr, as IPython does
         if isinstance(exc, SystemExit):
