@@ -12,14 +12,15 @@ _HOMES = {
     "ApprovalRequest": "kernelbox.core._requests",
     "ApprovalRule": "kernelbox.core._policy",
     "AttemptSnapshot": "kernelbox.wire._results",
-    "CodeExecutionChunk": "kernelbox.api._executor_values",
+    "CodeExecutionChunk": "kernelbox.core._executor_values",
     "CodeExecutionError": "kernelbox.base._errors",
-    "CodeExecutionResult": "kernelbox.api._executor_values",
+    "CodeExecutionResult": "kernelbox.core._executor_values",
     "CodeExecutor": "kernelbox.api._executor",
     "ErrorInfo": "kernelbox.wire._results",
     "ExecutionResult": "kernelbox.wire._results",
     "ExecutionTimeout": "kernelbox.base._errors",
     "ExecutorStopped": "kernelbox.base._errors",
+    "InheritedStream": "kernelbox.base._errors",
     "InvalidInput": "kernelbox.base._errors",
     "KernelBoxConfig": "kernelbox.base._config",
     "KernelBoxError": "kernelbox.base._errors",
@@ -31,7 +32,7 @@ _HOMES = {
     "StartFailed": "kernelbox.base._errors",
     "StoreFailed": "kernelbox.base._errors",
     "SyncApprovalRequest": "kernelbox.core._requests",
-    "Variable": "kernelbox.api._executor_values",
+    "Variable": "kernelbox.core._executor_values",
     "create": "kernelbox.api._sync",
     "destroy": "kernelbox.api._sync",
     "execute": "kernelbox.api._sync",
@@ -60,6 +61,7 @@ __all__ = [
     "ExecutionResult",
     "ExecutionTimeout",
     "ExecutorStopped",
+    "InheritedStream",
     "InvalidInput",
     "KernelBoxConfig",
     "KernelBoxError",
@@ -88,7 +90,6 @@ __all__ = [
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.api._executor import CodeExecutor
-    from kernelbox.api._executor_values import CodeExecutionChunk, CodeExecutionResult, Variable
     from kernelbox.api._sync import (
         create,
         destroy,
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
         CodeExecutionError,
         ExecutionTimeout,
         ExecutorStopped,
+        InheritedStream,
         InvalidInput,
         KernelBoxError,
         KernelDied,
@@ -116,6 +118,7 @@ if TYPE_CHECKING:
         StartFailed,
         StoreFailed,
     )
+    from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionResult, Variable
     from kernelbox.core._policy import ApprovalPolicy, ApprovalRule
     from kernelbox.core._requests import ApprovalRequest, SyncApprovalRequest
     from kernelbox.host._record import KernelRecord

@@ -143,6 +143,13 @@ def test_a_traceback_that_a_cell_shows_and_goes_on_has_the_same_shape(kernel: Ke
     assert "1 / 0" in shown.readable
 
 
+def test_a_shown_error_is_named_whatever_its_traceback_ends_with(kernel: KernelRecord) -> None:
+    code = "try:\n    pritn\nexcept NameError:\n    get_ipython().showtraceback()"
+    (shown,) = kernelbox.execute(kernel, code).outputs
+    assert (shown.text, shown.data["ename"]) == ("NameError: name 'pritn' is not defined", "NameError")
+    assert shown.readable.endswith("Hint: did you mean 'print'?")
+
+
 def make_old_home(path: Path, **names: str) -> None:
     """Makes a home as 0.1.2 leaves it: a registry, connection files, and IPython's directory, readable by all."""
     runtime = path / "runtime"

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from types import ModuleType
 
 from kernelbox.wire._json import exact
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 # Names that are looked through, and characters of one: CPython's own limits for its suggestions.
 _MOST_NAMES = 750

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shlex
 import shutil
 import subprocess
@@ -16,8 +15,13 @@ from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.core.magics.packaging import PackagingMagics
 from IPython.core.oinspect import Inspector
 
+from kernelbox.guest._pristine import os
+from kernelbox.wire._pristine import keep_builtins
+
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
+
+keep_builtins(globals())
 
 # Matplotlib's ways to draw that need a screen, or a front end that runs JavaScript.
 SCREENS = frozenset(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
-import threading
-from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any, TextIO
 
+from kernelbox.guest._pristine import contextlib, os, threading
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._json import exact, type_name
 from kernelbox.wire._messages import Query
+from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
     from kernelbox.guest._kernel import Kernel
     from kernelbox.guest._shell import ZMQInteractiveShell
+
+keep_builtins(globals())
 
 # Variables that are told, and the characters of their previews and of their names and types.
 _MOST_VARIABLES = 10_000
@@ -37,7 +38,7 @@ def answer(kernel: Kernel, query: Query) -> dict[str, Any]:
     """
     out, err = _Silent(sys.stdout), _Silent(sys.stderr)
     try:
-        with redirect_stdout(out), redirect_stderr(err):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             return _answer(kernel, query)
     finally:
         out.thread = err.thread = None  # a logger may have kept them

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
         ended: bool
 
+        inherited: bool
+        """Whether the process that opened it was forked, and we are the fork: it is ended for us, and not for it."""
+
         @property
         def idle(self) -> bool:
             """Whether it can carry another execution."""
@@ -44,10 +47,6 @@ if TYPE_CHECKING:
 
         def send(self, message: Message) -> None:
             """Sends a message without waiting."""
-            ...
-
-        def send_encoded(self, frame: bytes) -> None:
-            """Sends messages that have been encoded, without waiting."""
             ...
 
         @property
@@ -85,6 +84,8 @@ if TYPE_CHECKING:
         name: EngineName
         connection_file: str
         """The file in a kernel's directory that its record shows as `connection_file`."""
+        entrance: str
+        """The file in a kernel's directory that a connection begins with."""
 
         def check(self, kernel_type: str) -> None:
             """Raises InvalidInput for a kernel type that this engine cannot run."""
@@ -104,6 +105,10 @@ if TYPE_CHECKING:
 
         def is_alive(self, record: KernelRecord) -> bool:
             """Tells whether the process of a record lives."""
+            ...
+
+        def find_loss(self, directory: KernelDirectory) -> str:
+            """Returns why no client can reach a kernel, even if its process lives; "" if clients can."""
             ...
 
         def wait(self, record: KernelRecord, timeout: float) -> bool:

@@ -12,11 +12,10 @@ import math
 import os
 import time
 
-from kernelbox.base._errors import KernelDied, StoreFailed
+from kernelbox.base._errors import InheritedStream, KernelDied, StoreFailed
 from kernelbox.core._orders import conclude_death, drop_oldest, next_order, obey
 from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
-from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Answer, Ask, Interrupt, Query, Reply
 
 TYPE_CHECKING = False
@@ -53,6 +52,7 @@ class Run:
         self._conclusion: asyncio.Task[None] | None = None
         self._cancel_wanted = False
         self._obeying: asyncio.Task[list[Event]] | None = None
+        self._inherited = False
         self._last: list[Event] = []
         self._requests: list[ApprovalRequest] = []
         self._held_since: float | None = None
@@ -70,7 +70,6 @@ class Run:
         on_end: Callable[[], object] = lambda: None,
     ) -> Run:
         """Sends a cell to a kernel. `on_end` is called once the kernel is free."""
-        frame = encode(request)
         run = cls(kernel, Execution(request, timeout=timeout, now=time.monotonic()), on_end)
         try:
             connection = await connect(kernel)
@@ -81,7 +80,7 @@ class Run:
             run._finish()
             return run
         run._connection = LoopConnection(connection)
-        run._connection.send(frame)
+        run._connection.send(request)
         run._set_timer()
         return run
 
@@ -95,6 +94,8 @@ class Run:
 
     async def next(self) -> Sequence[Event | ApprovalRequest]:
         """Waits for what comes next; an empty list is the end, when `execution.result` is set."""
+        if self._inherited:
+            raise InheritedStream
         if self._state == "unattended":
             self._state = "attended"
         try:
@@ -121,7 +122,7 @@ class Run:
     def answer(self, answer: Answer) -> None:
         """Answers a question of the cell's."""
         if self._connection is not None:
-            self._connection.send(encode(answer))
+            self._connection.send(answer)
 
     def hold(self) -> None:
         """Stops the clock: what follows is time that a person takes."""
@@ -149,6 +150,14 @@ class Run:
         if not self.ended:
             self.cancel()
             await self._free.wait()
+
+    def forget(self) -> None:
+        """Lets go of an execution of the process that we were forked from, and of its event loop, whose epoll(7)
+        instance we share: what we took off it would be taken off our parent's.
+        """
+        self._inherited = True
+        self._state = "ended"
+        self._connection = None
 
     async def _step(self) -> list[Event]:
         """Waits for what comes next: messages, the end of the kernel, the deadline, or a cancel."""
@@ -297,7 +306,7 @@ async def query(
         raise KernelDied(kernel.name, await in_thread(kernel.cause)) from exc
     answered = False
     try:
-        connection.send(encode(asked))
+        connection.send(asked)
         async with asyncio.timeout(timeout):
             while not connection.connection.ended:
                 await connection.wait()
@@ -308,7 +317,7 @@ async def query(
     finally:
         connection.detach()
         if not answered and not connection.connection.ended:
-            connection.send(encode(Interrupt(asked.id)))
+            connection.send(Interrupt(asked.id))
         if answered:
             kernel.release(connection.connection)
         else:

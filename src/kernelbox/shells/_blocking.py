@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from kernelbox.base._errors import StoreFailed, attach_result
+from kernelbox.base._errors import InheritedStream, StoreFailed, attach_result
 from kernelbox.core._orders import conclude_death, drop_oldest, next_order, obey
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask
@@ -39,7 +39,8 @@ def drive(kernel: Kernel, request: Execute, timeout: float | None) -> Generator[
     """Runs a cell, yielding events; the generator's return value is the result.
 
     What is sent back for an Ask answers it; without an answer it is rejected. If the caller stops before the end, the
-    cell is interrupted and waited for: nothing runs on unseen.
+    cell is interrupted and waited for: nothing runs on unseen. A fork of the process that began it leaves it alone, and
+    gets InheritedStream if it goes on.
     """
     execution = Execution(request, timeout=timeout, now=time.monotonic())
     try:
@@ -55,11 +56,13 @@ def drive(kernel: Kernel, request: Execute, timeout: float | None) -> Generator[
         while execution.result is None:
             yield from _step(kernel, connection, execution)
     except KeyboardInterrupt as exc:
+        if connection.inherited:
+            raise
         missed = _stop(kernel, connection, execution)
         attach_result(exc, execution.result, missed)
         raise
     finally:
-        if execution.result is None:
+        if execution.result is None and not connection.inherited:
             _stop(kernel, connection, execution)
         kernel.release(connection)
     return execution.result
@@ -76,6 +79,8 @@ def _step(kernel: Kernel, connection: Connection, execution: Execution) -> Gener
             connection.send(answer or Answer(event.id, event.ask, False, "the application takes no questions"))
     if execution.result is not None:
         return
+    if connection.inherited:
+        raise InheritedStream
     if connection.ended:
         yield from conclude_death(connection, execution)
         return

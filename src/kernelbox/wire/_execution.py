@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from kernelbox.wire._bounded import bound
+from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._messages import (
     Ask,
     Clear,
@@ -272,6 +272,6 @@ class Execution:
         """Returns an error as the result may have it, and whether it was cut: what our own guest sends is not."""
         limit = min(self.request.text_limit or MAX_ERROR, MAX_ERROR)
         whole, value = writable("\n".join(error.traceback)), writable(error.evalue)
-        text, evalue = bound(whole, limit), bound(value, limit)
+        text, evalue = bound(whole, limit), bound(value, min(value_limit(limit), MAX_ERROR))
         lines = text.split("\n", MAX_LINES) if error.traceback else []
         return ErrorInfo(writable(error.ename), evalue, lines), len(text) < len(whole) or len(evalue) < len(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections import deque
 
-from kernelbox.wire._bounded import BoundedText, bound
+from kernelbox.wire._bounded import BoundedText, bound, value_limit
 from kernelbox.wire._messages import Clear, Display, Output
 from kernelbox.wire._results import ErrorInfo, OutputItem
 
@@ -71,13 +71,16 @@ class Transcript:
         )
         for mime, blob in message.blobs.items():
             event.data[mime] = base64.b64encode(blob).decode("ascii")
-        if isinstance(text := event.data.get("text/plain"), str):
+        text = event.data.get("text/plain")
+        if isinstance(text, str):
             event.text = event.data["text/plain"] = bound(text, self._limit)
             self._cut |= event.text is not text
         if message.kind == "execute_result":
-            self.return_value = event.text
+            self.return_value = bound(text, value_limit(self._limit)) if isinstance(text, str) else None
         elif message.kind == "error":
-            event = self._error_item(_read_traceback(event.text or ""))
+            name, said = (writable(str(message.metadata.get(part, ""))) for part in ("ename", "evalue"))
+            lines = (event.text or "").rstrip("\n").split("\n")
+            event = self._error_item(ErrorInfo(name, bound(said, self._limit), lines))
         if message.kind != "update_display_data" or not self._update(event):
             self._append(event)
             self._reading.add(event)
@@ -195,13 +198,6 @@ class Transcript:
             for item in self.items:
                 self._reading.add(item)
         return self._reading.text
-
-
-def _read_traceback(text: str) -> ErrorInfo:
-    """Returns the error whose traceback a cell has shown, and gone on; its last line says which."""
-    lines = text.rstrip("\n").split("\n")
-    ename, _, evalue = lines[-1].partition(": ")
-    return ErrorInfo(ename, evalue, lines)
 
 
 # The parts of an output that are no MIME type: a type has a slash in it, or is a name of the user's without a space.
