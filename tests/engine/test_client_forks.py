@@ -52,7 +52,11 @@ LEAVE_IN_ORDER = "sys.exit(status)"
 def fork_in_a_client(script: str, directory: Path, *, child: str, end: str = LEAVE_AT_ONCE) -> str:
     script = script.replace("CHILD", child.replace("\n", "\n        ")).replace("END", end)
     done = subprocess.run(
-        [sys.executable, "-c", script, str(directory)], capture_output=True, text=True, timeout=DEADLINE, check=False
+        [sys.executable, "-W", "ignore", "-c", script, str(directory)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -68,15 +68,16 @@ def execute(
     """
     if approve is not None and not callable(approve):
         raise InvalidInput("approve", approve, "use a function, which is called with each request")
-    steps = stream(
+    steps = _begin(
         kernel,
         code,
-        language=language,
-        timeout=timeout,
-        images_dir=images_dir,
-        approve=approve,
-        policy=policy,
-        output_char_limit=output_char_limit,
+        language,
+        timeout,
+        images_dir,
+        approve,
+        policy,
+        output_char_limit,
+        may_pause=approve is not None,
     )
     for event in steps:
         if isinstance(event, ExecutionResult):
@@ -97,21 +98,13 @@ def stream(
 ) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
     """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell.
 
+    The timeout holds whether or not the outputs are asked for.
+
     The options are those of `execute`; with `approve=True` the requests are yielded instead, to be answered
     before the next item is asked for.
     """
-    here = kernels()
     approve = None if approve is False else approve
-    request = Execute(
-        os.urandom(8).hex(),
-        check_code(code),
-        check_language(language),
-        text_limit=check_limit(output_char_limit, here.config.output_char_limit),
-        approve_shell=_concerns_shell(approve, policy),
-    )
-    seconds = _check_timeout(timeout, here.config.execution_timeout)
-    images = _image_files(here, images_dir)
-    return _stream(here, _resolve(here, kernel), request, seconds, images, approve, policy)
+    return _begin(kernel, code, language, timeout, images_dir, approve, policy, output_char_limit, may_pause=True)
 
 
 def execute_with_retry(
@@ -215,6 +208,32 @@ def wipe(*, stale: bool = False) -> list[str]:
     return kernels().cull() if stale else kernels().wipe()
 
 
+def _begin(
+    kernel: KernelRecord | str,
+    code: str,
+    language: str,
+    timeout: float | None,
+    images_dir: str | os.PathLike[str] | None,
+    approve: Approve | bool | None,
+    policy: ApprovalPolicy | None,
+    output_char_limit: int | None,
+    *,
+    may_pause: bool,
+) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
+    """Checks what was asked for and finds the kernel; the cell is sent when the first item is asked for."""
+    here = kernels()
+    request = Execute(
+        os.urandom(8).hex(),
+        check_code(code),
+        check_language(language),
+        text_limit=check_limit(output_char_limit, here.config.output_char_limit),
+        approve_shell=_concerns_shell(approve, policy),
+    )
+    seconds = _check_timeout(timeout, here.config.execution_timeout)
+    images = _image_files(here, images_dir)
+    return _stream(here, _resolve(here, kernel), request, seconds, images, approve, policy, may_pause)
+
+
 def _stream(
     here: Kernels,
     record: KernelRecord,
@@ -223,13 +242,14 @@ def _stream(
     images: ImageFiles,
     approve: Approve | bool | None,
     policy: ApprovalPolicy | None,
+    may_pause: bool,
 ) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
     kernel = here.kernel(record)
     if record.status == "dead" and not kernel.is_connected:
         here.claim_report(record)
         yield _already_dead(record)
         return
-    steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(kernel, request, timeout)
+    steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(kernel, request, timeout, may_pause=may_pause)
     if approve is not None or policy is not None:
         from kernelbox.shells._blocking_asks import answering
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from kernelbox.base._errors import EXHAUSTED, KernelBoxError, StoreFailed
+from kernelbox.base._errors import EXHAUSTED, StoreFailed
 from kernelbox.host._engine import engine_named
 from kernelbox.wire._messages import Query, Reply
 
@@ -126,8 +126,8 @@ class Kernel:
             if self._starting:
                 return "it was being started"
             self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment, ended=self.record)
-        except KernelBoxError as exc:
-            return str(exc)
+        except Exception as exc:  # noqa: BLE001  # whatever keeps another from starting: the execution is over
+            return str(exc) or type(exc).__name__
         return ""
 
 

@@ -68,6 +68,20 @@ if TYPE_CHECKING:
             """Returns what holds the kernel, seen by an execution; also while the kernel itself cannot say so."""
             ...
 
+        @property
+        def awaits_rest(self) -> bool:
+            """Whether part of a message has come."""
+            ...
+
+        @property
+        def lacks_rest(self) -> bool:
+            """Whether part of a message has come, and nothing since, for longer than a kernel takes to send it."""
+            ...
+
+        def still_serves(self) -> bool:
+            """Tells whether the kernel lives and takes others when this one has ended; gives it a moment to end too."""
+            ...
+
         def cause(self, farewell: str = "") -> str:
             """Returns why the kernel has ended; `farewell` is what it said before it left."""
             ...

@@ -47,6 +47,17 @@ class LocalConnection:
             return "none"
         return "abandoned" if state.client and not exists(state.client) else "other"
 
+    @property
+    def awaits_rest(self) -> bool:
+        return False  # where messages come whole
+
+    @property
+    def lacks_rest(self) -> bool:
+        return False
+
+    def still_serves(self) -> bool:
+        return False
+
     def cause(self, farewell: str = "") -> str:
         return _notes.find_cause(self.directory, self.process, farewell)
 

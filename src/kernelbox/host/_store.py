@@ -21,7 +21,7 @@ from kernelbox.base._errors import StoreFailed
 from kernelbox.host import _records
 from kernelbox.host._directory import KernelDirectory
 from kernelbox.host._home import Home, Inside
-from kernelbox.host._lock import is_locked, locked
+from kernelbox.host._lock import is_locked, locked, remove_left_behind
 from kernelbox.host._pinned import Pinned
 from kernelbox.host._records import GONE, NEW, key_of
 from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
@@ -187,7 +187,7 @@ class Store:
                 runtime.remove_tree(gone)
 
     def sweep(self) -> None:
-        """Deletes what crashes have left: directories half made or half removed, names that lead nowhere."""
+        """Deletes what crashes have left: directories half made or half removed, names that lead nowhere, locks."""
         with contextlib.suppress(OSError), self.runtime() as runtime:
             for entry in runtime.listdir():
                 kernel_id, dot, suffix = entry.partition(".")
@@ -200,6 +200,8 @@ class Store:
                 for key in names.listdir():
                     if _records.leads_nowhere(runtime, key) and _is_old(names, key):
                         names.remove_tree(key)
+            with runtime.enter(LOCKS) as locks:
+                remove_left_behind(locks)
 
     def _make(self) -> Place:
         """Opens the runtime directory, which is made, with the directories in it, where they are missing."""

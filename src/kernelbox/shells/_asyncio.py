@@ -13,7 +13,7 @@ import os
 import time
 
 from kernelbox.base._errors import InheritedStream, KernelDied, StoreFailed
-from kernelbox.core._orders import conclude_death, drop_oldest, next_order, obey
+from kernelbox.core._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask, Interrupt, Query, Reply
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._messages import Execute
 
-# How often to look whether the kernel lives, where the system has no descriptor that says so.
+# How often to look whether the kernel lives, where the system has no descriptor that says so, and whether it goes on,
+# where part of a message has come.
 _LOOK_EVERY = 0.5
 
 
@@ -172,7 +173,10 @@ class Run:
         if execution.result is not None:
             return events
         if connection.connection.ended:
-            await self._conclude(self._take_death(connection))
+            await self._conclude(self._take_end(connection))
+        elif reason := find_cut(connection.connection, execution):
+            connection.detach()
+            cut_off(connection.connection, execution, reason)
         elif (order := self._next_order(connection)) in ("kill", "abandon"):
             await self._conclude(self._give_up(connection, order))
         elif order is not None and not connection.unsent:  # or the kernel has no request; the next order gives up
@@ -226,17 +230,13 @@ class Run:
         finally:
             self._finish()
 
-    async def _take_death(self, connection: LoopConnection) -> None:
+    async def _take_end(self, connection: LoopConnection) -> None:
         connection.detach()
-        self._last += await in_thread(conclude_death, connection.connection, self.execution)
+        self._last += await in_thread(conclude_end, connection.connection, self.execution)
 
     async def _give_up(self, connection: LoopConnection, order: Order) -> None:
         connection.detach()
-        try:
-            self._last += await in_thread(obey, order, self._kernel, connection.connection, self.execution)
-        except Exception as exc:  # noqa: BLE001  # whatever kept another kernel from starting, this execution is over
-            cause = f"it did not stop when interrupted and was killed; no other could be started: {exc}"
-            self.execution.died(cause, now=time.monotonic())
+        self._last += await in_thread(obey, order, self._kernel, connection.connection, self.execution)
 
     def _finish(self) -> None:
         if self.ended:
@@ -260,7 +260,7 @@ class Run:
         due = math.inf if self._held_since is not None else self.execution.due
         if self._connection is None:
             due = math.inf
-        elif not self._connection.watched:
+        elif not self._connection.watched or self._connection.connection.awaits_rest:
             due = min(due, time.monotonic() + _LOOK_EVERY)
         if due == self._timer_due:
             return
@@ -277,7 +277,7 @@ class Run:
             self._look()
             return
         if self._connection is not None:
-            self._connection.wake()  # to look whether the kernel lives
+            self._connection.wake()  # to look whether the kernel lives and goes on
         self._set_timer()
 
     def _look(self) -> None:

@@ -187,6 +187,16 @@ class Execution:
             self._cause = None  # what was to end the cell has not
             self._end("died", f"{cause}; its variables are lost", ename="KernelDied")
 
+    def cut_off(self, reason: str, *, now: float) -> None:
+        """Ends the execution: the kernel lives, and what it says of this cell does not reach us any more."""
+        self._now = now
+        if self.result is None:
+            told = f"{reason}, so its result is lost; the kernel goes on with its variables"
+            if self._cause is None:
+                self._end("interrupted", told, ename="ConnectionLost")
+            else:
+                self._end("interrupted", f"{self._what_happened()}; {told}")
+
     @property
     def farewell(self) -> str:
         return self._farewell

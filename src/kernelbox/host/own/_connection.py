@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from kernelbox.wire._seals import Questions
 
 
+# A process that has closed its sockets because it ends has ended within this; one that has not lives.
+_END_PATIENCE = 1.0
+
+# A guest sends a message in one go, as fast as it is read. After this long without the rest it is looked whether the
+# guest still runs the cell.
+_REST_PATIENCE = 1.0
+
 # After SIGKILL only the operating system is waited for.
 _KILL_PATIENCE = 5.0
 
@@ -42,6 +49,7 @@ class Connection(LocalConnection):
         self._unsent = b""
         self._sending = threading.Lock()
         self._killed = False
+        self._heard_at = 0.0
         with directory.open() as place:
             self._sock = dial(place, SOCKET)
         self._sock.setblocking(False)
@@ -103,6 +111,8 @@ class Connection(LocalConnection):
         """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
         if self.ended:
             return []
+        if self._decoder.pending:
+            timeout = _REST_PATIENCE if timeout is None else min(timeout, _REST_PATIENCE)
         if self._unsent:
             self.flush()
             timeout = self._send_rest(timeout)
@@ -141,6 +151,8 @@ class Connection(LocalConnection):
             data = b""
         try:
             messages = self._decoder.feed(data) if data else self._end()
+            if self._decoder.pending:
+                self._heard_at = time.monotonic()
         except ProtocolError as exc:  # a cell found our socket and wrote to it
             return self._kill(f"it sent what is no message ({exc})")
         for message in messages:
@@ -161,6 +173,24 @@ class Connection(LocalConnection):
         self._killed = True
         self._end()
         return [Farewell(f"killed, because {reason}")]
+
+    @property
+    def awaits_rest(self) -> bool:
+        return self._decoder.pending > 0
+
+    @property
+    def lacks_rest(self) -> bool:
+        return self.awaits_rest and time.monotonic() - self._heard_at >= _REST_PATIENCE
+
+    def still_serves(self) -> bool:
+        if self._killed or self.process.wait(_END_PATIENCE):
+            return False
+        try:
+            with self.directory.open() as place:
+                dial(place, SOCKET).close()
+        except OSError:
+            return False  # it has become another program, or closed its own sockets
+        return True
 
     def cause(self, farewell: str = "") -> str:
         if self._killed:
