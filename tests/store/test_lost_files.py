@@ -247,3 +247,36 @@ print(status("mine").status, status("mine").death)
             first, second, third = as_user(4242, code).splitlines()
     assert (first, second) == ("idle", "idle"), "a record that cannot be read is put back"
     assert third.startswith("dead its directory cannot be used any more")
+
+
+@pytest.mark.parametrize("warm", ["1", "0"])
+def test_a_name_that_is_used_again_at_once_after_all_files_were_deleted_has_one_process(
+    warm: str, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_TEMPLATE", warm)
+    kernel = get_or_create("mine")
+    run(kernel, "x = 42")
+    shutil.rmtree(own_home / "runtime")
+    fresh = get_or_create("mine")
+    assert kernel.pid is not None
+    assert not is_running(kernel.pid), "it is ended before another takes its name"
+    assert "the kernel that had this name before: its directory was deleted" in (fresh.lost or "")
+    assert execute("mine", "'x' in globals()", timeout=DEADLINE).return_value == "False"
+    assert [record.name for record in list_kernels()] == ["mine"]
+
+
+def test_a_cell_for_a_name_whose_files_were_all_deleted_is_told_of_the_loss_once(own_home: Path) -> None:
+    kernel = get_or_create("mine", session_name="also")
+    shutil.rmtree(own_home / "runtime")
+    told = run_python("import kernelbox; print(kernelbox.execute('also', '1').text)").stdout
+    assert "is dead: its directory was deleted" in told
+    assert kernel.pid is not None
+    assert not is_running(kernel.pid)
+    assert value("also", "1 + 1") == "2"
+
+
+def test_a_kernel_that_was_destroyed_is_no_loss_when_the_files_are_deleted(own_home: Path) -> None:
+    get_or_create("mine")
+    destroy("mine")
+    shutil.rmtree(own_home / "runtime")
+    assert get_or_create("mine").lost is None

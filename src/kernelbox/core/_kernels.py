@@ -59,6 +59,7 @@ class Kernels:
     def find(self, key: str) -> KernelRecord | None:
         """Returns the record of an id, name or session name, as it is now."""
         record = (self.store.get(key) if is_kernel_id(key) else None) or self.store.find(key)
+        record = record or self.store.find_deleted(key)
         return None if record is None else self.condition.refresh(record)
 
     def _find_live(self, name: str) -> KernelRecord | None:
