@@ -100,10 +100,9 @@ def test_a_dead_kernels_options_do_not_matter(tmp_path: Path) -> None:
 def test_a_home_directory_that_there_is_not_is_refused_and_not_made_here(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(f"KERNELBOX_{variable}", "~nosuchuser/x")
-    with pytest.raises(
-        InvalidInput, match=rf"KERNELBOX_{variable} cannot be .*: there is no home directory ~nosuchuser"
-    ):
-        get_or_create("mine")
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setenv(f"KERNELBOX_{variable}", "~nosuchuser/x")
+        with pytest.raises(InvalidInput, match=rf"KERNELBOX_{variable} cannot be .* no home directory ~nosuchuser"):
+            get_or_create("mine")
     assert list(tmp_path.iterdir()) == []

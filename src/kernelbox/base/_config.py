@@ -129,7 +129,7 @@ def template_environment(env: dict[str, str]) -> dict[str, str]:
 
 def _absolute(variable: str, path: str) -> str:
     expanded = os.path.expanduser(path)
-    if os.fspath(expanded).startswith("~"):  # a directory of that name would be made in the working directory
+    if expanded.startswith("~"):  # a directory of that name would be made in the working directory
         user = expanded.partition("/")[0]
         raise InvalidInput(variable, path, f"there is no home directory {user}; for a file of that name use ./{user}")
     return os.path.abspath(expanded)

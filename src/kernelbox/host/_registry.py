@@ -1,6 +1,6 @@
 """`registry.json`: the documented view of the runtime directory.
 
-Nothing is decided from it but one thing: a kernel that it shows, and that has no directory any more, was lost.
+Nothing is decided from it but one thing: a kernel that it shows, that lives and has no directory any more, is lost.
 
 It is rewritten when a kernel is opened, restarted or destroyed, never for a cell, and rebuilt when it is lost or
 damaged. Inside the home whatever is at its place is ours to set aside. Anywhere else the user has named a path, and
