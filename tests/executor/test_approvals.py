@@ -25,10 +25,12 @@ from kernelbox import (
     SyncApprovalRequest,
 )
 from kernelbox.api._here import kernels
+from kernelbox.base._config import KernelBoxConfig
 from kernelbox.core._gate import Gate
 from kernelbox.core._memory import Sessions
 from kernelbox.shells._asyncio import Run
 from kernelbox.shells._asyncio_asks import Asks
+from kernelbox.tools._toolbox import Toolbox
 from kernelbox.wire._messages import Ask, Execute
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -441,7 +443,7 @@ def test_a_decision_that_is_still_being_made_is_cancelled_when_the_execution_end
         gate = Slow(record, ApprovalPolicy(), Sessions(), shell="ask", tools="ask")
         request = Execute("x", "!echo", approve_shell=True)
         execution = await Run.begin(here.kernel(record), request, timeout=DEADLINE, on_end=lambda: asks.end())
-        asks = Asks(execution, gate, patience=None, present=True, stop_clock=False)
+        asks = Asks(execution, gate, Toolbox(KernelBoxConfig()), patience=None, present=True, stop_clock=False)
         while not begun.is_set():
             for event in await execution.next():
                 if isinstance(event, Ask):

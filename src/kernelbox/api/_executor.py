@@ -13,7 +13,7 @@ from pathlib import Path
 from kernelbox.api._executor_cell import ExecutorCell, written
 from kernelbox.api._executor_values import CodeExecutionChunk, CodeExecutionResult, Variable, read_variables
 from kernelbox.api._here import kernels
-from kernelbox.base._config import scrubbed_environment
+from kernelbox.base._config import KernelBoxConfig, scrubbed_environment
 from kernelbox.base._errors import (
     CodeExecutionError,
     ExecutionTimeout,
@@ -29,12 +29,14 @@ from kernelbox.core._memory import Sessions
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._policy import check_policy
 from kernelbox.core._requests import ApprovalRequest
+from kernelbox.core._tool_events import ToolEvent
 from kernelbox.shells import _asyncio
 from kernelbox.shells._asyncio import Run
 from kernelbox.shells._asyncio_asks import Asks
 from kernelbox.shells._loop_connection import in_thread
+from kernelbox.tools._toolbox import CONNECT_TIMEOUT, Toolbox
 from kernelbox.wire._bounded import bound
-from kernelbox.wire._messages import Ask, Execute
+from kernelbox.wire._messages import Ask, Execute, Withdraw
 from kernelbox.wire._results import OutputItem
 
 TYPE_CHECKING = False
@@ -57,7 +59,6 @@ _GONE = {
     "tool_server_port": "there is no tool server",
     "kernel_gateway_host": "there is no kernel gateway",
     "kernel_gateway_port": "there is no kernel gateway",
-    "connect_timeout": "there is no gateway to connect to",
     "kernel_init_timeout": "kernels are forked in milliseconds",
 }
 
@@ -80,6 +81,8 @@ class CodeExecutor:
         approve_shell_cmds: bool = False,
         require_shell_escape: bool = False,
         approval_policy: ApprovalPolicy | None = None,
+        mcp_servers: Mapping[str, Mapping[str, object]] | None = None,
+        connect_timeout: float | None = CONNECT_TIMEOUT,
         output_char_limit: int = _OUTPUT_CHAR_LIMIT,
         report_changes: bool = True,
         sandbox: bool = False,
@@ -110,6 +113,11 @@ class CodeExecutor:
         self._output_char_limit = output_char_limit
         self._report_changes = report_changes
         self._sessions = Sessions()
+        self._toolbox = Toolbox(
+            KernelBoxConfig.from_env(),
+            mcp_servers,
+            connect_timeout=_check_seconds("connect_timeout", connect_timeout),
+        )
         self._kernels: Kernels | None = None
         self._kernel: Kernel | None = None
         self._cells = asyncio.Lock()  # held by the cell that runs
@@ -153,6 +161,7 @@ class CodeExecutor:
             self._later(self._discard(kernel, self._running))
         elif self._running is not None:
             self._later(self._running.run.stop())
+        await self._close_toolbox()
         if self._background:
             done, _ = await asyncio.wait(self._background)
             for task in done:
@@ -166,6 +175,7 @@ class CodeExecutor:
         async with self._change:
             kernels, old = self._require_running()
             self._sessions = Sessions()
+            await self._close_toolbox()
             if self.name is None:
                 self._kernel = await self._open()
                 self._later(self._discard(old, self._running))
@@ -223,7 +233,7 @@ class CodeExecutor:
         *,
         language: str = "python",
         exclude_approval_wait: bool = False,
-    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult, None]:
+    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | ToolEvent | CodeExecutionResult, None]:
         """Runs code and yields approval requests, with `chunks` also text as it is written, and the result last.
 
         Leaving the loop interrupts the cell. `timeout` counts all the time there is, waiting for approvals included
@@ -240,13 +250,18 @@ class CodeExecutor:
         ask: bool,
         chunks: bool = False,
         exclude: bool = False,
-    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult, None]:
+    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | ToolEvent | CodeExecutionResult, None]:
         cell = await self._begin(code, timeout, language, ask, exclude)
         try:
             while events := await cell.run.next():
                 for event in events:
                     if isinstance(event, Ask):
                         cell.asks.take(event)
+                    elif isinstance(event, Withdraw):
+                        cell.asks.withdraw(event.ask)
+                    elif isinstance(event, ToolEvent):
+                        if chunks:
+                            yield event
                     elif isinstance(event, ApprovalRequest):
                         if cell.asks.show(event):
                             yield event
@@ -284,7 +299,8 @@ class CodeExecutor:
         except BaseException:
             self._cells.release()
             raise
-        asks = Asks(run, self._gate(kernel.record), patience=self.approval_timeout, present=ask, stop_clock=exclude)
+        gate = self._gate(kernel.record)
+        asks = Asks(run, gate, self._toolbox, patience=self.approval_timeout, present=ask, stop_clock=exclude)
         cell = ExecutorCell(run, asks, images)
         if run.execution.result is None:
             self._running = cell
@@ -376,6 +392,12 @@ class CodeExecutor:
         await in_thread(self._kernels.destroy, kernel.record.kernel_id)
         if running is not None:
             await running.run.stop()
+
+    async def _close_toolbox(self) -> None:
+        """Ends the sessions with tool servers; they are opened again when they are needed."""
+        closing = self._toolbox.close()
+        if closing is not None:
+            await asyncio.shield(asyncio.wrap_future(closing))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
         """Has something done that must not be given up half-way; `stop` waits for it."""

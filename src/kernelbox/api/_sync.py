@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._requests import Approve, SyncApprovalRequest
+    from kernelbox.core._tool_events import ToolEvent
     from kernelbox.host._record import Lifetime
+    from kernelbox.tools._toolbox import Toolbox
 
 
 def get_or_create(
@@ -83,7 +85,7 @@ def stream(
     images_dir: str | os.PathLike[str] | None = None,
     approve: Approve | bool | None = None,
     policy: ApprovalPolicy | None = None,
-) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
+) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell.
 
     `approve` and `policy` are as for `execute`; with `approve=True` the requests are yielded instead, to be answered
@@ -203,17 +205,20 @@ def _stream(
     images: ImageFiles,
     approve: Approve | bool | None,
     policy: ApprovalPolicy | None,
-) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
+) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     kernel = here.kernel(record)
     if record.status == "dead" and not kernel.is_connected:
         here.claim_report(record)
         yield _already_dead(record)
         return
-    steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(kernel, request, timeout)
-    if approve is not None or policy is not None:
+    if approve is None and policy is None:
+        steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(kernel, request, timeout)
+    else:
         from kernelbox.shells._blocking_asks import answering
+        from kernelbox.shells._blocking_calls import Calls
 
-        steps = answering(steps, _gate(record, policy), approve)
+        calls = Calls(lambda: _toolbox(here))
+        steps = answering(_blocking.drive(kernel, request, timeout, calls), _gate(record, policy), approve, calls)
     result: ExecutionResult = yield from images.save_all(steps)
     images.conclude(result, here.config.output_char_limit)
     if result.error is not None and result.ending == "died":
@@ -229,6 +234,12 @@ def _gate(record: KernelRecord, policy: ApprovalPolicy | None) -> Gate:
     from kernelbox.core._policy import check_policy
 
     return Gate(record, check_policy(policy), shared_sessions, shell="ask", tools="ask")
+
+
+def _toolbox(here: Kernels) -> Toolbox:
+    from kernelbox.tools._toolbox import shared_toolbox
+
+    return shared_toolbox(here.config)
 
 
 def _concerns_shell(approve: Approve | bool | None, policy: ApprovalPolicy | None) -> bool:
