@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -83,57 +82,6 @@ def mixed() -> list[object]:
 def fail(words: str) -> str:
     """Fails."""
     raise ToolError(words)
-
-
-@server.tool(structured_output=False)
-def crash() -> str:
-    """Ends the server."""
-    os._exit(3)
-
-
-@server.tool(structured_output=False)
-async def wait(marks: str) -> str:
-    """Waits until it is cancelled; writes `begun` and `cancelled` into a directory."""
-    Path(marks, "begun").touch()
-    try:
-        await asyncio.sleep(3600)
-    except asyncio.CancelledError:
-        Path(marks, "cancelled").touch()
-        raise
-    return "waited"
-
-
-@server.tool(structured_output=False)
-async def meet(marks: str, name: str, others: list[str]) -> str:
-    """Returns when all others have come as well."""
-    Path(marks, name).touch()
-    while not all(Path(marks, other).exists() for other in others):
-        await asyncio.sleep(0.01)
-    return f"{name} met {others}"
-
-
-@server.tool(structured_output=False)
-async def hang(marks: str) -> str:
-    """Blocks the whole server, once: it answers nothing any more."""
-    if not Path(marks, "hung").exists():
-        Path(marks, "hung").touch()
-        time.sleep(3600)
-    return "fine"
-
-
-@server.tool(structured_output=False)
-def large(size: int) -> str:
-    """Returns a long text."""
-    return "x" * size
-
-
-@server.tool(structured_output=False)
-def noisy() -> str:
-    """Prints to stdout, which belongs to the protocol, and floods stderr."""
-    os.write(1, b"this is no message\n{\n[1, 2]\n\xff\xfe\n")
-    for _ in range(200):
-        os.write(2, b"complaint " * 1000 + b"\n")
-    return "still here"
 
 
 @server.tool(structured_output=False)
