@@ -155,11 +155,13 @@ print("gone on")
 def test_what_a_server_says_while_a_tool_runs_comes_as_events(project: Path) -> None:
     async def scenario() -> list[Any]:
         async with executing(project) as executor:
-            return [
-                item
-                async for item in executor.stream(cell("report"), chunks=True)
-                if isinstance(item, ToolEvent) or (isinstance(item, ApprovalRequest) and await item.accept())
-            ]
+            seen = []
+            async for item in executor.stream(cell("report"), chunks=True):
+                if isinstance(item, ApprovalRequest):
+                    await item.accept()
+                elif isinstance(item, ToolEvent):
+                    seen.append(item)
+            return seen
 
     told = [(event.kind, event.server_name, event.tool_name, event.text, event.progress) for event in run(scenario)]
     assert told == [

@@ -93,39 +93,33 @@ print(echo(Other(**{"query": "q", "max-results": 4, "from": "x"})))
     ]
 
 
-@pytest.mark.parametrize(
-    "args", ["", "query=1", "query='q', max_results=99", "query='q', mode='medium'", "query='q', unknown=1"]
-)
-def test_arguments_that_do_not_fit_fail_before_anybody_is_asked(home: Path, tmp_path: Path, args: str) -> None:
-    generate(tmp_path, plain(tmp_path, tools=[SEARCH]))
-    code = (
-        f"from mcptools.plain.search import Params, run\ntry:\n    run(Params({args}))\nexcept ValueError: print('no')"
-    )
-
-    async def scenario() -> list[str]:
-        async with executing(tmp_path) as executor:
-            return [type(item).__name__ async for item in executor.stream(code)]
-
-    assert run(scenario) == ["CodeExecutionResult"]
-
-
-def test_a_field_set_to_what_it_does_not_take_fails_before_anybody_is_asked(home: Path, tmp_path: Path) -> None:
+def test_arguments_that_do_not_fit_fail_before_anybody_is_asked(home: Path, tmp_path: Path) -> None:
     generate(tmp_path, plain(tmp_path, tools=[SEARCH]))
     code = """
 from mcptools.plain.search import Params, run
-params = Params(query="q")
-params.query = 7
-try:
-    run(params)
-except ValueError:
-    print("no")
+def change():
+    params = Params(query="q")
+    params.query = 7
+    return params
+for make in (
+    lambda: Params(),
+    lambda: Params(query=1),
+    lambda: Params(query="q", max_results=99),
+    lambda: Params(query="q", mode="medium"),
+    lambda: Params(query="q", unknown=1),
+    change,
+):
+    try:
+        run(make())
+    except ValueError:
+        print("no")
 """
 
-    async def scenario() -> list[str]:
+    async def scenario() -> list[Any]:
         async with executing(tmp_path) as executor:
-            return [type(item).__name__ async for item in executor.stream(code)]
+            return [item async for item in executor.stream(code)]
 
-    assert run(scenario) == ["CodeExecutionResult"]
+    assert [item.text for item in run(scenario)] == ["\n".join(["no"] * 6)]
 
 
 def test_every_name_of_a_tool_gives_a_module_of_its_own(home: Path, tmp_path: Path) -> None:
@@ -166,8 +160,8 @@ HOSTILE: list[dict[str, Any]] = [
     {"properties": {"__class__": {"type": "string"}, "model_fields": {}, "model_dump": {"type": "string"}}},
     {"properties": {"self": {"$ref": "#"}, "params": {"type": "string"}, "call": {"type": "string"}}},
     {"allOf": [{"$ref": "#"}], "properties": {"a": {"allOf": [{"$ref": "#/properties/a"}]}}},
-    {"properties": 3, "required": "x", "$defs": [], "items": [], "enum": {}},
-    {"type": ["object", "null"], "properties": {"a": {"type": "strange"}, "b": {"type": []}, "c": {"enum": [[1], {}]}}},
+    {"$defs": [], "items": [], "enum": {}, "additionalProperties": 3, "anyOf": {}, "allOf": [3], "default": [[]]},
+    {"properties": {"a": {"type": "strange"}, "b": {"type": []}, "c": {"enum": [[1], {}]}}},
     {"properties": {f"p{n}": {"type": "string"} for n in range(500)}},
 ]
 
@@ -175,12 +169,12 @@ HOSTILE: list[dict[str, Any]] = [
 def test_hostile_schemas_neither_run_code_nor_read_files_nor_stop_the_others(home: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     deep: dict[str, Any] = {"type": "string"}
-    for _ in range(200):
+    for _ in range(60):
         deep = {"type": "object", "properties": {"a": deep}}
     text_of = json.dumps([*HOSTILE, deep]).replace("{mark}", str(mark))
     tools = [
         {"name": f"t{n}", "description": 'x"""\nopen("m", "w")\\', "inputSchema": schema, "outputSchema": schema}
-        for n, schema in enumerate(json.loads(text_of))
+        for n, schema in enumerate({"type": "object", **schema} for schema in json.loads(text_of))
     ]
     spec = plain(tmp_path, tools=[*tools, SEARCH], instructions='"""\nopen("m", "w")\\')
     modules = generate(tmp_path, spec)
@@ -192,6 +186,16 @@ def test_hostile_schemas_neither_run_code_nor_read_files_nor_stop_the_others(hom
     assert not mark.exists()
     assert not (tmp_path / "m").exists()
     assert "class Filter" in sources["search"]
+
+
+def test_an_answer_that_is_nested_too_deeply_and_a_list_that_is_not_valid_are_told(home: Path, tmp_path: Path) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(400):
+        deep = {"type": "object", "properties": {"a": deep}}
+    with pytest.raises(ToolServerFailed, match="nested too deeply"):
+        generate(tmp_path, plain(tmp_path, tools=[{"name": "x", "inputSchema": deep}]))
+    with pytest.raises(ToolServerFailed, match=r"does not allow \(tools.0.inputSchema.type: Field required"):
+        generate(tmp_path, plain(tmp_path, tools=[{"name": "x", "inputSchema": {}}]))
 
 
 def test_a_server_that_fails_leaves_the_old_package_alone(home: Path, tmp_path: Path) -> None:
@@ -232,6 +236,7 @@ def test_secrets_are_not_written_into_the_package(home: Path, tmp_path: Path, mo
     assert dict(kept.env)["TOKEN"] == "${A_SECRET}"
 
 
+@pytest.mark.slow  # pyright fetches what it is made of
 def test_the_generated_code_passes_pyright_and_so_does_code_that_uses_it(home: Path, tmp_path: Path) -> None:
     generate(tmp_path, plain(tmp_path, tools=[SEARCH, tool("echo")]))
     (tmp_path / "use.py").write_text(

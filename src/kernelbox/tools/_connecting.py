@@ -10,6 +10,7 @@ from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Implementation, LoggingMessageNotificationParams
+from pydantic import ValidationError
 
 from kernelbox.base._errors import ToolServerFailed
 from kernelbox.tools._stdio import Words, connect_stdio
@@ -83,4 +84,7 @@ def describe(exc: BaseException) -> str:
         return f"it answered with HTTP {exc.response.status_code}"
     if isinstance(exc, httpx2.ConnectError):
         return f"it cannot be reached: {exc}"
+    if isinstance(exc, ValidationError):
+        wrong = [f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors()[:3]]
+        return f"it sent what the protocol does not allow ({'; '.join(wrong)})"[:_LONGEST_LOG]
     return f"{type(exc).__name__}: {exc}"[:_LONGEST_LOG]

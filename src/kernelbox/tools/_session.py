@@ -86,8 +86,23 @@ class Session:
         return bool(self._calls)
 
     async def list_tools(self) -> list[Tool]:
-        """Returns all tools, from all pages."""
+        """Returns all tools, from all pages; raises ToolServerFailed."""
         client = await self.open()
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                return await self._list_pages(client)
+        except TimeoutError:
+            raise ToolServerFailed(
+                self.server, f"it did not list its tools within {self._connect_timeout:g} s"
+            ) from None
+        except ToolServerFailed:
+            raise
+        except Exception as exc:
+            from kernelbox.tools._connecting import describe
+
+            raise ToolServerFailed(self.server, f"its tools cannot be listed: {describe(exc)}") from exc
+
+    async def _list_pages(self, client: Client) -> list[Tool]:
         tools: list[Tool] = []
         cursor = None
         for _ in range(_PAGES):

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
 
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import ToolServerFailed
@@ -39,6 +41,10 @@ _LONGEST_LINE = 256 * 1024 * 1024
 
 # Of what a server says on stderr, or of noise on stdout, this much of the end is kept, to be told when it fails.
 _KEPT = 2_000
+
+# How an answer names its request, at the beginning or the end of its line.
+_ANSWER = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]{1,100}")')
+_HEAD = 1_000
 
 # How long the supervisor may take: the graces that it gives the server, and a busy machine.
 _PATIENCE = 20.0
@@ -156,13 +162,29 @@ async def _read(
 async def _take(line: bytearray, incoming: MemoryObjectSendStream[Incoming], words: Words) -> None:
     if not line.strip():
         return
+    message: JSONRPCMessage
     try:
         message = jsonrpc_message_adapter.validate_json(bytes(line), by_name=False)
     except ValueError:
         words.add(line[:_KEPT] + b"\n")
-        return
+        if (failed := _failed_answer(line)) is None:
+            return
+        message = failed
     with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
         await incoming.send(SessionMessage(message))
+
+
+def _failed_answer(line: bytearray) -> JSONRPCError | None:
+    """Returns an error in the place of an answer that cannot be read, such as one that is nested too deeply.
+
+    Without it the request that it answers would wait for ever.
+    """
+    head, found = bytes(line[:_HEAD]), _ANSWER.search(line, 0, _HEAD) or _ANSWER.search(line, max(0, len(line) - _HEAD))
+    if found is None or b'"method"' in head or b"{" not in head:
+        return None
+    number = json.loads(found[1])
+    error = ErrorData(code=PARSE_ERROR, message="its answer cannot be read: it is not valid, or nested too deeply")
+    return JSONRPCError(jsonrpc="2.0", id=number, error=error)
 
 
 async def _write(stdin: asyncio.StreamWriter, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:

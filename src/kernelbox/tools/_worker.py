@@ -6,18 +6,24 @@ making them: none of it belongs into the application's process. One request come
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import signal
 import sys
 import types
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 from pydantic import BaseModel
 
-from kernelbox.tools._classes import Class, NotPlain, read_classes
+from kernelbox.tools._classes import Class, read_classes
 from kernelbox.tools._schemas import clean_text, make_safe
 from kernelbox.tools._source import OPEN_PARAMS, Tool, signature, write_module, write_package
+
+# Seconds of the processor's time for the classes of one schema; the largest that was seen takes a tenth of one.
+_MOMENT = 3.0
 
 
 def main() -> None:
@@ -85,9 +91,8 @@ def _classes(name: str, schema: dict[str, Any] | None) -> list[Class] | None:
     if not schema:
         return None
     try:
-        classes = read_classes(_generate(name, schema))
-    except NotPlain:
-        return None
+        with _limited():
+            classes = read_classes(_generate(name, schema))
     except Exception:  # noqa: BLE001  # a generator that cannot make classes of a schema says so in many ways
         return None
     return classes if any(made.name == name for made in classes) else None
@@ -120,15 +125,35 @@ def _generate(name: str, schema: dict[str, Any]) -> str:
     return made if isinstance(made, str) else ""
 
 
+class _Slow(Exception):
+    """Raised in the middle of work that takes too long."""
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    """Ends work on one tool that takes more than a moment of the processor's time."""
+
+    def stop(signum: int, frame: object) -> NoReturn:
+        raise _Slow
+
+    signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, _MOMENT)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
 def _works(text: str) -> bool:
     """Tells whether a module can be used: its classes are made here, as they will be in a kernel."""
     checked = re.sub(r"^from kernelbox\.guest\.tools import .*$", "", text, flags=re.MULTILINE)
     module = sys.modules["checked"] = types.ModuleType("checked")  # where pydantic looks for the names in annotations
     try:
-        exec(compile(checked, "checked", "exec"), vars(module))  # _classes.py has seen to what can be in it
-        for made in list(vars(module).values()):
-            if isinstance(made, type) and issubclass(made, BaseModel) and made.__module__ == "checked":
-                made.model_rebuild()
+        with _limited():
+            exec(compile(checked, "checked", "exec"), vars(module))  # _classes.py has seen to what can be in it
+            for made in list(vars(module).values()):
+                if isinstance(made, type) and issubclass(made, BaseModel) and made.__module__ == "checked":
+                    made.model_rebuild()
     except Exception:  # noqa: BLE001  # whatever it is, the module does not work
         return False
     return True
