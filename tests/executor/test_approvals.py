@@ -609,7 +609,8 @@ def test_a_call_of_a_server_that_is_not_there_is_refused_even_when_accepted() ->
 
         async with CodeExecutor() as executor:
             with pytest.raises(CodeExecutionError) as caught:
-                await answer_all(executor, "get_ipython().kernel.asks.ask('github', 'search', {'q': [1]})", take)
+                code = "raise RuntimeError(get_ipython().kernel.asks.ask('github', 'search', {'q': [1]}))"
+                await answer_all(executor, code, take)
         return seen[0], caught.value
 
     request, error = run(scenario)

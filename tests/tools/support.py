@@ -17,7 +17,8 @@ from kernelbox import CodeExecutor, generate_mcp_sources
 HERE = Path(__file__).parent
 
 # The server that starts at once; the one made with the SDK takes a second.
-PLAIN = {"command": sys.executable, "args": ["-S", str(HERE / "plain_server.py")]}
+COMMAND = (sys.executable, "-S", str(HERE / "plain_server.py"))
+PLAIN: dict[str, Any] = {"command": COMMAND[0], "args": list(COMMAND[1:])}
 SDK = {"command": sys.executable, "args": [str(HERE / "server.py")]}
 
 

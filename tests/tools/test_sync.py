@@ -13,7 +13,7 @@ import pytest
 from tests.cli.support import fail, kernelbox, succeed
 from tests.engine.support import eventually, is_running
 from tests.executor.support import run, text
-from tests.tools.support import HERE, PLAIN, cell, executing, generate
+from tests.tools.support import COMMAND, HERE, cell, executing, generate
 
 from kernelbox import (
     ExecutionResult,
@@ -103,7 +103,7 @@ def test_the_command_line_adds_lists_calls_refreshes_and_removes(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    added = succeed("tools", "add", "plain", "--env", "TOKEN=hunter2", "--", PLAIN["command"], *PLAIN["args"])
+    added = succeed("tools", "add", "plain", "--env", "TOKEN=hunter2", "--", *COMMAND)
     assert added["package"] == str(tmp_path / "mcptools" / "plain")
     assert "echo" in added["tools"]
     listed = kernelbox("tools", "list")
