@@ -607,9 +607,9 @@ def test_a_call_of_a_server_that_is_not_there_is_refused_even_when_accepted() ->
             seen.append(request)
             await request.accept()
 
+        code = "raise RuntimeError(get_ipython().kernel.asks.ask('github', 'search', {'q': [1]}).decode())"
         async with CodeExecutor() as executor:
             with pytest.raises(CodeExecutionError) as caught:
-                code = "raise RuntimeError(get_ipython().kernel.asks.ask('github', 'search', {'q': [1]}))"
                 await answer_all(executor, code, take)
         return seen[0], caught.value
 

@@ -535,7 +535,9 @@ def test_a_request_whose_id_does_not_fit_the_state_file_is_refused(execution_id:
         decode(encode(m.Execute(execution_id, "1")))
 
 
-@pytest.mark.parametrize("message", [x for x in EXAMPLES if not isinstance(x, m.Output | m.Display)], ids=repr)
+@pytest.mark.parametrize(
+    "message", [x for x in EXAMPLES if not isinstance(x, m.Output | m.Answer | m.Display)], ids=repr
+)
 def test_raw_bytes_behind_a_message_that_has_none_are_refused(message: m.Message) -> None:
     with pytest.raises(ProtocolError, match=type(message).__name__):
         decode(frame(parts_of(message)[0], b"x"))

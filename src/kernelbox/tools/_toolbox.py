@@ -7,7 +7,7 @@ import atexit
 import contextlib
 import json
 
-from kernelbox.base._errors import ToolServerFailed
+from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._shown import show
 from kernelbox.tools import _loop
 from kernelbox.tools._naming import check_server_name
@@ -81,7 +81,7 @@ class Toolbox:
                     f"{ask.tool_name} answered with {len(payload):,} bytes, more than the {MAX_FRAME:,} that a kernel "
                     "takes; ask it for less"
                 )
-        except ToolServerFailed as exc:
+        except KernelBoxError as exc:
             payload = encode_failure(str(exc))
         except Exception as exc:  # noqa: BLE001  # whatever a server makes the SDK raise harms only this call
             from kernelbox.tools._connecting import describe
@@ -108,10 +108,9 @@ class Toolbox:
             self._servers = Servers(self._config)
         found = self._servers.find(server)
         if found is None:
-            raise ToolServerFailed(
-                server,
+            raise KernelBoxError(
                 f"there is no server {show(server)} here; add it with generate_mcp_sources, `kernelbox tools add` or "
-                "CodeExecutor(mcp_servers=)",
+                "CodeExecutor(mcp_servers=)"
             )
         return found
 
