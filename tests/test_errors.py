@@ -24,6 +24,7 @@ ERRORS: list[KernelBoxError] = [
     kernelbox.ApprovalClosed("shell", "accepted"),
     kernelbox.ToolServerFailed("server", "it is gone"),
     kernelbox.ExecutorStopped(),
+    kernelbox.InheritedStream(),
     kernelbox.CodeExecutionError(FAILED, [Path("a.png")]),
     kernelbox.ExecutionTimeout(FAILED, []),
 ]

@@ -37,8 +37,7 @@ print(f"num results = {len(result.items)}")
 
 
 async def main() -> None:
-    Path("server.py").write_text(SERVER)
-    params = {"command": sys.executable, "args": ["server.py"]}
+    params = {"command": sys.executable, "args": ["-c", SERVER]}
     tools = await generate_mcp_sources("brave_search", params, Path("mcptools"))
     assert tools == ["brave_image_search"]
 

@@ -12,14 +12,15 @@ _HOMES = {
     "ApprovalRequest": "kernelbox.core._requests",
     "ApprovalRule": "kernelbox.core._policy",
     "AttemptSnapshot": "kernelbox.wire._results",
-    "CodeExecutionChunk": "kernelbox.api._executor_values",
+    "CodeExecutionChunk": "kernelbox.core._executor_values",
     "CodeExecutionError": "kernelbox.base._errors",
-    "CodeExecutionResult": "kernelbox.api._executor_values",
+    "CodeExecutionResult": "kernelbox.core._executor_values",
     "CodeExecutor": "kernelbox.api._executor",
     "ErrorInfo": "kernelbox.wire._results",
     "ExecutionResult": "kernelbox.wire._results",
     "ExecutionTimeout": "kernelbox.base._errors",
     "ExecutorStopped": "kernelbox.base._errors",
+    "InheritedStream": "kernelbox.base._errors",
     "InvalidInput": "kernelbox.base._errors",
     "KernelBoxConfig": "kernelbox.base._config",
     "KernelBoxError": "kernelbox.base._errors",
@@ -34,7 +35,7 @@ _HOMES = {
     "ToolError": "kernelbox.wire._approvals",
     "ToolEvent": "kernelbox.core._tool_events",
     "ToolServerFailed": "kernelbox.base._errors",
-    "Variable": "kernelbox.api._executor_values",
+    "Variable": "kernelbox.core._executor_values",
     "create": "kernelbox.api._sync",
     "destroy": "kernelbox.api._sync",
     "execute": "kernelbox.api._sync",
@@ -64,6 +65,7 @@ __all__ = [
     "ExecutionResult",
     "ExecutionTimeout",
     "ExecutorStopped",
+    "InheritedStream",
     "InvalidInput",
     "KernelBoxConfig",
     "KernelBoxError",
@@ -96,7 +98,6 @@ __all__ = [
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.api._executor import CodeExecutor
-    from kernelbox.api._executor_values import CodeExecutionChunk, CodeExecutionResult, Variable
     from kernelbox.api._sync import (
         create,
         destroy,
@@ -116,6 +117,7 @@ if TYPE_CHECKING:
         CodeExecutionError,
         ExecutionTimeout,
         ExecutorStopped,
+        InheritedStream,
         InvalidInput,
         KernelBoxError,
         KernelDied,
@@ -125,6 +127,7 @@ if TYPE_CHECKING:
         StoreFailed,
         ToolServerFailed,
     )
+    from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionResult, Variable
     from kernelbox.core._policy import ApprovalPolicy, ApprovalRule
     from kernelbox.core._requests import ApprovalRequest, SyncApprovalRequest
     from kernelbox.core._tool_events import ToolEvent

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +17,12 @@ from typing import Any
 
 import pytest
 from tests.cli.support import fail, kernelbox
+from tests.engine.support import wait_for_end
 from tests.store.support import as_user, in_many_processes, kernel_directories, mounted, read_only, run_python
 
 from kernelbox import StoreFailed, create, destroy, execute, get_or_create, list_kernels, status, wipe
 from kernelbox.api._here import kernels
+from kernelbox.host._home import Home
 from kernelbox.host._key import _home_directories, read_key
 
 ANOTHER_USER = 12345
@@ -136,6 +141,49 @@ def test_a_seal_that_is_not_ours_does_not_open_a_home(
     assert snapshot(clone) == before
 
 
+@pytest.mark.parametrize("content", [b"", b"0" * 64 + b"\n", b"of another home"])
+def test_a_home_that_came_with_nothing_but_a_half_made_seal_is_refused(
+    tmp_path: Path, home: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get_or_create("first")
+    clone = tmp_path / ".kernelbox"
+    clone.mkdir(0o700)
+    (clone / "seal.1-abcdef.new").write_bytes((home / "seal").read_bytes() if b"another" in content else content)
+    before = snapshot(clone)
+    monkeypatch.setenv("KERNELBOX_HOME", str(clone))
+    with pytest.raises(StoreFailed, match=FOREIGN):
+        get_or_create("second")
+    assert snapshot(clone) == before
+
+
+def test_a_home_whose_making_was_cut_short_is_made(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    get_or_create("first")
+    destroy("first")
+    wipe()
+    (own_home / "seal").rename(own_home / "seal.1-abcdef.new")
+    for path in own_home.iterdir():
+        if path.name != "seal.1-abcdef.new":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run_python("import kernelbox; kernelbox.get_or_create('second')")
+    assert [record.name for record in list_kernels()] == ["second"]
+
+
+@pytest.mark.parametrize("lost", ["seal", ".gitignore", "everything that is shown", "what is in the seal"])
+def test_a_home_that_has_lost_a_file_of_its_seal_stays_ours(own_home: Path, lost: str) -> None:
+    kernel = get_or_create("first")
+    if lost.startswith("every"):
+        for path in own_home.glob("[!.]*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    elif lost.startswith("what"):
+        (own_home / "seal").write_text("garbage")
+    else:
+        (own_home / lost).unlink()
+    run_python("import kernelbox; kernelbox.get_or_create('second'); kernelbox.wipe()")
+    assert kernel.pid is not None
+    wait_for_end(kernel.pid)
+    assert (own_home / "seal").exists()
+
+
 def test_a_copy_of_our_home_is_refused_and_the_home_itself_goes_on(
     own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,10 +272,9 @@ def test_an_empty_home_is_sealed_and_used(tmp_path: Path, monkeypatch: pytest.Mo
     home = tmp_path / "home"
     home.mkdir()
     home.chmod(mode)
-    (home / "seal.123-abcdef.new").touch()  # another process was killed while it sealed the home
     monkeypatch.setenv("KERNELBOX_HOME", str(home))
     assert list_kernels() == []
-    assert os.listdir(home) == ["seal.123-abcdef.new"]
+    assert os.listdir(home) == []
     get_or_create("first")
     assert [record.name for record in list_kernels()] == ["first"]
     assert stat.S_IMODE(home.stat().st_mode) == mode
@@ -756,6 +803,35 @@ def test_a_key_that_cannot_be_trusted_is_refused_and_left_as_it_is(
     assert snapshot(directory) == before
 
 
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("keys/below/key", "made"),
+        ("open/key", r"'.*/open' is open to other users \(its mode is 777\), so no key is kept there"),
+        ("file/key", "cannot keep the key '.*/file/key': Not a directory"),
+        ("file/below/key", "cannot keep the key '.*/file/below/key': Not a directory"),
+        ("x" * 300 + "/key", "File name too long"),
+        ("read only/key", "Read-only file system"),
+    ],
+)
+def test_a_key_file_in_an_odd_place_is_made_or_refused_with_a_sentence_about_it(
+    place: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("open", "read only"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KERNELBOX_KEY_FILE", str(tmp_path / place))
+    if said == "made":
+        assert read_key(str(tmp_path / place)).path == str(tmp_path / place)
+        return
+    with read_only(tmp_path / "read only") if "only" in place else contextlib.nullcontext():
+        with pytest.raises(StoreFailed, match=rf"{said}.*; set KERNELBOX_KEY_FILE to another file, in a directory of"):
+            get_or_create("first")
+        assert not (tmp_path / "home" / "runtime").exists()
+
+
 def test_the_home_directory_of_the_password_database_comes_before_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -767,6 +843,49 @@ def test_the_home_directory_of_the_password_database_comes_before_the_environmen
     if recorded.stat().st_uid != os.geteuid():
         pytest.skip("this user's home directory is not its own")
     assert _home_directories() == [str(recorded), str(tmp_path)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_home_directory_that_is_not_the_users_own_keeps_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert str(tmp_path) in _home_directories()
+    os.chown(tmp_path, ANOTHER_USER, ANOTHER_USER)
+    assert str(tmp_path) not in _home_directories()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_seal_fits_one_user(shared: Path) -> None:
+    code = f"""
+import os
+from kernelbox import StoreFailed
+from kernelbox.host._home import Home
+home = Home({str(shared / "home")!r}, os.environ["KERNELBOX_KEY_FILE"])
+home.make().close()
+for path in ({str(shared / "home")!r}, {str(shared / "home/seal")!r}):
+    os.chown(path, {ANOTHER_USER}, {ANOTHER_USER})
+os.seteuid({ANOTHER_USER})  # it has the key in its memory
+try:
+    home.open()
+except StoreFailed as exc:
+    print(exc)
+"""
+    assert "its seal does not fit the key" in run_python(code).stdout
+
+
+def test_a_seal_fits_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "home"))
+    Home(str(tmp_path / "home"), os.environ["KERNELBOX_KEY_FILE"]).make().close()
+    other = tmp_path / "machine-id"
+    other.write_text("0123456789abcdef0123456789abcdef\n")
+    use = f"{sys.executable} -c 'import kernelbox; print(kernelbox.list_kernels())'"
+    script = f"mount --bind {other} /etc/machine-id || exit 99; {use}"
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, check=False)
+    if done.returncode == 99 or done.stderr.startswith("unshare"):
+        pytest.skip(f"the machine cannot be given another id here: {done.stderr.strip()}")
+    assert "its seal does not fit the key" in done.stderr
+    assert run_python("import kernelbox; print(kernelbox.list_kernels())").stdout == "[]\n"
 
 
 def test_a_user_that_no_database_knows_keeps_the_key_below_the_home_of_the_environment(shared: Path) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._text import MAX_NAME, is_name
 from kernelbox.host._record import MAX_TAGS, are_tags
+from kernelbox.wire._framing import MAX_TEXT, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._record import Lifetime
     from kernelbox.wire._messages import Language
 
-# What fits a message, whatever it takes to escape it.
+# What fits a message, unless most of it is control characters, which take six each. The other fields take little.
 _LONGEST_CODE = 8_000_000
+_OTHER_FIELDS = 100_000
 
 _LANGUAGES: dict[str, Language] = {"python": "python", "py": "python", "bash": "bash", "sh": "bash", "shell": "bash"}
 
@@ -33,6 +36,8 @@ def check_code(code: object) -> str:
         raise InvalidInput("code", code, "use a string")
     if len(code) > _LONGEST_CODE:
         raise InvalidInput("code", code, f"use at most {_LONGEST_CODE:,} characters; put data into a file")
+    if len(code) * 6 > MAX_TEXT - _OTHER_FIELDS and len(to_json(code)) > MAX_TEXT - _OTHER_FIELDS:
+        raise InvalidInput("code", code, "use fewer control characters; put data into a file")
     return code
 
 
@@ -55,16 +60,34 @@ def check_lifetime(lifetime: Lifetime) -> Lifetime:
     return lifetime
 
 
-def check_environment(env: object) -> dict[str, str] | None:
+def check_environment(env: object, what: str = "env") -> dict[str, str] | None:
     """Returns a usable environment; None stands for the caller's own."""
     if env is None:
         return None
     if not isinstance(env, dict) or not all(isinstance(part, str) for pair in env.items() for part in pair):
-        raise InvalidInput("env", env, "use a dict of strings to strings")
+        raise InvalidInput(what, env, "use a dict of strings to strings")
     for name, value in env.items():
         if not name or "=" in name or "\0" in name + value:
-            raise InvalidInput("env", name, "a variable has a name without '=', and no NUL")
+            raise InvalidInput(what, name, "a variable has a name without '=', and no NUL")
     return dict(env)
+
+
+def check_limit(limit: object, default: int) -> int:
+    """Returns how many characters of a text are kept, 0 for all; None stands for the default."""
+    if limit is None:
+        limit = default
+    if type(limit) is not int:
+        raise InvalidInput("output_char_limit", limit, "use a whole number of characters, 0 for all, or None")
+    return max(0, limit)
+
+
+def check_seconds(what: str, seconds: float | None) -> float | None:
+    """Returns a time limit; None stands for none."""
+    if seconds is None:
+        return None
+    if type(seconds) not in (int, float) or not math.isfinite(seconds) or seconds <= 0:
+        raise InvalidInput(what, seconds, "use a number of seconds above 0, or None for no limit")
+    return seconds
 
 
 def check_directory(cwd: str | os.PathLike[str] | None) -> str:

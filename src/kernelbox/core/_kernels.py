@@ -7,15 +7,15 @@ import os
 import time
 
 from kernelbox.base._config import scrubbed_environment
-from kernelbox.base._errors import KernelExists, KernelNotFound, StartFailed, StoreFailed
+from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.core._arguments import check_name
+from kernelbox.core._condition import Condition, describe_loss, is_orphan
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._pool import Pool
 from kernelbox.core._starting import new_record, start
 from kernelbox.host._engine import CAUSE_PATIENCE, ENGINES, engine_for, engine_named
-from kernelbox.host._lifeline import is_owner_alive
-from kernelbox.host._record import KernelRecord, format_time
+from kernelbox.host._record import KernelRecord
 from kernelbox.host._store import open_store
 from kernelbox.wire._layout import is_kernel_id
 
@@ -45,6 +45,7 @@ class Kernels:
         """`run` drives a cell to its end; the start-up code is one."""
         self.config = config
         self.store = open_store(config)
+        self.condition = Condition(self.store, config.kernel_idle_timeout)
         self.pool = Pool()
         self._run = run
         # What kernels opened here were given that no record keeps: environments hold secrets.
@@ -58,7 +59,12 @@ class Kernels:
     def find(self, key: str) -> KernelRecord | None:
         """Returns the record of an id, name or session name, as it is now."""
         record = (self.store.get(key) if is_kernel_id(key) else None) or self.store.find(key)
-        return None if record is None else self.refresh(record)
+        return None if record is None else self.condition.refresh(record)
+
+    def _find_live(self, name: str) -> KernelRecord | None:
+        """Returns the live kernel that a name leads to: the quick look before one is opened under the name's lock."""
+        record = self.store.find(name, thorough=False)
+        return record if record is not None and self.condition.refresh(record).alive else None
 
     def get(self, key: str) -> KernelRecord:
         """Like `find`; raises KernelNotFound."""
@@ -82,57 +88,39 @@ class Kernels:
     def all(self) -> list[KernelRecord]:
         """Returns every kernel, oldest first, as it is now."""
         deadline = time.monotonic() + CAUSE_PATIENCE  # for all the dead together
-        records = [self.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
+        records = [self.condition.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
         return [record for record in records if not self._remove_orphan(record)]
 
     def _remove_orphan(self, record: KernelRecord) -> bool:
         """Removes the record of a kernel that died with its owner: no process is left that could be told."""
-        if record.alive or record.owner_pid is None:
+        if not is_orphan(record):
             return False
-        if is_owner_alive(record):
-            return False
-        return self._destroy(record, "its owner has ended")
-
-    def refresh(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> KernelRecord:
-        """Fills in what a record says of the moment: status, last use, and how a dead kernel ended."""
-        engine = engine_named(record.engine)
-        state = engine.state(self.store.directory(record.kernel_id))
-        if state is not None:
-            record.attempt_count = state.executions
-            record.last_used_at = format_time(state.last_used) if state.last_used else record.last_used_at
-            record.busy_since = format_time(state.busy_since) if state.busy_since else None
-        if record.status == "unknown":  # as kept: its start has not come to an end
-            if not self.store.is_changing(record.name):
-                record.status, record.death = "dead", "its start was cut short"
-            return record
-        if not engine.is_alive(record):
-            record.status, record.busy_since, record.stale = "dead", None, False
-            record.death = record.death or self.cause(record, patience=patience)
-            return record
-        busy = state is not None and state.activity == "busy"
-        record.status = "running" if busy else "idle"
-        idle_for = time.time() - state.last_used if state is not None and state.last_used else 0.0
-        record.stale = not busy and 0 < self.config.kernel_idle_timeout < idle_for
-        return record
-
-    def cause(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> str:
-        """Returns why the process of a record has ended."""
-        directory = self.store.directory(record.kernel_id)
-        return engine_named(record.engine).cause(record, directory, patience=patience)
+        with self.store.locking(*record.names):
+            current = self.find(record.kernel_id)
+            if current is not None and not is_orphan(current):
+                return False
+            if current is not None:
+                self._discard(current, "its owner has ended")
+            return True
 
     # -- opening ---------------------------------------------------------------------------------------------
 
-    def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
-        """Returns the live kernel of a name; opens one if there is none."""
+    def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS, *, as_it_is: bool = False) -> KernelRecord:
+        """Returns the live kernel of a name; opens one if there is none.
+
+        Raises KernelExists if the live one is not what the options ask for, unless it is taken as it is.
+        """
         check_name(name)
-        record = self.find(name)
-        if record is not None and record.alive:
-            return record
-        with self.store.locking(*options.names(name)):
-            record = self.find(name)
-            if record is not None and record.alive:
-                return record
-            return self._replace(record, name, options)
+        record = self._find_live(name)
+        if record is None:
+            with self.store.locking(*options.names(name)):
+                record = self.find(name)
+                if record is None or not record.alive:
+                    return self._replace(record, name, options)
+        known = self._environments.get(record.kernel_id)
+        if not as_it_is and (differences := options.differences(record, known)):
+            raise KernelExists(name, differences)
+        return record
 
     def create(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has; raises KernelExists."""
@@ -150,18 +138,39 @@ class Kernels:
         takes its place.
         """
         check_name(name)
-        record = self.find(name)
-        if record is not None and record.alive:
-            return record
+        live = self._find_live(name)
+        if live is not None:
+            return live
         with self.store.locking(name):
             record = self.find(name)
-            if record is not None and (record.alive or self.claim_report(record)):
+            if record is not None and record.alive:
+                return record
+            if record is not None and self.condition.claim_report(record):
+                self._clear(record)
                 return record
             return self._replace(record, name, _NO_OPTIONS)
 
-    def claim_report(self, record: KernelRecord) -> bool:
-        """Notes that the caller tells of a death; False if it has been told already, or there is none to tell."""
-        return engine_named(record.engine).claim_report(record, self.store.directory(record.kernel_id))
+    def follow(self, record: KernelRecord) -> KernelRecord:
+        """Returns what a record that a caller kept has become; one that is not found any more is dead.
+
+        Raises StoreFailed if its kernel lives where this process cannot reach it: in another home, or a moved one.
+        """
+        found = self.settled(record.kernel_id)
+        if found is not None:
+            return found
+        record.status, record.death = "dead", record.death or "destroyed"
+        if self.condition.has_process(record):
+            self.condition.require_same_place(record)
+            record.death = "its files were deleted"
+            self.end_process(record, record.death)
+        return record
+
+    def _clear(self, record: KernelRecord) -> None:
+        """Ends what is left of a kernel that clients have lost, after its loss was told; its name is free then."""
+        if self.condition.has_process(record):
+            self.end_process(record, record.death or "")
+        if self.condition.is_lost(record):
+            self.store.remove(record)
 
     def _replace(self, dead: KernelRecord | None, name: str, options: KernelOptions) -> KernelRecord:
         """Opens a kernel under a name, in place of a dead one; the caller holds the name's lock."""
@@ -173,7 +182,7 @@ class Kernels:
                 raise KernelExists(session_name)
         record = new_record(name, options, self.config, self.store)
         if dead is not None:
-            if not engine_named(dead.engine).was_reported(dead, self.store.directory(dead.kernel_id)):
+            if not self.condition.was_reported(dead):
                 record.lost = f"the kernel that had this name before: {dead.death}"
             if options.env is None and (withheld := _withheld(dead)) is not None:
                 options = options.with_env(withheld)
@@ -229,7 +238,7 @@ class Kernels:
             current = self.store.get(record.kernel_id)
             if current is None:
                 raise KernelNotFound(key)
-            self.refresh(current)
+            self.condition.refresh(current)
             seen = ended or record  # start times count in hundredths of a second: the pid belongs to them
             if (current.pid, current.start_time) != (seen.pid, seen.start_time) and current.alive:
                 return current  # another client restarted it while we waited
@@ -237,15 +246,30 @@ class Kernels:
             engine_for(current.kernel_type, current.engine).check(current.kernel_type)
             if ended is None:
                 _require_directory(current)
-            current.lost = _describe_loss(current)
+            current.lost = describe_loss(current)
+            was_lost = self.condition.is_lost(current)
+            current.status = "unknown"
+            if not was_lost:
+                self.store.save(current)  # before its process is gone: others wait for a start, and see no death
             self.end_process(current, reason)
             self.pool.drop(current)
-            current.status = "unknown"
-            self.store.save(current)
+            if was_lost:
+                self.store.remake(current)
             if environment is None:
                 environment = self._environments.get(current.kernel_id)
-            self._start(current, _withheld(current) if environment is None else environment)
-            return self.refresh(current)
+            try:
+                self._start(current, _withheld(current) if environment is None else environment)
+            except KernelBoxError as exc:
+                self._note_failed_restart(current, exc)
+                raise
+            return self.condition.refresh(current)
+
+    def _note_failed_restart(self, record: KernelRecord, exc: KernelBoxError) -> None:
+        """Says in the record why there is no process, if none came to be."""
+        if record.status == "unknown":
+            record.status, record.death = "dead", f"its restart failed: {exc}"
+            with contextlib.suppress(StoreFailed):  # the same may be wrong again
+                self.store.save(record)
 
     def destroy(self, key: str, *, reason: str = "destroyed") -> bool:
         """Ends a kernel, its children and its files; returns whether there was one."""
@@ -292,7 +316,7 @@ class Kernels:
         return [record.kernel_id for record in stale if self._cull(record)]
 
     def _cull(self, record: KernelRecord) -> bool:
-        if not self.refresh(record).stale:
+        if not self.condition.refresh(record).stale:
             return False
         if self.kernel(record).ask("leave", {"unused_for": self.config.kernel_idle_timeout}) is not None:
             return False
@@ -337,10 +361,3 @@ def _side_by_side(function: Callable[[KernelRecord], bool], records: list[Kernel
         return list(map(function, records))
     with pool:
         return list(pool.map(function, records))
-
-
-def _describe_loss(record: KernelRecord) -> str:
-    """Says what ends with a kernel's process."""
-    count = record.attempt_count
-    lost = f"the variables of {count} execution{'s' if count > 1 else ''}" if count else "nothing: no cell had run"
-    return f"{lost}; it had died: {record.death}" if record.status == "dead" else lost

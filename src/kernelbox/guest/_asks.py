@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -13,34 +11,32 @@ from kernelbox.guest import _guards
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._plain import plain_args, plain_text
-from kernelbox.guest._pristine import os
+from kernelbox.guest._pristine import contextlib
 from kernelbox.guest._program import Program
 from kernelbox.wire._approvals import SHELL_SERVER, ApprovalRejectedError
+from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Answer, Ask, Execute, Withdraw
 from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._seals import fingerprint, number_of
 
 keep_builtins(globals())
 
 # How much of a command its rejection repeats.
 _SHOWN = 80
 
-# A cell that asks in the kernel's name would have to guess the next number among 2**40.
-_STEP_BYTES = 5
-
 
 class Asks:
     """Open questions, each waited for by the thread that put it.
 
-    Their numbers rise by steps that cannot be guessed. A cell can write to the client's socket; if it puts a question
-    there itself, with a number that is not yet used, the real questions that follow are below it or equal to it, and
-    the host ends the kernel. So no answer to a forged question is ever taken for the answer to a real one.
+    Their numbers follow from the key of the client's connection, and so does what an answer says of its question: the
+    host ends a kernel whose cell puts a question itself, and no answer to it is ever taken for another.
     """
 
     def __init__(self, outbox: Outbox, call_helper: Callable[[], None]) -> None:
         self._outbox = outbox
         self._call_helper = call_helper
-        self._number = 0
-        self._numbering = threading.RLock()
+        self._key = ""
+        self._count = 0
         self._open: dict[int, tuple[Peer, Callable[[Answer], object]]] = {}
         self._approve_shell = False
         self._takes_questions = False
@@ -89,15 +85,25 @@ class Asks:
         if self._outbox.forked:
             raise ApprovalRejectedError(f"{tool_name}: a process that the cell forked cannot ask")
         number = 0
+
+        def make() -> Ask:
+            nonlocal number
+            if not peer.is_itself:
+                raise ApprovalRejectedError(f"{tool_name}: a cell has replaced the socket of its client")
+            self._count += 1
+            number = number_of(self._key, execution_id, self._count)
+            ask = Ask(execution_id, number, server_name, tool_name, question.args)
+            question.fingerprint = fingerprint(self._key, _as_read(ask))
+            self._open[number] = (peer, put)
+            return ask
+
         try:
-            with self._numbering:  # until it is sent: numbers arrive in their order
-                number = self._number = self._number + 1 + int.from_bytes(os.urandom(_STEP_BYTES), "big")
-                self._open[number] = (peer, put)
-                if not peer.is_itself:
-                    raise ApprovalRejectedError(f"{tool_name}: a cell has replaced the socket of its client")
-                self._outbox.send(Ask(execution_id, number, server_name, tool_name, question.args))
-            if peer.closed or self._outbox.execution_id != execution_id:
-                self._reject(number, "the cell or the application that could approve it has gone away")
+            if not self._outbox.ask(execution_id, make) or peer.closed:
+                raise ApprovalRejectedError(
+                    f"{tool_name}: the cell or the application that could approve it has gone away"
+                )
+            if self._outbox.execution_id != execution_id:
+                self._reject(number, "the cell that asked has ended")
             self._call_helper()  # or the answer would not be read before the cell has run for a while
             yield question
         finally:
@@ -137,6 +143,10 @@ class Asks:
             if asked is peer:
                 self._reject(number, "the application that was asked has gone away")
 
+    def begin(self, request: Execute) -> None:
+        """Takes the key of the execution that comes next; called before it has begun, when there is none to ask for."""
+        self._key, self._count = request.key, 0
+
     @contextlib.contextmanager
     def guarding(self, request: Execute) -> Iterator[None]:
         """Applies an execution's rules for starting processes.
@@ -159,17 +169,13 @@ class Asks:
             put(Answer("", number, False, reason))
 
 
-def _settle(answered: asyncio.Future[Answer], answer: Answer) -> None:
-    if not answered.done():  # the task may have been cancelled meanwhile
-        answered.set_result(answer)
-
-
 class _Question:
     """A call that waits for its answer."""
 
     def __init__(self, tool_name: str, args: dict[str, Any]) -> None:
         self.tool_name = tool_name
         self.args = args
+        self.fingerprint = ""
         self.answer: Answer | None = None
 
     def read_answer(self) -> bytes:
@@ -177,7 +183,20 @@ class _Question:
         assert self.answer is not None
         if not self.answer.accepted:
             raise ApprovalRejectedError(f"{_describe(self.tool_name, self.args)}: {self.answer.reason or 'rejected'}")
+        if self.answer.fingerprint != self.fingerprint:
+            raise ApprovalRejectedError(f"{_describe(self.tool_name, self.args)}: the answer was about another call")
         return self.answer.payload
+
+
+def _settle(answered: asyncio.Future[Answer], answer: Answer) -> None:
+    if not answered.done():  # the task may have been cancelled meanwhile
+        answered.set_result(answer)
+
+
+def _as_read(ask: Ask) -> Ask:
+    (read,) = Decoder().feed(encode(ask))
+    assert isinstance(read, Ask)
+    return read
 
 
 def _describe(tool_name: str, tool_args: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ Refused.
 
 from __future__ import annotations
 
+from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     Language = Literal["python", "bash"]
+
+keep_builtins(globals())
 
 
 class Message:
@@ -51,6 +54,8 @@ class Execute(Message):
     shell_escape_only: bool = False
     restore_cwd: str = ""
     report_changes: bool = False
+    # The connection's own, the same with each request: see wire/_seals.py.
+    key: str = ""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -120,12 +125,16 @@ class Ask(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Answer(Message):
-    """Answers an Ask: accepted or not, why not, and what the tool returned, as JSON that only the guest reads."""
+    """Answers an Ask: accepted or not, why not, and what the tool returned, as JSON that only the guest reads.
+
+    `fingerprint` says what was asked.
+    """
 
     id: str
     ask: int
     accepted: bool
     reason: str = ""
+    fingerprint: str = ""
     payload: bytes = b""
 
 

@@ -1,0 +1,30 @@
+"""Memory that is given up when there is no other, so that a cell's MemoryError can be told and the kernel lives on."""
+
+from __future__ import annotations
+
+from mmap import mmap
+
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
+# Enough for a traceback and the messages of a few small cells. It is never written to, and so takes address space only.
+_SIZE = 8 * 1024 * 1024
+
+_held: list[mmap] = []
+
+
+def spend_reserve() -> None:
+    """Gives the memory up."""
+    while _held:
+        _held.pop().close()
+
+
+def fill_reserve() -> None:
+    """Takes it again, once there is much more than that."""
+    if not _held:
+        try:
+            mmap(-1, 4 * _SIZE).close()
+            _held.append(mmap(-1, _SIZE))
+        except (MemoryError, OSError):
+            pass
