@@ -103,6 +103,11 @@ def scrubbed_environment(kernel_env: dict[str, str]) -> dict[str, str]:
     return {**harmless, **kernel_env}
 
 
+def host_variable(name: str) -> str | None:
+    """Returns a variable of the host's environment, for the parameters of tool servers that name it."""
+    return os.environ.get(name)
+
+
 # What a template is started with. Its children get their own environment, but can read the one it began with
 # (/proc/self/environ), so nothing secret may be in it; and what libraries read while they are imported belongs
 # to its identity.
