@@ -12,9 +12,9 @@ _HOMES = {
     "ApprovalRequest": "kernelbox.core._requests",
     "ApprovalRule": "kernelbox.core._policy",
     "AttemptSnapshot": "kernelbox.wire._results",
-    "CodeExecutionChunk": "kernelbox.api._executor_values",
+    "CodeExecutionChunk": "kernelbox.core._executor_values",
     "CodeExecutionError": "kernelbox.base._errors",
-    "CodeExecutionResult": "kernelbox.api._executor_values",
+    "CodeExecutionResult": "kernelbox.core._executor_values",
     "CodeExecutor": "kernelbox.api._executor",
     "ErrorInfo": "kernelbox.wire._results",
     "ExecutionResult": "kernelbox.wire._results",
@@ -31,7 +31,7 @@ _HOMES = {
     "StartFailed": "kernelbox.base._errors",
     "StoreFailed": "kernelbox.base._errors",
     "SyncApprovalRequest": "kernelbox.core._requests",
-    "Variable": "kernelbox.api._executor_values",
+    "Variable": "kernelbox.core._executor_values",
     "create": "kernelbox.api._sync",
     "destroy": "kernelbox.api._sync",
     "execute": "kernelbox.api._sync",
@@ -88,7 +88,6 @@ __all__ = [
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.api._executor import CodeExecutor
-    from kernelbox.api._executor_values import CodeExecutionChunk, CodeExecutionResult, Variable
     from kernelbox.api._sync import (
         create,
         destroy,
@@ -116,6 +115,7 @@ if TYPE_CHECKING:
         StartFailed,
         StoreFailed,
     )
+    from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionResult, Variable
     from kernelbox.core._policy import ApprovalPolicy, ApprovalRule
     from kernelbox.core._requests import ApprovalRequest, SyncApprovalRequest
     from kernelbox.host._record import KernelRecord

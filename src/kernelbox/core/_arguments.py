@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 from kernelbox.base._errors import InvalidInput, StartFailed
@@ -55,16 +56,25 @@ def check_lifetime(lifetime: Lifetime) -> Lifetime:
     return lifetime
 
 
-def check_environment(env: object) -> dict[str, str] | None:
+def check_environment(env: object, what: str = "env") -> dict[str, str] | None:
     """Returns a usable environment; None stands for the caller's own."""
     if env is None:
         return None
     if not isinstance(env, dict) or not all(isinstance(part, str) for pair in env.items() for part in pair):
-        raise InvalidInput("env", env, "use a dict of strings to strings")
+        raise InvalidInput(what, env, "use a dict of strings to strings")
     for name, value in env.items():
         if not name or "=" in name or "\0" in name + value:
-            raise InvalidInput("env", name, "a variable has a name without '=', and no NUL")
+            raise InvalidInput(what, name, "a variable has a name without '=', and no NUL")
     return dict(env)
+
+
+def check_seconds(what: str, seconds: float | None) -> float | None:
+    """Returns a time limit; None stands for none."""
+    if seconds is None:
+        return None
+    if type(seconds) not in (int, float) or not math.isfinite(seconds) or seconds <= 0:
+        raise InvalidInput(what, seconds, "use a number of seconds above 0, or None for no limit")
+    return seconds
 
 
 def check_directory(cwd: str | os.PathLike[str] | None) -> str:
