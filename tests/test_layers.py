@@ -49,7 +49,8 @@ ROOMS = {
     "core": Room(ours=("wire", "base", "host")),
     "shells": Room(ours=("wire", "base", "host", "core")),
     "api": Room(ours=("wire", "base", "host", "core", "shells")),
-    "cli": Room(ours=("wire", "base", "host", "core", "shells", "api", "__version__")),
+    "mcp": Room(ours=("wire", "base", "host", "core", "shells", "api", "__version__")),
+    "cli": Room(ours=("wire", "base", "host", "core", "shells", "api", "mcp", "__version__")),
     # The package itself: the lazy table of public names, and `python -m kernelbox`.
     "": Room(ours=("wire", "base", "host", "core", "api")),
     "__main__.py": Room(ours=("cli",)),
@@ -58,6 +59,7 @@ ROOMS = {
 # One importer per power: (what is used, the only files that may).
 POWERS = (
     (("zmq", "jupyter_client"), ("host/jupyter/*",)),
+    (("mcp", "mcp_types", "starlette", "uvicorn"), ("mcp/*",)),
     (("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"), ("base/_config.py", "guest/*")),
     (("os.fork", "os.forkpty", "pty.fork"), ("guest/*",)),
     (

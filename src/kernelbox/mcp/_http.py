@@ -1,0 +1,120 @@
+"""The server over streamable HTTP: a token for every request, and no request that a web page could have made."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kernelbox.base._config import variable
+from kernelbox.base._errors import InvalidInput, StartFailed
+from kernelbox.mcp._options import ServerOptions
+from kernelbox.mcp._server import make_server, make_state, run_until_ended
+
+PATH = "/mcp"
+TOKEN_VARIABLE = "KERNELBOX_MCP_TOKEN"  # the name of a variable
+
+# Seconds that requests have to end when the server stops; their cells have been interrupted by then.
+_GRACE = 2
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen; port 0 lets the system choose one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Returns the address that HOST:PORT names; raises InvalidInput."""
+    host, _, port = text.rpartition(":")
+    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise InvalidInput("the address", text, "use HOST:PORT, such as 127.0.0.1:8765")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or (":" in bare and bare == host):
+        raise InvalidInput("the address", text, "use HOST:PORT, such as 127.0.0.1:8765 or [::1]:8765")
+    return Address(bare, int(port))
+
+
+def serve_http(options: ServerOptions, address: Address, allowed_hosts: tuple[str, ...] = ()) -> int:
+    """Serves any number of clients until a signal ends us; prints the URL and, if it made one, the token."""
+    given = variable(TOKEN_VARIABLE)
+    token = given or os.urandom(24).hex()
+    listener = _listen(address)
+    bound = Address(address.host, listener.getsockname()[1])
+    state = make_state(options)
+    app = TokenRequired(_make_app(make_server(state), bound, allowed_hosts), token)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE, ws="none")
+    print(json.dumps({"url": f"http://{bound}{PATH}", **({} if given else {"token": token})}), flush=True)
+    if bound.host not in _LOOPBACK:
+        print("kernelbox: warning: the token crosses the network unencrypted; put TLS in front", file=sys.stderr)
+    return run_until_ended(state, _Server(config).serve(sockets=[listener]))
+
+
+class TokenRequired:
+    """Passes on requests that bring the token, and answers 401 to all others."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or self._is_known(scope):
+            await self._app(scope, receive, send)
+            return
+        sentence = "send the header `Authorization: Bearer TOKEN` with the token that the server was started with"
+        refusal = JSONResponse({"error": sentence}, 401, {"WWW-Authenticate": "Bearer"})
+        await refusal(scope, receive, send)
+
+    def _is_known(self, scope: Scope) -> bool:
+        given = Headers(scope=scope).get("authorization", "")
+        return scope["type"] == "http" and hmac.compare_digest(given.encode("latin-1"), self._expected)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: kernels must be ended before the process is."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _make_app(server: MCPServer, bound: Address, allowed_hosts: tuple[str, ...]) -> ASGIApp:
+    names = {str(bound), *(str(Address(host, bound.port)) for host in _LOOPBACK), *allowed_hosts}
+    security = TransportSecuritySettings(
+        allowed_hosts=sorted(names), allowed_origins=sorted(f"http://{name}" for name in names)
+    )
+    return server.streamable_http_app(streamable_http_path=PATH, transport_security=security)
+
+
+def _listen(address: Address) -> socket.socket:
+    try:
+        family, _, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(where)
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as exc:
+        raise StartFailed(f"cannot listen at {address}: {exc.strerror or exc}; choose another with --http") from exc
+    return listener
