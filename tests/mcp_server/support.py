@@ -1,4 +1,4 @@
-"""What the tests of the MCP server share: servers as processes of their own, and the SDK's client in both generations."""
+"""What the tests of the MCP server share: servers as processes, and the SDK's client in both generations."""
 
 from __future__ import annotations
 

@@ -29,10 +29,11 @@ _RETURNS_QUESTIONS = "2026-07-28"
 # Characters of one argument that a person is shown.
 _LONGEST_ARGUMENT = 4000
 
-NOBODY = (
+_NOBODY = (
     "nobody can be asked: this MCP client does not support elicitation. Start the server with --policy FILE, "
     "or with --approve all"
 )
+_SWITCHED_OFF = "the server was started with --approve none"
 
 Way = Literal["ask in the call", "return the questions", "reject"]
 
@@ -83,12 +84,17 @@ async def ask(ctx: Context, request: ApprovalRequest) -> None:
     try:
         given = await ctx.session.elicit_form(form.message, form.requested_schema, ctx.request_context.request_id)
     except (MCPError, ValueError) as exc:
-        await reject(request, f"the question could not be put to the client: {exc}")
+        await _reject(request, f"the question could not be put to the client: {exc}")
     else:
         await _settle(request, given)
 
 
-async def reject(request: ApprovalRequest, reason: str) -> None:
+async def refuse(request: ApprovalRequest, *, switched_off: bool) -> None:
+    """Rejects a request that nobody is asked about."""
+    await _reject(request, _SWITCHED_OFF if switched_off else _NOBODY)
+
+
+async def _reject(request: ApprovalRequest, reason: str) -> None:
     """Rejects a request, unless it has been decided meanwhile."""
     with contextlib.suppress(ApprovalClosed):
         await request.reject(reason)
@@ -96,7 +102,7 @@ async def reject(request: ApprovalRequest, reason: str) -> None:
 
 async def _settle(request: ApprovalRequest, given: ElicitResult) -> None:
     if given.action != "accept":
-        await reject(request, "the user declined" if given.action == "decline" else "the user dismissed the question")
+        await _reject(request, "the user declined" if given.action == "decline" else "the user dismissed the question")
         return
     with contextlib.suppress(ApprovalClosed):
         await request.accept(remember=_REMEMBER.get((given.content or {}).get("remember")))

@@ -8,7 +8,7 @@ import anyio
 from mcp.server.mcpserver import Context
 from mcp_types import InputRequiredResult
 
-from kernelbox.mcp._approvals import NOBODY, ask, questions, reject, way_to_ask
+from kernelbox.mcp._approvals import ask, questions, refuse, way_to_ask
 from kernelbox.shells._asyncio_jobs import Job
 
 # How often a client is told that a cell still runs; clients give up after a minute in which they hear nothing.
@@ -18,13 +18,15 @@ _PROGRESS_EVERY = 5.0
 _LONGEST_MESSAGE = 200
 
 
-async def attend(job: Job, ctx: Context, *, seconds: float | None, leash: float) -> InputRequiredResult | None:
+async def attend(
+    job: Job, ctx: Context, *, seconds: float | None, leash: float, may_ask: bool
+) -> InputRequiredResult | None:
     """Waits until a job is done or the seconds have passed; returns what the client must ask first, if it must.
 
-    `leash` is how many seconds the job may go on when no call waits for it.
+    `leash` is how many seconds the job may go on when no call waits for it. Without `may_ask` approvals are refused.
     """
     until = math.inf if seconds is None else anyio.current_time() + seconds
-    way = way_to_ask(ctx)
+    way = way_to_ask(ctx) if may_ask else "reject"
     asked: set[str] = set()
     with job.attended(leash):
         async with anyio.create_task_group() as asking:
@@ -35,7 +37,10 @@ async def attend(job: Job, ctx: Context, *, seconds: float | None, leash: float)
                     return questions(job, new)
                 for request in new:
                     asked.add(request.id)
-                    asking.start_soon(*((ask, ctx, request) if way == "ask in the call" else (reject, request, NOBODY)))
+                    if way == "ask in the call":
+                        asking.start_soon(ask, ctx, request)
+                    else:
+                        await refuse(request, switched_off=not may_ask)
                 if not new and not job.done:
                     await _report(job, ctx, seconds)
             asking.cancel_scope.cancel()

@@ -42,7 +42,7 @@ def _shrink(image: object) -> tuple[str, str]:
     assert isinstance(image, Image.Image)
     small = image.convert("RGBA")
     small.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
-    png = _save(small, "PNG", optimize=True)
+    png = _save(small, "PNG")
     if len(png) <= _MOST_BYTES:
         return _encode(png), "image/png"
     opaque = Image.new("RGB", small.size, "white")

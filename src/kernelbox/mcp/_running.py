@@ -40,19 +40,25 @@ async def run_cell(
         await take_answers(ctx, job)
     else:
         job = await state.workplace.begin(kernel, code, language=language, timeout=None if background else seconds)
-    leash = state.options.approval_timeout + _RETURN
+    leash = _LEASH if background else state.options.approval_timeout + _RETURN
     try:
-        asked = await attend(job, ctx, seconds=seconds if background else None, leash=_LEASH if background else leash)
+        asked = await _attend(state, job, ctx, seconds if background else None, leash)
     except asyncio.CancelledError:
         job.cancel()
         raise
     return asked or await conclude(state, job, budget, paths=paths)
 
 
-async def wait_for(job: Job, ctx: Context, seconds: float) -> InputRequiredResult | None:
+async def wait_for(state: State, job: Job, ctx: Context, seconds: float) -> InputRequiredResult | None:
     """Waits for a job in the background; a call that is cancelled leaves it running."""
     await take_answers(ctx, job)
-    return await attend(job, ctx, seconds=seconds, leash=_LEASH)
+    return await _attend(state, job, ctx, seconds, _LEASH)
+
+
+async def _attend(
+    state: State, job: Job, ctx: Context, seconds: float | None, leash: float
+) -> InputRequiredResult | None:
+    return await attend(job, ctx, seconds=seconds, leash=leash, may_ask=state.options.approve != "none")
 
 
 async def conclude(state: State, job: Job, budget: int, *, paths: bool = False) -> CallToolResult:

@@ -105,7 +105,7 @@ def add_kernel_tools(server: MCPServer, state: State) -> None:
         if action == "cancel":
             await found.stop()
         elif action == "wait":
-            asked = await wait_for(found, ctx, timeout)
+            asked = await wait_for(state, found, ctx, timeout)
             if asked is not None:
                 return asked
         return await conclude(state, found, max_output_chars)
