@@ -12,7 +12,10 @@ from kernelbox.mcp._approvals import ask, questions, refuse, way_to_ask
 from kernelbox.shells._asyncio_jobs import Job
 
 # How often a client is told that a cell still runs; clients give up after a minute in which they hear nothing.
-_PROGRESS_EVERY = 5.0
+_PROGRESS_EVERY = 2.0
+
+# The key in the scope of an HTTP request under which its end is noted.
+GONE = "kernelbox.gone"
 
 # Characters of the last line that a cell has written, in a message about its progress.
 _LONGEST_MESSAGE = 200
@@ -45,6 +48,15 @@ async def attend(
                     await _report(job, ctx, seconds)
             asking.cancel_scope.cancel()
     return None
+
+
+async def cancel_when_gone(job: Job, ctx: Context) -> None:
+    """Cancels a job when the client of an HTTP request has gone; does nothing over other transports."""
+    request = ctx.request_context.request
+    gone = None if request is None else request.scope.get(GONE)
+    if gone is not None:
+        await gone.wait()
+        job.cancel()
 
 
 async def _report(job: Job, ctx: Context, seconds: float | None) -> None:

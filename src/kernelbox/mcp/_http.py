@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hmac
 import json
@@ -16,10 +17,11 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kernelbox.base._config import variable
 from kernelbox.base._errors import InvalidInput, StartFailed
+from kernelbox.mcp._attending import GONE
 from kernelbox.mcp._options import ServerOptions
 from kernelbox.mcp._server import make_server, make_state, run_until_ended
 
@@ -61,7 +63,7 @@ def serve_http(options: ServerOptions, address: Address, allowed_hosts: tuple[st
     listener = _listen(address)
     bound = Address(address.host, listener.getsockname()[1])
     state = make_state(options)
-    app = TokenRequired(_make_app(make_server(state), bound, allowed_hosts), token)
+    app = TokenRequired(DisconnectNoted(_make_app(make_server(state), bound, allowed_hosts)), token)
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE, ws="none")
     print(json.dumps({"url": f"http://{bound}{PATH}", **({} if given else {"token": token})}), flush=True)
     if bound.host not in _LOOPBACK:
@@ -87,6 +89,27 @@ class TokenRequired:
     def _is_known(self, scope: Scope) -> bool:
         given = Headers(scope=scope).get("authorization", "")
         return scope["type"] == "http" and hmac.compare_digest(given.encode("latin-1"), self._expected)
+
+
+class DisconnectNoted:
+    """Has tools see that the client of their request has gone: the older protocol lets them run on.
+
+    The answer could not be fetched later either, because no events are stored.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.Event()
+
+        async def watched() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                gone.set()
+            return message
+
+        await self._app({**scope, GONE: gone}, watched, send)
 
 
 class _Server(uvicorn.Server):

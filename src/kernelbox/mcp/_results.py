@@ -24,13 +24,15 @@ LEAST_BUDGET = 200
 # Pictures that are sent with a result; of more there are links.
 _MOST_PICTURES = 4
 
+_LOST = "[the kernel's variables are lost; the next call runs in a fresh kernel]"
+
 # Characters of the line about changed variables.
 _LONGEST_LINE = 300
 
 
 async def shape(result: ExecutionResult, outputs: Outputs, budget: int, *, paths: bool = False) -> CallToolResult:
     """Returns what a model reads of a result; with `paths`, also the files of pictures, as ipybox has them."""
-    changed = describe_changes(result.changed)
+    changed = _LOST if result.state == "lost" else describe_changes(result.changed)
     text = fit(result.text, outputs, budget - len(changed) - 1 if changed else budget)
     parts = [text] if text else []
     if not parts and result.ok and not result.images:
