@@ -10,6 +10,7 @@ from kernelbox.base._dotenv import read_dotenv
 from kernelbox.base._errors import InvalidInput
 from kernelbox.core._policy import ApprovalPolicy
 from kernelbox.core._policy_file import read_policy
+from kernelbox.mcp._address import parse_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 
 def run(options: Namespace) -> int:
     """Runs the command."""
+    if options.http is not None:
+        options.http = parse_address(options.http)
     if options.print_config:
         return _print_config(options)
     chosen = _read_options(options)
     if options.http:
-        from kernelbox.mcp._http import parse_address, serve_http
+        from kernelbox.mcp._http import serve_http
 
-        return serve_http(chosen, parse_address(options.http), tuple(options.allow_host))
+        return serve_http(chosen, options.http, tuple(options.allow_host))
     from kernelbox.mcp._server import serve_stdio
 
     return serve_stdio(chosen)
@@ -72,11 +75,6 @@ def _print_config(options: Namespace) -> int:
         command += ["--policy", os.path.abspath(options.policy)]
     for name in ("require_shell_escape", "keep_kernels"):
         command += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
-    url = None
-    if options.http:
-        from kernelbox.mcp._http import PATH, parse_address
-
-        url = f"http://{parse_address(options.http)}{PATH}"
-    print(client_config(options.print_config, command, url))
+    print(client_config(options.print_config, command, options.http))
     print(f"kernelbox: {PLACES[options.print_config]}", file=sys.stderr)
     return 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 
+from kernelbox.mcp._address import PATH, TOKEN_VARIABLE, Address
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -22,8 +24,9 @@ PLACES = {
 _NAME = "kernelbox"
 
 
-def client_config(client: str, command: list[str], url: str | None) -> str:
-    """Returns the text for a client; `command` starts the server, or a `url` leads to one that runs."""
+def client_config(client: str, command: list[str], address: Address | None) -> str:
+    """Returns the text for a client; `command` starts the server, or it listens at an `address`."""
+    url = None if address is None else f"http://{address}{PATH}"
     if client == "claude-code":
         if url is not None:
             header = f"Authorization: Bearer {_token('claude-code')}"
@@ -40,9 +43,5 @@ def client_config(client: str, command: list[str], url: str | None) -> str:
 
 def _token(client: str) -> str:
     """Returns how a client is told to look a variable up: a token is not written into files."""
-    return {
-        "claude-code": "$KERNELBOX_MCP_TOKEN",
-        "claude-desktop": "${KERNELBOX_MCP_TOKEN}",
-        "cursor": "${env:KERNELBOX_MCP_TOKEN}",
-        "vscode": "${env:KERNELBOX_MCP_TOKEN}",
-    }[client]
+    prefix = "env:" if client in ("cursor", "vscode") else ""
+    return f"${{{prefix}{TOKEN_VARIABLE}}}"

@@ -10,7 +10,6 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import uvicorn
 from mcp.server.mcpserver import MCPServer
@@ -20,7 +19,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kernelbox.base._config import variable
-from kernelbox.base._errors import InvalidInput, StartFailed
+from kernelbox.base._errors import StartFailed
+from kernelbox.mcp._address import PATH, TOKEN_VARIABLE, Address
 from kernelbox.mcp._attending import GONE
 from kernelbox.mcp._options import ServerOptions
 from kernelbox.mcp._server import make_server, make_state, run_until_ended
@@ -32,28 +32,6 @@ TOKEN_VARIABLE = "KERNELBOX_MCP_TOKEN"  # the name of a variable
 _GRACE = 2
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where to listen; port 0 lets the system choose one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: str) -> Address:
-    """Returns the address that HOST:PORT names; raises InvalidInput."""
-    host, _, port = text.rpartition(":")
-    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise InvalidInput("the address", text, "use HOST:PORT, such as 127.0.0.1:8765")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or (":" in bare and bare == host):
-        raise InvalidInput("the address", text, "use HOST:PORT, such as 127.0.0.1:8765 or [::1]:8765")
-    return Address(bare, int(port))
 
 
 def serve_http(options: ServerOptions, address: Address, allowed_hosts: tuple[str, ...] = ()) -> int:

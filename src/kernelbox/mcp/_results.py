@@ -35,10 +35,10 @@ async def shape(result: ExecutionResult, outputs: Outputs, budget: int, *, paths
     changed = _LOST if result.state == "lost" else describe_changes(result.changed)
     text = fit(result.text, outputs, budget - len(changed) - 1 if changed else budget)
     parts = [text] if text else []
-    if not parts and result.ok and not result.images:
-        parts.append("(no output)")
     if changed:
         parts.append(changed)
+    if not parts and not result.images:
+        parts.append("(no output)")
     if paths and result.images:
         parts.append("Generated images:\n" + "\n".join(f"- [{os.path.basename(p)}]({p})" for p in result.images))
     content: list[ContentBlock] = [TextContent(text="\n".join(parts))] if parts else []
