@@ -78,7 +78,7 @@ def test_the_token_can_be_given_and_is_not_printed(tmp_path: Path, own_home: Pat
 
 def test_an_address_that_is_taken_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        with pytest.raises(StartFailed, match="cannot listen at 127.0.0.1"):
+        with pytest.raises(StartFailed, match="cannot listen at"):
             _listen(Address("127.0.0.1", taken.getsockname()[1]))
 
 

@@ -91,7 +91,7 @@ lines'
 
 @pytest.mark.parametrize("text", ["A", "=1", "1A=2", "A='open", 'A="open', "A B=1"])
 def test_a_line_that_is_no_variable_is_told_with_its_number(text: str) -> None:
-    with pytest.raises(InvalidInput, match="line 2 of x/.env"):
+    with pytest.raises(InvalidInput, match="line 2 of"):
         parse_dotenv(f"OK=1\n{text}", "x/.env")
 
 

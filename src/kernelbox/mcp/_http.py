@@ -25,9 +25,6 @@ from kernelbox.mcp._attending import GONE
 from kernelbox.mcp._options import ServerOptions
 from kernelbox.mcp._server import make_server, make_state, run_until_ended
 
-PATH = "/mcp"
-TOKEN_VARIABLE = "KERNELBOX_MCP_TOKEN"  # the name of a variable
-
 # Seconds that requests have to end when the server stops; their cells have been interrupted by then.
 _GRACE = 2
 
