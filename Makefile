@@ -4,7 +4,10 @@ BIN := .venv/bin
 BOOTSTRAP := python3 scripts/bootstrap.py
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap system demo test check bench docs lock clean
+# Whole files go to one of the processes each, so that those that share a kernel's template stay together.
+ALL_CORES := --numprocesses=auto --dist=loadfile
+
+.PHONY: help bootstrap system demo test slow check bench docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,7 +22,10 @@ demo: bootstrap ## run the demonstration
 	$(BIN)/python examples/demo.py
 
 test: bootstrap system ## run the tests on all cores; ARGS="-k timeout" runs pytest with these arguments
-	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--numprocesses=auto --dist=loadfile)
+	$(BIN)/python -m pytest $(or $(ARGS),$(ALL_CORES) -m "not slow")
+
+slow: bootstrap system ## run the tests that take long or install programs
+	$(BIN)/python -m pytest $(ALL_CORES) -m slow
 
 check: bootstrap ## lint, formatting and types
 	$(BIN)/ruff check .

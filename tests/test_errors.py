@@ -23,6 +23,7 @@ ERRORS: list[KernelBoxError] = [
     kernelbox.StoreFailed.because(OSError(28, "No space left on device", "/x"), "/x"),
     kernelbox.ApprovalClosed("shell", "accepted"),
     kernelbox.ExecutorStopped(),
+    kernelbox.InheritedStream(),
     kernelbox.CodeExecutionError(FAILED, [Path("a.png")]),
     kernelbox.ExecutionTimeout(FAILED, []),
 ]

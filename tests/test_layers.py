@@ -29,6 +29,7 @@ class Room:
 # Every folder of the package, from the bottom up; a room imports itself and the rooms named here, all of them below it.
 PURE = (
     "__future__",
+    "_blake2",
     "base64",
     "builtins",
     "codecs",

@@ -426,7 +426,7 @@ def test_doctor_says_what_is_wrong_and_how_to_fix_it(tmp_path: Path) -> None:
     done = kernelbox("doctor", KERNELBOX_HOME=str(tmp_path / "file" / "home"))
     assert (done.status, done.json["ok"]) == (1, False)
     broken = {check["name"]: check for check in done.json["checks"] if check["verdict"] == "failed"}
-    assert "set KERNELBOX_HOME" in broken["runtime directory"]["found"]
+    assert "set KERNELBOX_HOME" in broken["home"]["found"]
     wrong = kernelbox("doctor", KERNELBOX_STORE_BACKEND="paper")
     assert "KERNELBOX_STORE_BACKEND" in str(wrong.json)
     unknown = kernelbox("doctor", KERNELBOX_HOME=str(tmp_path / "home"), KERNELBOX_KERNEL_TYPE="cobol")
@@ -510,4 +510,18 @@ def test_doctor_shows_the_home_and_the_key(home: Path, key_file: Path, tmp_path:
     done = kernelbox("doctor", KERNELBOX_HOME=str(tmp_path / "clone"))
     assert done.status == 1
     verdicts = {check["name"]: check["verdict"] for check in done.json["checks"]}
-    assert (verdicts["home"], verdicts["start"]) == ("failed", "failed")
+    assert verdicts["home"] == "failed"
+
+
+@pytest.mark.parametrize("what", ["home", "key"])
+def test_doctor_says_once_that_a_home_or_a_key_is_refused(what: str, tmp_path: Path) -> None:
+    (tmp_path / "clone").mkdir()
+    (tmp_path / "clone" / "file").touch()
+    settings = {"KERNELBOX_HOME": str(tmp_path / "clone")}
+    if what == "key":
+        settings = {"KERNELBOX_HOME": str(tmp_path / "home"), "KERNELBOX_KEY_FILE": str(tmp_path / "clone")}
+        (tmp_path / "clone").chmod(0o700)
+    done = kernelbox("doctor", **settings)
+    assert done.status == 1
+    failed = [check for check in done.json["checks"] if check["verdict"] == "failed"]
+    assert [check["name"] for check in failed] == [what]

@@ -21,7 +21,13 @@ def test_the_reference_shows_exactly_what_help_prints(words: list[str]) -> None:
     done = kernelbox(*words)
     assert (done.status, done.stderr) == (0, "")
     shown = re.findall(r"```text\n\$ kernelbox (.*?)\n(.*?)```\n", REFERENCE.read_text(), flags=re.DOTALL)
-    assert dict(shown)[" ".join(words)] == done.stdout
+    assert _laid_out(dict(shown)[" ".join(words)]) == _laid_out(done.stdout)
+
+
+def _laid_out(text: str) -> list[list[str]]:
+    """Returns the words of each line, however Python's version lays them out: 3.13 names an option's value once."""
+    once = re.sub(r"(-\w) ([A-Z]+), (--\w+ \2)", r"\1, \3", text)
+    return [line.split() for line in once.splitlines()]
 
 
 def test_help_names_every_command_and_is_the_same_by_every_way_to_ask() -> None:

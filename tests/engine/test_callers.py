@@ -38,7 +38,7 @@ def test_a_process_that_this_one_started_is_known_to_be_inside() -> None:
         with subprocess.Popen([sys.executable, "-c", code]):
             accepted, _ = listener.accept()
             with accepted:
-                assert Peer(accepted).inside
+                assert "its own kernel" in Peer(accepted).refusal
 
 
 def test_many_processes_of_the_user_use_a_kernel_that_none_of_them_started(kernel: KernelRecord) -> None:

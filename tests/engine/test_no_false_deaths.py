@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 from tests.store.support import run_python
 
-from kernelbox import KernelRecord, execute, get_or_create, restart, status
+from kernelbox import KernelRecord, StartFailed, execute, get_or_create, restart, status
 
 from .support import DEADLINE, run, value
 
@@ -52,6 +53,7 @@ def test_a_call_during_a_restart_waits_for_it(by: str, kernel: KernelRecord) -> 
     thread.start()
     causes = set()
     while not over.is_set():
+        assert status(key).status != "dead"
         result = execute(key, "1 + 1", timeout=DEADLINE)
         if result.error is None:
             assert result.return_value == "2"
@@ -96,3 +98,68 @@ def test_a_kernel_whose_start_is_in_progress_is_waited_for(home: Path, monkeypat
         assert value("slow", "ready") == "True"
     finally:
         opening.join()
+
+
+SCARCE = """
+import os, resource, sys, warnings
+import kernelbox
+warnings.simplefilter("error")
+name, code = sys.argv[1:]
+kernel = kernelbox.get_or_create(name)
+kernelbox.interrupt(kernel), kernelbox.list_kernels()  # what these import is not what is measured
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+for free in range(12):
+    pid = os.fork()
+    if pid == 0:
+        held = []
+        try:
+            while True: held.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            for fd in held[:free]: os.close(fd)
+        try:
+            print(free, eval(code), flush=True)
+        except kernelbox.StoreFailed as exc:
+            print(free, "too many open files" in str(exc), flush=True)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0, free
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "kernelbox.execute(kernel, 'x').return_value == '42'",
+        "kernelbox.execute(name, 'x').return_value == '42'",
+        "kernelbox.get_or_create(name).pid == kernel.pid",
+        "kernelbox.status(name).alive",
+        "kernelbox.status(kernel).alive",
+        "all(record.alive for record in kernelbox.list_kernels())",
+        "kernelbox.interrupt(kernel) is False",
+        "kernelbox.wipe(stale=True) == []",
+        "bool(kernelbox.get_or_create(name + 'another'))",
+    ],
+)
+def test_however_few_descriptors_are_left_an_answer_is_true_or_says_so(
+    code: str, kernel: KernelRecord, home: Path
+) -> None:
+    run(kernel, "x = 42")
+    answers = run_python(SCARCE, kernel.name, code).stdout.split()
+    assert answers == [word for free in range(12) for word in (str(free), "True")]
+    assert status(kernel).pid == kernel.pid
+    assert not list(home.glob("registry.json.damaged*")), "a registry that we could not open is not damaged"
+
+
+def test_a_restart_that_fails_leaves_a_dead_kernel_that_says_so(
+    kernel: KernelRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "unbearable.py").write_text("1 / 0")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("KERNELBOX_PRELOAD", "unbearable")
+    with pytest.raises(StartFailed, match="ZeroDivisionError"):
+        restart(kernel)
+    monkeypatch.delenv("KERNELBOX_PRELOAD")
+    assert "its restart failed: " in (status(kernel).death or "")
+    told = execute(kernel.name, "1", timeout=DEADLINE)
+    assert told.error is not None
+    assert "ZeroDivisionError" in told.error.evalue
+    assert value(kernel.name, "1 + 1") == "2"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from kernelbox import get_or_create, restart
 
-from .support import run, value
+from .support import parent_of, run, value
 
 OPEN_LIMITED = """
 import os, resource, kernelbox
@@ -73,3 +74,39 @@ def test_a_kernel_gets_the_limits_priority_and_processors_of_its_opener(own_home
     assert limited == f"5 [{cpu}] (0, 0) 500\n"
     assert run(get_or_create("ordinary again"), LIMITS).output == ordinary
     assert value(restart("limited"), "import os; os.nice(0)") == "0", "who restarts a kernel opens a process"
+
+
+def test_a_kernels_own_variables_neither_reach_its_template_nor_need_another(own_home: Path) -> None:
+    kernels = [get_or_create(name, env={**os.environ, "API_KEY": f"key-of-{name}"}) for name in ("one", "two")]
+    template, other = (parent_of(kernel.pid) for kernel in kernels if kernel.pid)
+    assert template == other
+    assert b"API_KEY" not in Path(f"/proc/{template}/environ").read_bytes()
+    for kernel in kernels:
+        assert value(kernel, "import os; os.environ['API_KEY']") == repr(f"key-of-{kernel.name}")
+        assert value(kernel, "b'API_KEY' in open('/proc/self/environ', 'rb').read()") == "False"
+
+
+def test_what_libraries_read_when_they_are_imported_needs_a_template_of_its_own(own_home: Path) -> None:
+    plain = get_or_create("plain", env={**os.environ})
+    threads = get_or_create("threads", env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert plain.pid is not None
+    assert threads.pid is not None
+    assert parent_of(plain.pid) != parent_of(threads.pid)
+
+
+def test_an_upgraded_package_gets_a_new_template(own_home: Path, tmp_path: Path) -> None:
+    source = Path(__file__).resolve().parents[2] / "src" / "kernelbox"
+    shutil.copytree(source, tmp_path / "kernelbox", ignore=shutil.ignore_patterns("__pycache__"))
+    script = """
+import kernelbox, os, pathlib
+from kernelbox import execute, get_or_create
+templates = [execute(get_or_create(name), "import os; os.getppid()").return_value for name in "ab"]
+for room in ("guest", "wire"):
+    changed = next(pathlib.Path(kernelbox.__file__).parent.joinpath(room).glob("_*.py"))
+    os.utime(changed, ns=(0, changed.stat().st_mtime_ns + (10**15 if room == "guest" else 10**16)))
+    templates.append(execute(get_or_create(room), "import os; os.getppid()").return_value)
+print(kernelbox.__file__, [templates.index(template) for template in templates])
+"""
+    path = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=path)
+    assert done.stdout == f"{tmp_path}/kernelbox/__init__.py [0, 0, 2, 3]\n"

@@ -90,7 +90,11 @@ def test_every_way_to_run_a_command_asks_and_a_rejected_one_does_not_run(way: st
 
 
 @pytest.mark.parametrize("magic", ["pip", "conda", "mamba", "micromamba", "uv"])
-def test_every_package_manager_asks(magic: str) -> None:
+def test_every_package_manager_asks(tmp_path: Path, magic: str) -> None:
+    history = tmp_path / "conda-meta" / "history"  # by which IPython knows an environment of conda's
+    history.parent.mkdir()
+    history.touch()
+
     async def scenario() -> list[ApprovalRequest]:
         seen: list[ApprovalRequest] = []
 
@@ -100,13 +104,14 @@ def test_every_package_manager_asks(magic: str) -> None:
 
         async with CodeExecutor(approve_shell_cmds=True) as executor:
             with pytest.raises(CodeExecutionError):
-                await answer_all(executor, f"%{magic} install something", refuse)
+                await answer_all(executor, f"import sys; sys.prefix = {str(tmp_path)!r}\n%{magic} install x", refuse)
         return seen
 
-    requests = run(scenario)
-    if magic in ("pip", "uv"):  # the others are not installed here, which the magic finds out before it asks
-        assert len(requests) == 1
-    assert all("install something" in request.tool_args["cmd"] for request in requests)
+    (request,) = run(scenario)
+    words = request.tool_args["cmd"].split()
+    assert words[0].endswith(magic) or words[1:3] == ["-m", magic]
+    assert "install" in words
+    assert words[-1] == "x"
 
 
 def test_an_accepted_command_runs_and_its_output_is_the_cells() -> None:

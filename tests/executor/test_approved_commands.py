@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,27 @@ def test_a_script_cannot_be_changed_by_those_who_find_it() -> None:
     assert shown == ""
 
 
+CARRIED = {
+    "its name, signals and descriptors": "%%bash\necho $0; grep Sig[BIC] /proc/self/status; ls /proc/self/fd",
+    "its environment": "%%bash\nenv | grep -v ^KERNELBOX | sort",
+    "its environment without a locale": "import os\nfor n in ('LC_ALL', 'LC_CTYPE', 'LANG'): os.environ.pop(n, None)\n"
+    "get_ipython().run_cell_magic('bash', '', 'env | grep -v ^KERNELBOX | sort')",
+    "words that are no text": "get_ipython().run_cell_magic('script', 'bash -s \\udcff é', 'printf %s \"$@\" | od -c')",
+    "megabytes": "get_ipython().run_cell_magic('bash', '', ': ' + 'x' * 3_000_000 + '\\necho read')",
+    "a program that is not there": "%%script nosuch\nx",
+    "a program in the background": "%%script --bg --out o --proc p sh\necho run\n",
+}
+
+
+@pytest.mark.parametrize("case", CARRIED)
+def test_an_approved_script_runs_as_one_that_is_not_asked_for(case: str) -> None:
+    async def unasked() -> str | None:
+        async with CodeExecutor() as executor:
+            return await text(executor, CARRIED[case])
+
+    assert run(lambda: asked_and_shown(CARRIED[case]))[1] == (run(unasked) or "")
+
+
 # -- the environment ---------------------------------------------------------------------------------------------
 
 CHANGES = {
@@ -421,9 +443,11 @@ kernel = get_ipython().kernel
 client = kernel.outbox.peer.sock
 def forge(number, command='echo harmless'):
     client.send(encode(Ask(kernel.outbox.execution_id, number, 'kernelbox', 'shell', {'cmd': command})))
-def forge_open():
+def forge_open(later=0.0):
     while not kernel.asks._open: time.sleep(0.0005)
-    forge(*kernel.asks._open)
+    (number,) = kernel.asks._open
+    time.sleep(later)
+    forge(number)
 """
 
 
@@ -434,13 +458,17 @@ def forge_open():
         "threading.Thread(target=forge_open).start()\n!touch {made}",
         # The number that would come next if they were counted; the answer waits when the real question is put.
         "forge(1)\ntime.sleep(0.005)\n!touch {made}",
-        # A number far above: every real question is then below it.
+        # A number far above.
         "forge(2 ** 62)\ntime.sleep(0.005)\n!touch {made}",
         # The same number twice.
         "forge(5)\nforge(5)\n!touch {made}",
         # None or less.
         "forge(0)\n!touch {made}",
         "forge(-1)\n!touch {made}",
+        # A question of another execution.
+        "client.send(encode(Ask('other', 1, 'kernelbox', 'shell', {{'cmd': 'echo harmless'}})))\n!touch {made}",
+        # The number of a question that has been answered.
+        "threading.Thread(target=lambda: forge_open(0.05)).start()\n!echo harmless\ntime.sleep(0.1)\n!touch {made}",
     ],
 )
 def test_a_forged_question_ends_the_kernel_and_answers_no_real_one(trick: str, tmp_path: Path) -> None:
@@ -456,9 +484,8 @@ def test_a_forged_question_ends_the_kernel_and_answers_no_real_one(trick: str, t
 
             with pytest.raises(CodeExecutionError) as caught:
                 await answer_all(executor, FORGE + trick.format(made=made), refuse, timeout=DEADLINE)
-            if "forge(1)" not in trick:  # the real one is above 1, and is rejected as usual
-                assert caught.value.ename == "KernelDied"
-                assert "forged a question" in caught.value.evalue
+            assert caught.value.ename == "KernelDied"
+            assert "forged a question" in caught.value.evalue
 
     run(scenario)
     assert not made.exists()
@@ -510,4 +537,57 @@ os.dup2(theirs.fileno(), client)
             return caught.value
 
     assert run(scenario).ename == "KernelDied"
+    assert not made.exists()
+
+
+# How a cell of the superuser's writes in the name of its client: on a socket that it puts in the client's place.
+IMPERSONATE = """
+import os, socket, struct, threading, time
+from kernelbox.wire._framing import encode
+from kernelbox.wire._messages import Answer, Execute
+kernel = get_ipython().kernel
+peer, execution = kernel.outbox.peer, kernel.outbox.execution_id
+ours, theirs = socket.socketpair(); theirs.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+kept = os.dup(peer.sock.fileno())
+def send(message):
+    name = [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, struct.pack('3i', peer.pid, os.getuid(), os.getgid()))]
+    ours.sendmsg([encode(message)], name)
+def impersonate():
+    while not kernel.asks._open: time.sleep(0.0005)
+    (number,) = kernel.asks._open
+    os.dup2(theirs.fileno(), peer.sock.fileno(), False)
+    FORGED
+threading.Thread(target=impersonate, daemon=True).start()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can forge credentials")
+@pytest.mark.parametrize("options", [{}, GUARDED], ids=["asking", "guarded"])
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "send(Answer(execution, number, True))",
+        "send(Answer(execution, number, True, '', '0' * 32))",
+        "send(Execute('x', 'get_ipython().system(\"touch {made}\")')); send(Answer(execution, number, False))",
+        "send(Execute('x', 'touch {made}', 'bash')); send(Answer(execution, number, False))",
+    ],
+)
+def test_what_a_cell_of_the_superuser_sends_in_the_name_of_its_client_is_of_no_use(
+    forged: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    made = tmp_path / "made"
+    code = IMPERSONATE.replace("FORGED", forged.format(made=made)) + (
+        f"try: get_ipython().system('touch {made}')\nfinally: os.dup2(kept, peer.sock.fileno(), False)"
+    )
+
+    async def scenario() -> None:
+        async with CodeExecutor(**{"approve_shell_cmds": True, **options}) as executor:
+            with pytest.raises(CodeExecutionError) as caught:
+                await answer_all(executor, code, never, timeout=DEADLINE)
+            assert caught.value.ename in ("ApprovalRejectedError", "KernelDied")
+
+    async def never(request: ApprovalRequest) -> None:
+        """Leaves the question open."""
+
+    run(scenario)
     assert not made.exists()

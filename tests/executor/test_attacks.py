@@ -112,3 +112,28 @@ def test_reset_of_a_kernel_that_others_replaced_gives_the_executors_environment(
             return await text(executor, "import os; print(os.environ.get('HOST_SECRET'), 'theirs' in globals())")
 
     assert run(scenario) == "None False"
+
+
+def test_a_thread_that_swaps_descriptors_all_the_time_does_not_change_what_a_script_is(tmp_path: Path) -> None:
+    code = """
+import os, threading
+evil = os.memfd_create("e"); os.write(evil, b"touch MADE\\n")
+stop = False
+def spin():
+    while not stop:
+        for n in range(3, 64):
+            try: os.readlink(f"/proc/self/fd/{n}").startswith("/memfd:script") and os.dup2(evil, n, False)
+            except OSError: pass
+threads = [threading.Thread(target=spin) for _ in range(3)]
+for thread in threads: thread.start()
+try:
+    for _ in range(20):
+        try: get_ipython().run_cell_magic("bash", "", "echo safe")
+        except Exception: pass
+finally:
+    stop = True
+    for thread in threads: thread.join()
+"""
+    asked, won = attack(code, tmp_path)
+    assert {command.strip() for command in asked} == {"echo safe"}
+    assert not won

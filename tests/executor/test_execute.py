@@ -44,6 +44,38 @@ def test_the_result_is_complete_where_a_model_would_long_have_stopped_reading() 
     assert run(scenario) == "\n".join(map(str, range(100_000)))
 
 
+@pytest.mark.parametrize(
+    "code", ["print('x' * {0})", "import sys; print('x' * {0}, file=sys.stderr)", "!head -c {0} /dev/zero | tr '\\0' x"]
+)
+def test_megabytes_of_output_arrive_whole(code: str) -> None:
+    async def scenario() -> list[int]:
+        async with CodeExecutor() as executor:
+            shown = [await text(executor, code.format(size)) or "" for size in (5_000_000, 15_000_000)]
+            return [len(whole) for whole in shown if set(whole) == {"x"}]
+
+    assert run(scenario) == [5_000_000, 15_000_000]
+
+
+def test_a_call_has_a_limit_of_its_own() -> None:
+    async def scenario() -> list[int]:
+        lengths = []
+        async with CodeExecutor(output_char_limit=1000) as executor:
+            for limit in (None, 100, 0):
+                result = await executor.execute("print('x' * 5000)", output_char_limit=limit)
+                lengths.append(len(result.text or ""))
+                *_, last = [item async for item in executor.stream("print('x' * 5000)", output_char_limit=limit)]
+                assert last == result
+        return lengths
+
+    kept, fewer, all_of_it = run(scenario)
+    assert (900 < kept <= 1000, 60 < fewer <= 100, all_of_it) == (True, True, 5000)
+
+
+def test_an_executor_refuses_a_limit_that_is_no_number() -> None:
+    with pytest.raises(InvalidInput, match="output_char_limit"):
+        CodeExecutor(output_char_limit="all")  # type: ignore[arg-type]
+
+
 def test_output_beyond_the_limit_keeps_head_and_tail_and_says_what_was_cut() -> None:
     async def scenario() -> str | None:
         async with CodeExecutor(output_char_limit=1000) as executor:

@@ -96,6 +96,19 @@ with multiprocessing.get_context('fork').Manager() as manager: print(manager.lis
         "os.open(os.path.dirname(D), os.O_RDONLY)",
         "(os.chdir(D), open('log', 'a'))",
         "os.open(D[1:] + '/state', os.O_RDWR, dir_fd=os.open('/', os.O_RDONLY))",
+        "os.open('runtime', os.O_RDONLY, dir_fd=os.open(H, os.O_RDONLY))",
+        "os.open(os.path.basename(H) + '/runtime', os.O_RDONLY, dir_fd=os.open(os.path.dirname(H), os.O_RDONLY))",
+        "open('runtime', opener=lambda name, flags: os.open(name, flags, dir_fd=os.open(H, os.O_RDONLY)))",
+        "os.chdir(D)",
+        "os.chdir(os.fsencode(D))",
+        "(os.chdir(H), os.chdir('runtime'))",
+        "os.fchdir(os.open('.', os.O_RDONLY, dir_fd=os.open('runtime', 0, dir_fd=os.open(H, 0))))",
+        "os.chmod('runtime', 0o777, dir_fd=os.open(H, os.O_RDONLY))",
+        "(open(T, 'w').close(), os.rename(T, D + '/state'))",
+        "(open(T, 'w').close(), os.rename(T, 'runtime/x', dst_dir_fd=os.open(H, os.O_RDONLY)))",
+        "(open(T, 'w').close(), os.link(T, D + '/new'))",
+        "open(OTHER + '/connection.json')",
+        "open(OTHER + '/jupyter.json')",
         "os.symlink(D + '/log', T)",
         "(os.chdir(os.path.dirname(T)), os.symlink(os.path.relpath(D), T))",
         "open(LINKED + '/log')",
@@ -108,12 +121,15 @@ with multiprocessing.get_context('fork').Manager() as manager: print(manager.lis
     ],
 )
 def test_the_files_of_the_runtime_directory_are_out_of_reach(opening: str, home: Path, tmp_path: Path) -> None:
+    other = tmp_path / "runtime" / ("0" * 32)  # a kernel's directory in another home
+    other.mkdir(parents=True)
+    (other / "socket").touch()
     (tmp_path / "linked").symlink_to(home / "runtime")
     code = (
         f"import kernelbox, os, pathlib, shutil\nK = {os.environ['KERNELBOX_KEY_FILE']!r}\n"
         f"H, LINKED = {str(home)!r}, {str(tmp_path / 'linked')!r} + '/' + os.environ['KERNELBOX_KERNEL_ID']\n"
         f"D, T = {str(home / 'runtime')!r} + '/' + os.environ['KERNELBOX_KERNEL_ID'], {str(tmp_path / 'made')!r}\n"
-        f"{opening}"
+        f"OTHER = {str(other)!r}\n{opening}"
     )
 
     async def scenario() -> CodeExecutionError:

@@ -96,7 +96,8 @@ def test_a_kernel_whose_kernelspec_is_gone_is_not_ended_by_a_restart(
 def test_a_fork_has_connections_of_its_own(odd: KernelRecord) -> None:
     code = (
         "import kernelbox, os\n"
-        "run = lambda text: print(kernelbox.execute('odd', 'say ' + text).text, flush=True)\n"
+        # One system call a line, so that neither process writes in the middle of the other's.
+        "run = lambda text: os.write(1, (kernelbox.execute('odd', 'say ' + text).text + '\\n').encode())\n"
         "run('parent')\n"
         "child = os.fork()\n"
         "run('child' if child == 0 else 'parent again')\n"

@@ -16,7 +16,7 @@ import anyio
 import pytest
 from tests.engine.support import eventually, is_running, wait_for_end
 
-from kernelbox import list_kernels
+from kernelbox import get_or_create, list_kernels
 
 from .support import GENERATIONS, Served, call, command, failure, http_client, run, stdio_client, text
 
@@ -229,10 +229,13 @@ def test_a_kernel_that_dies_is_told_once_and_then_replaced(served: Served) -> No
 
 
 def test_kernels_that_are_kept_are_found_by_other_processes(tmp_path: Path, own_home: Path) -> None:
+    other = get_or_create("other", cwd="/", tags={"of": "others"})
+
     async def scenario() -> None:
         async with stdio_client(tmp_path, "--toolset", "kernels", "--keep-kernels") as client:
             await text(client, "execute", code="x = 5", kernel="shared")
-        assert [record.name for record in list_kernels() if record.alive] == ["shared"]
+            await text(client, "execute", code="1", kernel=other.name)
+        assert [record.name for record in list_kernels() if record.alive] == [other.name, "shared"]
         async with stdio_client(tmp_path, "--toolset", "kernels", "--keep-kernels") as client:
             assert await text(client, "execute", code="x", kernel="shared") == "5"
 

@@ -6,6 +6,7 @@ stands behind the marker and, line by line, behind `# |` below it:
     raises NAME                ipykernel ends the cell with this exception; if nothing is said, with success
     late                       ipykernel sends output after it says idle, so the oracle goes on listening
     differs in FIELD: REASON   we differ on purpose, in exactly these fields: status, count, error, outputs
+    from 3.12: CLAUSE          the clause holds from this Python on, in place of an earlier one
 
 The test fails when a listed difference is gone, so the list stays true. The cells of a session run in one
 fresh kernel, in order, in an empty working directory.
@@ -14,6 +15,7 @@ fresh kernel, in order, in an empty working directory.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -39,6 +41,7 @@ class Session:
 
 
 _MARKER = re.compile(r"^# %%(?P<first>.*)\n(?P<more>(?:# \|.*\n)*)", re.MULTILINE)
+_SINCE = re.compile(r"from (?P<major>\d+)\.(?P<minor>\d+): (?P<clause>.+)")
 _DIFFERENCE = re.compile(r"differs in (?P<fields>[a-z, ]+): (?P<reason>.+)")
 FIELDS = frozenset({"status", "count", "error", "outputs"})
 
@@ -58,6 +61,10 @@ def _read_cells(text: str) -> Iterator[Cell]:
 def _annotated(code: str, clauses: list[str]) -> Cell:
     raises, late, differs_in, reason = "", False, frozenset[str](), ""
     for clause in clauses:
+        if since := _SINCE.fullmatch(clause):
+            if sys.version_info[:2] < (int(since["major"]), int(since["minor"])):
+                continue
+            clause = since["clause"]
         if clause == "late":
             late = True
         elif clause.startswith("raises "):
@@ -321,8 +328,10 @@ def f(:
 # %% raises SyntaxError
 'unterminated
 # %% raises SyntaxError
+# | from 3.13: raises _IncompleteInputError
 (1, 2
 # %% raises SyntaxError
+# | from 3.13: raises _IncompleteInputError
 '''never closed
 # %% raises IndentationError
 def f():
@@ -337,6 +346,7 @@ if True:
         a = 1
     b = 2
 # %% raises TabError
+# | from 3.12: differs in error, outputs: ours names the cell, ipykernel the tokenizer that its transformers use
 if True:
         a = 1
 	b = 2
@@ -371,6 +381,7 @@ a = 'héllo wörld' ?? 3
 # %% differs in outputs: ipykernel compiles the cell three times and warns each time
 1 is 1
 # %%
+# | from 3.12: differs in outputs: ipykernel's transformers tokenize a cell twice, and each time warns
 '\d'
 # %%
 'the kernel goes on'

@@ -292,6 +292,7 @@ _MASKS = tuple(
         (r"(?<![\w./-])/[\w./-]*/(?:ipykernel_\d+|kernelbox[\w.-]*)/\d+\.py", "<cell>"),
         (r"(?:<cwd>/)?<ipython-input-[\w-]+>", "<cell>"),
         (r"\(\d+\.py, line", "(<cell>, line"),
+        (r"\(pid=\d+\)", "(pid=<pid>)"),
         (r"0x[0-9a-f]{6,}", "0x<address>"),
         (r"\b[0-9a-f]{32}\b", "<id>"),
         (r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", "<id>"),

@@ -47,10 +47,12 @@ for _ in readers:
 
 
 _EARLY = """
-import json, os, pwd, stat, sys, tempfile, traceback, warnings
+import _blake2, json, os, pwd, stat, sys, tempfile, traceback, warnings
 import kernelbox
+import kernelbox.host._registry, kernelbox.host.own._engine
 from kernelbox import *
 from kernelbox.api import _sync
+from kernelbox.host import _process
 from kernelbox.host._place import Place
 """
 

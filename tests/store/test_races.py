@@ -75,6 +75,20 @@ else:
     assert all(isinstance(answer, int) and answer <= 4 for answer in answers), answers
 
 
+def test_listing_ends_no_kernel_that_another_process_is_opening_for_itself(home: Path) -> None:
+    code = """
+if number < 2:
+    answer = [record.death for _ in range(200) for record in list_kernels() if record.death not in (None, 'destroyed')]
+else:
+    answer = []
+    for turn in range(8):
+        record = create(f'k{number}-{turn}', lifetime='process')
+        answer += [result.text for result in [execute(record, '1 + 1')] if not result.ok]
+        destroy(record)
+"""
+    assert in_many_processes(4, code) == [[], [], [], []]
+
+
 def test_restarting_from_many_processes_at_once_leaves_one_live_kernel(home: Path) -> None:
     before = get_or_create("again")
     answers = in_many_processes(6, "record = restart('again'); answer = [record.kernel_id, record.status]")

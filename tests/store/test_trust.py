@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.cli.support import fail, kernelbox
+from tests.engine.support import wait_for_end
 from tests.store.support import as_user, in_many_processes, kernel_directories, mounted, read_only, run_python
 
 from kernelbox import StoreFailed, create, destroy, execute, get_or_create, list_kernels, status, wipe
@@ -136,6 +138,49 @@ def test_a_seal_that_is_not_ours_does_not_open_a_home(
     assert snapshot(clone) == before
 
 
+@pytest.mark.parametrize("content", [b"", b"0" * 64 + b"\n", b"of another home"])
+def test_a_home_that_came_with_nothing_but_a_half_made_seal_is_refused(
+    tmp_path: Path, home: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get_or_create("first")
+    clone = tmp_path / ".kernelbox"
+    clone.mkdir(0o700)
+    (clone / "seal.1-abcdef.new").write_bytes((home / "seal").read_bytes() if b"another" in content else content)
+    before = snapshot(clone)
+    monkeypatch.setenv("KERNELBOX_HOME", str(clone))
+    with pytest.raises(StoreFailed, match=FOREIGN):
+        get_or_create("second")
+    assert snapshot(clone) == before
+
+
+def test_a_home_whose_making_was_cut_short_is_made(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    get_or_create("first")
+    destroy("first")
+    wipe()
+    (own_home / "seal").rename(own_home / "seal.1-abcdef.new")
+    for path in own_home.iterdir():
+        if path.name != "seal.1-abcdef.new":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run_python("import kernelbox; kernelbox.get_or_create('second')")
+    assert [record.name for record in list_kernels()] == ["second"]
+
+
+@pytest.mark.parametrize("lost", ["seal", ".gitignore", "everything that is shown", "what is in the seal"])
+def test_a_home_that_has_lost_a_file_of_its_seal_stays_ours(own_home: Path, lost: str) -> None:
+    kernel = get_or_create("first")
+    if lost.startswith("every"):
+        for path in own_home.glob("[!.]*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    elif lost.startswith("what"):
+        (own_home / "seal").write_text("garbage")
+    else:
+        (own_home / lost).unlink()
+    run_python("import kernelbox; kernelbox.get_or_create('second'); kernelbox.wipe()")
+    assert kernel.pid is not None
+    wait_for_end(kernel.pid)
+    assert (own_home / "seal").exists()
+
+
 def test_a_copy_of_our_home_is_refused_and_the_home_itself_goes_on(
     own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,10 +269,9 @@ def test_an_empty_home_is_sealed_and_used(tmp_path: Path, monkeypatch: pytest.Mo
     home = tmp_path / "home"
     home.mkdir()
     home.chmod(mode)
-    (home / "seal.123-abcdef.new").touch()  # another process was killed while it sealed the home
     monkeypatch.setenv("KERNELBOX_HOME", str(home))
     assert list_kernels() == []
-    assert os.listdir(home) == ["seal.123-abcdef.new"]
+    assert os.listdir(home) == []
     get_or_create("first")
     assert [record.name for record in list_kernels()] == ["first"]
     assert stat.S_IMODE(home.stat().st_mode) == mode
@@ -754,6 +798,35 @@ def test_a_key_that_cannot_be_trusted_is_refused_and_left_as_it_is(
     with pytest.raises(StoreFailed, match=r"keys(/key)?' (has|is|belongs).*KERNELBOX_KEY_FILE"):
         get_or_create("first")
     assert snapshot(directory) == before
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("keys/below/key", "made"),
+        ("open/key", r"'.*/open' is open to other users \(its mode is 777\), so no key is kept there"),
+        ("file/key", "cannot keep the key '.*/file/key': Not a directory"),
+        ("file/below/key", "cannot keep the key '.*/file/below/key': Not a directory"),
+        ("x" * 300 + "/key", "File name too long"),
+        ("read only/key", "Read-only file system"),
+    ],
+)
+def test_a_key_file_in_an_odd_place_is_made_or_refused_with_a_sentence_about_it(
+    place: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("open", "read only"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KERNELBOX_KEY_FILE", str(tmp_path / place))
+    if said == "made":
+        assert read_key(str(tmp_path / place)).path == str(tmp_path / place)
+        return
+    with read_only(tmp_path / "read only") if "only" in place else contextlib.nullcontext():
+        with pytest.raises(StoreFailed, match=rf"{said}.*; set KERNELBOX_KEY_FILE to another file, in a directory of"):
+            get_or_create("first")
+        assert not (tmp_path / "home" / "runtime").exists()
 
 
 def test_the_home_directory_of_the_password_database_comes_before_the_environment(

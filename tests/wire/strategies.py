@@ -190,6 +190,7 @@ _ids = st.text(st.characters(min_codepoint=1, max_codepoint=127), max_size=32)
 # Fields that take less than their annotation says, or change on the way.
 _NARROWER: dict[str, SearchStrategy[Any]] = {
     "Execute.id": _ids.filter(bool),
+    "Execute.key": _ids,
     "Output.name": st.sampled_from(["stdout", "stderr"]),
     "Output.text": st.text(max_size=100),
     "Display.kind": st.sampled_from(["display_data", "execute_result", "update_display_data", "error"]),

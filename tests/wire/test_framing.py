@@ -604,8 +604,8 @@ def test_json_nested_as_deep_as_people_nest_it_arrives(depth: int) -> None:
     value: Any = "bottom"
     for _ in range(depth):
         value = [value]
-    (received,) = decode(encode(m.Answer("a", 1, True, "", value)))
-    assert received == m.Answer("a", 1, True, "", value)
+    (received,) = decode(encode(m.Answer("a", 1, True, value=value)))
+    assert received == m.Answer("a", 1, True, value=value)
 
 
 @pytest.mark.parametrize(

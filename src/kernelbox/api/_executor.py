@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, StartFailed
-from kernelbox.core._arguments import check_environment, check_seconds
+from kernelbox.core._arguments import check_environment, check_limit, check_seconds
 from kernelbox.core._executor_options import ExecutorOptions
 from kernelbox.core._executor_values import CodeExecutionResult
 from kernelbox.core._images import check_images_dir
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kernelbox")
 
-# A result is complete up to here, more than a model can read; beyond, head and tail are kept.
-_OUTPUT_CHAR_LIMIT = 2_000_000
+# A result is complete up to here. Beyond, head and tail are kept: a cell that prints for ever must not fill the memory
+# of its host. A few times as many bytes are in use while a cell runs.
+_OUTPUT_CHAR_LIMIT = 20_000_000
 
 _GONE = {
     "tool_server_host": "there is no tool server",
@@ -59,7 +60,7 @@ class CodeExecutor:
         approve_shell_cmds: bool = False,
         require_shell_escape: bool = False,
         approval_policy: ApprovalPolicy | None = None,
-        output_char_limit: int = _OUTPUT_CHAR_LIMIT,
+        output_char_limit: int | None = None,
         report_changes: bool = True,
         sandbox: bool = False,
         sandbox_config: str | os.PathLike[str] | None = None,
@@ -86,7 +87,7 @@ class CodeExecutor:
         self.approve_tool_calls = approve_tool_calls
         self.approve_shell_cmds = approve_shell_cmds
         self.require_shell_escape = require_shell_escape
-        self._output_char_limit = output_char_limit
+        self.output_char_limit = check_limit(output_char_limit, _OUTPUT_CHAR_LIMIT)
         self._report_changes = report_changes
         self._executor = Executor()
 
@@ -142,13 +143,15 @@ class CodeExecutor:
         timeout: float | None = 120,  # noqa: ASYNC109  # it interrupts the cell and keeps what it wrote
         *,
         language: str = "python",
+        output_char_limit: int | None = None,
     ) -> CodeExecutionResult:
         """Runs code and returns what it wrote and showed.
 
         Tool calls and shell commands run without asking, unless the policy denies them. Raises CodeExecutionError,
         and TimeoutError when `timeout` seconds have passed; the cell is then interrupted and the kernel goes on.
+        `output_char_limit` is how many characters of text are kept, 0 for all, None for the executor's own limit.
         """
-        items = self._stream(code, timeout, language=language, present=False)
+        items = self._stream(code, timeout, output_char_limit, language=language, present=False)
         async with aclosing(items):
             async for item in items:
                 if isinstance(item, CodeExecutionResult):
@@ -163,20 +166,28 @@ class CodeExecutor:
         *,
         language: str = "python",
         exclude_approval_wait: bool = False,
+        output_char_limit: int | None = None,
     ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult, None]:
         """Runs code and yields approval requests, with `chunks` also text as it is written, and the result last.
 
         Leaving the loop interrupts the cell. `timeout` counts all the time there is, waiting for approvals included
-        unless `exclude_approval_wait` is set. Raises as `execute` does.
+        unless `exclude_approval_wait` is set. Raises as `execute` does; its limit is the result's, chunks have none.
         """
         return self._stream(
-            code, timeout, language=language, present=True, chunks=chunks, stop_clock=exclude_approval_wait
+            code,
+            timeout,
+            output_char_limit,
+            language=language,
+            present=True,
+            chunks=chunks,
+            stop_clock=exclude_approval_wait,
         )
 
     def _stream(
         self,
         code: str,
         timeout: float | None,
+        limit: int | None,
         *,
         language: str,
         present: bool,
@@ -184,7 +195,7 @@ class CodeExecutor:
         stop_clock: bool = False,
     ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult, None]:
         options, seconds = self._options(), check_seconds("timeout", timeout)
-        request = options.request(code, language)
+        request = options.request(code, language, limit)
         return self._executor.stream(request, options, seconds, present=present, chunks=chunks, stop_clock=stop_clock)
 
     def _options(self) -> ExecutorOptions:
@@ -198,7 +209,7 @@ class CodeExecutor:
             self.approve_shell_cmds,
             self.require_shell_escape,
             self.approval_policy,
-            self._output_char_limit,
+            self.output_char_limit,
             self._report_changes,
         )
 

@@ -7,7 +7,7 @@ import os
 
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, attach_attempts
-from kernelbox.core._arguments import check_code, check_language, check_name
+from kernelbox.core._arguments import check_code, check_language, check_limit, check_name
 from kernelbox.core._images import ImageFiles, check_images_dir
 from kernelbox.core._options import KernelOptions
 from kernelbox.host._home import Home
@@ -41,7 +41,8 @@ def get_or_create(
 ) -> KernelRecord:
     """Returns the live kernel of a name, a new one if there is none.
 
-    The options are for a new one; `lifetime="process"` is for a kernel that must not outlive this process.
+    Raises KernelExists if the live one has other options than those given. `lifetime="process"` is for a kernel that
+    must not outlive this process.
     """
     return kernels().get_or_create(name, KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type))
 
@@ -55,18 +56,28 @@ def execute(
     images_dir: str | os.PathLike[str] | None = None,
     approve: Approve | None = None,
     policy: ApprovalPolicy | None = None,
+    output_char_limit: int | None = None,
 ) -> ExecutionResult:
     """Runs code in a kernel and returns what came of it; whatever the code does, it does not raise.
 
     `kernel` is a record, an id or a name; an unknown name opens a kernel. `timeout` is in seconds and defaults to
     KERNELBOX_EXECUTION_TIMEOUT. With `approve`, shell commands are held until it has been called with a
     SyncApprovalRequest: True from it accepts, a string rejects with that reason, anything else rejects. The rules of
-    a `policy` decide first; with a policy and no `approve`, what would be asked is rejected.
+    a `policy` decide first; with a policy and no `approve`, what would be asked is rejected. `output_char_limit` is how
+    many characters are kept of each text, 0 for all; it defaults to KERNELBOX_OUTPUT_CHAR_LIMIT.
     """
     if approve is not None and not callable(approve):
         raise InvalidInput("approve", approve, "use a function, which is called with each request")
-    steps = stream(
-        kernel, code, language=language, timeout=timeout, images_dir=images_dir, approve=approve, policy=policy
+    steps = _begin(
+        kernel,
+        code,
+        language,
+        timeout,
+        images_dir,
+        approve,
+        policy,
+        output_char_limit,
+        may_pause=approve is not None,
     )
     for event in steps:
         if isinstance(event, ExecutionResult):
@@ -83,24 +94,17 @@ def stream(
     images_dir: str | os.PathLike[str] | None = None,
     approve: Approve | bool | None = None,
     policy: ApprovalPolicy | None = None,
+    output_char_limit: int | None = None,
 ) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
     """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell.
 
-    `approve` and `policy` are as for `execute`; with `approve=True` the requests are yielded instead, to be answered
+    The timeout holds whether or not the outputs are asked for.
+
+    The options are those of `execute`; with `approve=True` the requests are yielded instead, to be answered
     before the next item is asked for.
     """
-    here = kernels()
     approve = None if approve is False else approve
-    request = Execute(
-        os.urandom(8).hex(),
-        check_code(code),
-        check_language(language),
-        text_limit=max(0, here.config.output_char_limit),
-        approve_shell=_concerns_shell(approve, policy),
-    )
-    seconds = _check_timeout(timeout, here.config.execution_timeout)
-    images = _image_files(here, images_dir)
-    return _stream(here, _resolve(here, kernel), request, seconds, images, approve, policy)
+    return _begin(kernel, code, language, timeout, images_dir, approve, policy, output_char_limit, may_pause=True)
 
 
 def execute_with_retry(
@@ -114,6 +118,7 @@ def execute_with_retry(
     images_dir: str | os.PathLike[str] | None = None,
     approve: Approve | None = None,
     policy: ApprovalPolicy | None = None,
+    output_char_limit: int | None = None,
 ) -> ExecutionResult:
     """Runs code until it succeeds, asking `on_error_fn(result, attempt)` for new code after each failure.
 
@@ -127,7 +132,14 @@ def execute_with_retry(
     attempts = []
     for attempt in range(1, allowed + 1):
         result = execute(
-            kernel, code, language=language, timeout=timeout, images_dir=images_dir, approve=approve, policy=policy
+            kernel,
+            code,
+            language=language,
+            timeout=timeout,
+            images_dir=images_dir,
+            approve=approve,
+            policy=policy,
+            output_char_limit=output_char_limit,
         )
         attempts.append(result.snapshot(attempt, code))
         result.attempts = attempts
@@ -195,6 +207,32 @@ def wipe(*, stale: bool = False) -> list[str]:
     return kernels().cull() if stale else kernels().wipe()
 
 
+def _begin(
+    kernel: KernelRecord | str,
+    code: str,
+    language: str,
+    timeout: float | None,
+    images_dir: str | os.PathLike[str] | None,
+    approve: Approve | bool | None,
+    policy: ApprovalPolicy | None,
+    output_char_limit: int | None,
+    *,
+    may_pause: bool,
+) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
+    """Checks what was asked for and finds the kernel; the cell is sent when the first item is asked for."""
+    here = kernels()
+    request = Execute(
+        os.urandom(8).hex(),
+        check_code(code),
+        check_language(language),
+        text_limit=check_limit(output_char_limit, here.config.output_char_limit),
+        approve_shell=_concerns_shell(approve, policy),
+    )
+    seconds = _check_timeout(timeout, here.config.execution_timeout)
+    images = _image_files(here, images_dir)
+    return _stream(here, _resolve(here, kernel), request, seconds, images, approve, policy, may_pause)
+
+
 def _stream(
     here: Kernels,
     record: KernelRecord,
@@ -203,19 +241,20 @@ def _stream(
     images: ImageFiles,
     approve: Approve | bool | None,
     policy: ApprovalPolicy | None,
+    may_pause: bool,
 ) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
     kernel = here.kernel(record)
     if record.status == "dead" and not kernel.is_connected:
         here.claim_report(record)
         yield _already_dead(record)
         return
-    steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(kernel, request, timeout)
+    steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(kernel, request, timeout, may_pause=may_pause)
     if approve is not None or policy is not None:
         from kernelbox.shells._blocking_asks import answering
 
         steps = answering(steps, _gate(record, policy), approve)
     result: ExecutionResult = yield from images.save_all(steps)
-    images.conclude(result, here.config.output_char_limit)
+    images.conclude(result, request.text_limit)
     if result.error is not None and result.ending == "died":
         here.claim_report(record)
         if not result.error.evalue.startswith("restarted"):
@@ -261,16 +300,11 @@ def _resolve(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
     if isinstance(kernel, KernelRecord):
         if here.kernel(kernel).is_connected:
             return kernel
-        return here.settled(kernel.kernel_id) or _gone(kernel)
+        return here.follow(kernel)
     check_name(kernel)
     if is_kernel_id(kernel):
         return here.settled(kernel) or here.get(kernel)
     return here.use(kernel)
-
-
-def _gone(record: KernelRecord) -> KernelRecord:
-    record.status, record.death = "dead", record.death or "destroyed"
-    return record
 
 
 def _already_dead(record: KernelRecord) -> ExecutionResult:

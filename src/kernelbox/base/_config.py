@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 
-from kernelbox.base._errors import InvalidInput
+from kernelbox.base._errors import InvalidInput, StoreFailed
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -54,6 +54,15 @@ class KernelBoxConfig:
         return _resolved[raw]
 
     def __post_init__(self) -> None:
+        try:
+            self._make_absolute()
+        except FileNotFoundError as exc:
+            raise StoreFailed(
+                "the current directory has been deleted, and kernels are kept in a directory relative to it; change to "
+                "another, or set KERNELBOX_HOME to an absolute path"
+            ) from exc
+
+    def _make_absolute(self) -> None:
         home = os.path.abspath(os.path.expanduser(self.home or DEFAULT_HOME))
         registry = self.registry_path or os.path.join(home, "registry.json")
         runtime = self.runtime_dir or os.path.join(home, "runtime")

@@ -9,6 +9,7 @@
     ├── StoreFailed (OSError)              the registry or the runtime directory cannot be used
     ├── ApprovalClosed (RuntimeError)      an approval was answered twice, or too late
     ├── ExecutorStopped (RuntimeError)     a CodeExecutor was used before start() or after stop()
+    ├── InheritedStream (RuntimeError)     a fork went on with a stream that its parent has open
     ├── CodeExecutionError                 code failed in a CodeExecutor; carries what it had written
     └── ExecutionTimeout (TimeoutError)    code took too long in a CodeExecutor; carries the same
 
@@ -21,6 +22,7 @@ import errno
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from typing import Any
 
@@ -50,10 +52,12 @@ class KernelNotFound(KernelBoxError, LookupError):
 
 
 class KernelExists(KernelBoxError, FileExistsError):
-    """Raised when a kernel is to be created under the name of a live one."""
+    """Raised when a kernel is to be created under the name of a live one, or the live one is not what was asked for."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"a kernel {name!r} is running already; use it, destroy it, or choose another name")
+    def __init__(self, name: str, differences: Sequence[str] = ()) -> None:
+        other = f", and has {'; '.join(differences)}" if differences else ""
+        advice = "leave these out to use it, destroy it" if differences else "use it, destroy it"
+        super().__init__(f"a kernel {name!r} is running already{other}; {advice}, or choose another name")
 
 
 class KernelDied(KernelBoxError, ConnectionError):
@@ -77,6 +81,9 @@ class StoreFailed(KernelBoxError, OSError):
         return cls(f"cannot {doing} {exc.filename or path!r}: {exc.strerror or exc}; {advice}")
 
 
+# What the system says when it is we who have too much open, or it has too little memory: nothing about a kernel.
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
+
 _ADVICE = {
     errno.ENOSPC: "the disk is full: free some space, or set KERNELBOX_HOME to a directory on another disk",
     errno.EDQUOT: "the disk quota is used up: free some space, or set KERNELBOX_HOME to a directory on another disk",
@@ -99,6 +106,16 @@ class ExecutorStopped(KernelBoxError, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__("the executor is not running; use `async with CodeExecutor() as executor`, or await start()")
+
+
+class InheritedStream(KernelBoxError, RuntimeError):
+    """Raised in a forked process that reads a stream of the process it was forked from."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this stream belongs to the process that this one was forked from, which goes on with it; run code of "
+            "your own here"
+        )
 
 
 class _Unfinished(KernelBoxError):

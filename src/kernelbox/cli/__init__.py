@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from kernelbox.cli._commands import COMMANDS, top_help
+from kernelbox.cli._output import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit status; without arguments it runs ours, and ends the process."""
     if arguments is not None:
         return run(list(arguments))
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        from kernelbox.cli._closed import fill_closed_streams
+
+        fill_closed_streams()
     status = run(sys.argv[1:])
     _leave(status)
     return status
@@ -25,11 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(words: list[str]) -> int:
     """Runs a command line. Whatever happens, there is no traceback."""
-    if words[:1] in (["-h"], ["--help"], ["help"]):
-        print(top_help(), end="")
-        return 0
     try:
-        return _dispatch(words)
+        if words[:1] in (["-h"], ["--help"], ["help"]):
+            print(top_help(), end="", flush=True)
+            return 0
+        status = _dispatch(words)
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -54,7 +61,7 @@ def _dispatch(words: list[str]) -> int:
             raise UsageError(f"{wrong}; use one of {', '.join(command.name for command in COMMANDS)}", "")
         options = parse(command, words[1:])
     except UsageError as exc:
-        sys.stderr.write(exc.usage)
+        tell(exc.usage)
         return _fail(str(exc), WRONG_USAGE)
     return command.load()(options)
 
@@ -68,7 +75,7 @@ def _leave(status: int) -> None:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except OSError:
+    except OSError:  # there is no place left to say so
         status = status or FAILED
     os._exit(status)
 
@@ -78,6 +85,8 @@ def _translate(exc: Exception) -> int:
 
     if isinstance(exc, KernelBoxError):
         return _fail(str(exc), WRONG_USAGE if isinstance(exc, InvalidInput) else FAILED)
+    if isinstance(exc, OSError) and exc.filename is None:  # errors of files have become ours before they come here
+        return _fail(f"cannot write what the command has to say: {exc.strerror or exc}", FAILED)
     return _fail(f"{type(exc).__name__}: {exc}", FAILED)
 
 
@@ -92,7 +101,7 @@ def _fail(sentence: str, status: int) -> int:
     except OSError:  # its reader has gone, or there is no room for it
         _give_up_stdout()
     first_line = sentence.partition("\n")[0]
-    print(f"kernelbox: {escape(first_line) or 'failed'}", file=sys.stderr)
+    tell(f"kernelbox: {escape(first_line) or 'failed'}\n")
     return status
 
 
@@ -106,4 +115,4 @@ def _give_up_stdout() -> None:
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     from kernelbox.base._text import escape
 
-    print(f"kernelbox: warning: {escape(str(message))}", file=sys.stderr)
+    tell(f"kernelbox: warning: {escape(str(message))}\n")

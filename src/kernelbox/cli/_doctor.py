@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import shutil
@@ -57,7 +58,10 @@ class Check:
 
 def run(options: Namespace) -> int:
     """Runs the command."""
-    checks = [check for look in _CHECKS for check in _carefully(look)]
+    checks: list[Check] = []
+    for check in (check for look in _CHECKS for check in _carefully(look)):
+        if check.verdict != "failed" or check.found not in {earlier.found for earlier in checks}:
+            checks.append(check)  # what stands in the way of several things is said once
     healthy = all(check.verdict != "failed" for check in checks)
     if options.pretty:
         _print(checks)
@@ -119,7 +123,11 @@ def _check_home() -> Iterator[Check]:
         yield Check("home", "ok", f"{config.home}, made by this user's kernelbox on this machine")
     except FileNotFoundError:
         yield Check("home", "ok", f"{config.home}, which is made when it is needed")
-    yield Check("key", "ok", f"{read_key(config.key_file).path}, which seals the homes of this user")
+
+
+def _check_key() -> Iterator[Check]:
+    path = read_key(KernelBoxConfig.from_env().key_file).path
+    yield Check("key", "ok", f"{path}, which seals the homes of this user")
 
 
 def _check_runtime_directory() -> Iterator[Check]:
@@ -172,7 +180,8 @@ def _check_template() -> Iterator[Check]:
         fix = "unset KERNELBOX_TEMPLATE for starts in milliseconds"
         yield Check("template", "warning", "switched off: each kernel starts cold", fix)
         return
-    with kernels().store.runtime() as runtime:
+    answering: list[str] = []
+    with contextlib.suppress(FileNotFoundError), kernels().store.runtime() as runtime:
         answering = [name for name in list_templates(runtime) if is_answering(runtime, name)]
     if answering:
         yield Check("template", "ok", f"{len(answering)} ready to fork from")
@@ -208,6 +217,7 @@ _CHECKS = (
     _check_packages,
     _check_settings,
     _check_kernel_type,
+    _check_key,
     _check_home,
     _check_runtime_directory,
     _check_kernels,

@@ -56,7 +56,14 @@ class CtrlC:
 def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
     def start() -> Iterator[object]:
         language = "bash" if options.bash else "python"
-        return _sync.stream(key, code, language=language, timeout=options.timeout, images_dir=options.images_dir)
+        return _sync.stream(
+            key,
+            code,
+            language=language,
+            timeout=options.timeout,
+            images_dir=options.images_dir,
+            output_char_limit=options.output_char_limit,
+        )
 
     if not options.pretty:
         return start()
@@ -121,7 +128,7 @@ def _read_code(options: Namespace) -> str:
             "the code", options.code, "give it as an argument, with -f FILE, or as - for stdin; one of them"
         )
     if options.code not in (None, "-"):
-        return str(options.code)
+        return str(options.code) if options.bash else _check_text(options.code)
     try:
         if options.code == "-":
             raw = sys.stdin.buffer.read()
@@ -134,3 +141,12 @@ def _read_code(options: Namespace) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         raise InvalidInput("the code", raw[:20], "it is not UTF-8 text") from exc
+
+
+def _check_text(code: str) -> str:
+    """Refuses bytes of the command line that are no characters: bash takes them, Python does not."""
+    try:
+        code.encode()
+    except UnicodeEncodeError as exc:
+        raise InvalidInput("the code", code[exc.start : exc.start + 20], "it is not UTF-8 text") from exc
+    return code

@@ -1,7 +1,8 @@
-"""What commands print: JSON for programs, by one function."""
+"""What commands print: JSON for programs, and sentences for people beside it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 
@@ -22,4 +23,11 @@ def emit_line(data: object) -> None:
 
 def say(sentence: str) -> None:
     """Tells the person at the terminal something, beside the output."""
-    print(f"kernelbox: {escape(sentence)}", file=sys.stderr, flush=True)
+    tell(f"kernelbox: {escape(sentence)}\n")
+
+
+def tell(text: str) -> None:
+    """Writes to stderr, where that can be written to."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()

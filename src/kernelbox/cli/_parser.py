@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from kernelbox.cli._commands import Command
 
+# int() takes no text of thousands of digits, and nothing is counted that needs so many.
+_MOST_DIGITS = 18
+
 # Help is as wide as documentation shows it, whatever the terminal; asking the terminal would import shutil.
 _WIDTH = 100
 
@@ -46,6 +49,9 @@ def parser_for(command: Command) -> Parser:
 class Parser(argparse.ArgumentParser):
     """Raises what is wrong, instead of ending the process."""
 
+    def print_help(self, file: object = None) -> None:
+        print(self.format_help(), end="", flush=True)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, self.format_usage())
 
@@ -65,6 +71,12 @@ def _exec(parser: Parser) -> None:
         type=_seconds,
         metavar="SECONDS",
         help="stop the code after this long (KERNELBOX_EXECUTION_TIMEOUT)",
+    )
+    parser.add_argument(
+        "--output-char-limit",
+        type=_characters,
+        metavar="N",
+        help="keep this many characters of each text, 0 for all (KERNELBOX_OUTPUT_CHAR_LIMIT)",
     )
     parser.add_argument("--images-dir", metavar="DIR", help="where images are written (images/ in KERNELBOX_HOME)")
     parser.add_argument(
@@ -195,8 +207,14 @@ def _toolsets(text: str) -> list[str]:
     return names
 
 
+def _characters(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of characters")
+    return int(text)
+
+
 def _count(text: str) -> int:
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
     return int(text)
 

@@ -68,6 +68,15 @@ def check_environment(env: object, what: str = "env") -> dict[str, str] | None:
     return dict(env)
 
 
+def check_limit(limit: object, default: int) -> int:
+    """Returns how many characters of a text are kept, 0 for all; None stands for the default."""
+    if limit is None:
+        limit = default
+    if type(limit) is not int:
+        raise InvalidInput("output_char_limit", limit, "use a whole number of characters, 0 for all, or None")
+    return max(0, limit)
+
+
 def check_seconds(what: str, seconds: float | None) -> float | None:
     """Returns a time limit; None stands for none."""
     if seconds is None:

@@ -6,7 +6,7 @@ import os
 
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import InvalidInput
-from kernelbox.core._arguments import check_code, check_language
+from kernelbox.core._arguments import check_code, check_language, check_limit
 from kernelbox.core._gate import Gate
 from kernelbox.core._options import KernelOptions
 from kernelbox.wire._messages import Execute
@@ -47,7 +47,7 @@ class ExecutorOptions:
             lifetime="process" if self.name is None else "kernel",
         )
 
-    def request(self, code: str, language: str) -> Execute:
+    def request(self, code: str, language: str, output_char_limit: int | None) -> Execute:
         """Returns what is sent to run a cell; raises InvalidInput."""
         return Execute(
             os.urandom(8).hex(),
@@ -57,7 +57,7 @@ class ExecutorOptions:
             shell_escape_only=self.require_shell_escape,
             restore_cwd="" if self.working_dir is None else str(self.working_dir),
             report_changes=self.report_changes,
-            text_limit=self.output_char_limit,
+            text_limit=check_limit(output_char_limit, self.output_char_limit),
         )
 
     def gate(self, record: KernelRecord, sessions: Sessions) -> Gate:

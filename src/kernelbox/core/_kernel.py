@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 
-from kernelbox.base._errors import KernelBoxError, StoreFailed
+from kernelbox.base._errors import EXHAUSTED, StoreFailed
 from kernelbox.host._engine import engine_named
 from kernelbox.wire._messages import Query, Reply
 
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._engine import Connection
     from kernelbox.host._record import KernelRecord
-
-# What the system says when it is we who have too much open, or it has too little memory: nothing about the kernel.
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
 # A kernel between cells answers a question in a millisecond; one that takes longer is stopped or stuck.
 _ANSWER_PATIENCE = 2.0
@@ -77,10 +73,10 @@ class Kernel:
         except OSError as exc:
             if self._starting:
                 raise  # we hold the lock that a restart would
-            if exc.errno in _EXHAUSTED:
+            if exc.errno in EXHAUSTED:
                 raise StoreFailed.because(exc, self.directory.path, "reach") from exc
-            current = self._kernels.settled(self.record.kernel_id)
-            if current is None or not current.alive or _process(current) == _process(self.record):
+            current = self._kernels.follow(self.record)
+            if not current.alive or _process(current) == _process(self.record):
                 raise
             self.record = current
             return engine.connect(current, self.directory)
@@ -117,7 +113,7 @@ class Kernel:
 
     def cause(self) -> str:
         """Returns why the kernel that could not be reached has ended."""
-        return self._kernels.cause(self.record)
+        return self.record.death or self._kernels.cause(self.record)
 
     def end(self, reason: str) -> None:
         """Ends the process and what it started."""
@@ -130,8 +126,8 @@ class Kernel:
             if self._starting:
                 return "it was being started"
             self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment, ended=self.record)
-        except KernelBoxError as exc:
-            return str(exc)
+        except Exception as exc:  # noqa: BLE001  # whatever keeps another from starting: the execution is over
+            return str(exc) or type(exc).__name__
         return ""
 
 

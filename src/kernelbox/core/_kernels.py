@@ -7,7 +7,7 @@ import os
 import time
 
 from kernelbox.base._config import scrubbed_environment
-from kernelbox.base._errors import KernelExists, KernelNotFound, StartFailed, StoreFailed
+from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.core._arguments import check_name
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
@@ -60,6 +60,11 @@ class Kernels:
         record = (self.store.get(key) if is_kernel_id(key) else None) or self.store.find(key)
         return None if record is None else self.refresh(record)
 
+    def _find_live(self, name: str) -> KernelRecord | None:
+        """Returns the live kernel that a name leads to: the quick look before one is opened under the name's lock."""
+        record = self.store.find(name, thorough=False)
+        return record if record is not None and self.refresh(record).alive else None
+
     def get(self, key: str) -> KernelRecord:
         """Like `find`; raises KernelNotFound."""
         record = self.find(key)
@@ -87,27 +92,41 @@ class Kernels:
 
     def _remove_orphan(self, record: KernelRecord) -> bool:
         """Removes the record of a kernel that died with its owner: no process is left that could be told."""
-        if record.alive or record.owner_pid is None:
+        if not _is_orphan(record):
             return False
-        if is_owner_alive(record):
-            return False
-        return self._destroy(record, "its owner has ended")
+        with self.store.locking(*record.names):
+            current = self.find(record.kernel_id)
+            if current is not None and not _is_orphan(current):
+                return False
+            if current is not None:
+                self._discard(current, "its owner has ended")
+            return True
 
     def refresh(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> KernelRecord:
-        """Fills in what a record says of the moment: status, last use, and how a dead kernel ended."""
-        engine = engine_named(record.engine)
-        state = engine.state(self.store.directory(record.kernel_id))
+        """Fills in what a record says of the moment: status, last use, and how a dead kernel ended.
+
+        A kernel that no client can reach any more is dead as well; its process is ended when its name is next used.
+        """
+        engine, directory = engine_named(record.engine), self.store.directory(record.kernel_id)
+        state = engine.state(directory)
         if state is not None:
             record.attempt_count = state.executions
             record.last_used_at = format_time(state.last_used) if state.last_used else record.last_used_at
             record.busy_since = format_time(state.busy_since) if state.busy_since else None
         if record.status == "unknown":  # as kept: its start has not come to an end
-            if not self.store.is_changing(record.name):
-                record.status, record.death = "dead", "its start was cut short"
+            if self.store.is_changing(record.name):
+                return record
+            current = self.store.get(record.kernel_id)
+            if current is not None and current.status != "unknown":
+                return self.refresh(current, patience=patience)  # its start came to an end since we read the record
+            record.status, record.death = "dead", "its start was cut short"
             return record
         if not engine.is_alive(record):
             record.status, record.busy_since, record.stale = "dead", None, False
-            record.death = record.death or self.cause(record, patience=patience)
+            record.death = record.death or engine.find_loss(directory) or self.cause(record, patience=patience)
+            return record
+        if loss := engine.find_loss(directory):
+            record.status, record.busy_since, record.stale, record.death = "dead", None, False, loss
             return record
         busy = state is not None and state.activity == "busy"
         record.status = "running" if busy else "idle"
@@ -122,17 +141,22 @@ class Kernels:
 
     # -- opening ---------------------------------------------------------------------------------------------
 
-    def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
-        """Returns the live kernel of a name; opens one if there is none."""
+    def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS, *, as_it_is: bool = False) -> KernelRecord:
+        """Returns the live kernel of a name; opens one if there is none.
+
+        Raises KernelExists if the live one is not what the options ask for, unless it is taken as it is.
+        """
         check_name(name)
-        record = self.find(name)
-        if record is not None and record.alive:
-            return record
-        with self.store.locking(*options.names(name)):
-            record = self.find(name)
-            if record is not None and record.alive:
-                return record
-            return self._replace(record, name, options)
+        record = self._find_live(name)
+        if record is None:
+            with self.store.locking(*options.names(name)):
+                record = self.find(name)
+                if record is None or not record.alive:
+                    return self._replace(record, name, options)
+        known = self._environments.get(record.kernel_id)
+        if not as_it_is and (differences := options.differences(record, known)):
+            raise KernelExists(name, differences)
+        return record
 
     def create(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has; raises KernelExists."""
@@ -150,14 +174,54 @@ class Kernels:
         takes its place.
         """
         check_name(name)
-        record = self.find(name)
-        if record is not None and record.alive:
-            return record
+        live = self._find_live(name)
+        if live is not None:
+            return live
         with self.store.locking(name):
             record = self.find(name)
-            if record is not None and (record.alive or self.claim_report(record)):
+            if record is not None and record.alive:
+                return record
+            if record is not None and self.claim_report(record):
+                self._clear(record)
                 return record
             return self._replace(record, name, _NO_OPTIONS)
+
+    def follow(self, record: KernelRecord) -> KernelRecord:
+        """Returns what a record that a caller kept has become; one that is not found any more is dead.
+
+        Raises StoreFailed if its kernel lives where this process cannot reach it: in another home, or a moved one.
+        """
+        found = self.settled(record.kernel_id)
+        if found is not None:
+            return found
+        record.status, record.death = "dead", record.death or "destroyed"
+        if engine_named(record.engine).is_alive(record):
+            self._require_same_place(record)
+            record.death = "its files were deleted"
+            self.end_process(record, record.death)
+        return record
+
+    def _require_same_place(self, record: KernelRecord) -> None:
+        """Raises StoreFailed if it is the directory that is missing, or another one, and not the kernel."""
+        kept_in = os.path.dirname(os.path.dirname(record.connection_file))
+        if kept_in != self.store.runtime_dir:
+            raise StoreFailed(
+                f"kernel {record.name!r} lives (pid {record.pid}), but is kept in {kept_in!r}, and this process uses "
+                f"{self.store.runtime_dir!r}; set KERNELBOX_HOME as it was when the kernel was opened"
+            )
+        if not os.path.isdir(kept_in):
+            raise StoreFailed(
+                f"kernel {record.name!r} lives (pid {record.pid}), but {kept_in!r} has been moved or removed; set "
+                "KERNELBOX_HOME to where it is now, and use the kernel by its name"
+            )
+
+    def _clear(self, record: KernelRecord) -> None:
+        """Ends what is left of a kernel that clients have lost, after its loss was told; its name is free then."""
+        engine = engine_named(record.engine)
+        if engine.is_alive(record):
+            self.end_process(record, record.death or "")
+        if engine.find_loss(self.store.directory(record.kernel_id)):
+            self.store.remove(record)
 
     def claim_report(self, record: KernelRecord) -> bool:
         """Notes that the caller tells of a death; False if it has been told already, or there is none to tell."""
@@ -238,14 +302,29 @@ class Kernels:
             if ended is None:
                 _require_directory(current)
             current.lost = _describe_loss(current)
+            was_lost = current.death and engine_named(current.engine).find_loss(self.store.directory(record.kernel_id))
+            current.status = "unknown"
+            if not was_lost:
+                self.store.save(current)  # before its process is gone: others wait for a start, and see no death
             self.end_process(current, reason)
             self.pool.drop(current)
-            current.status = "unknown"
-            self.store.save(current)
+            if was_lost:
+                self.store.remake(current)
             if environment is None:
                 environment = self._environments.get(current.kernel_id)
-            self._start(current, _withheld(current) if environment is None else environment)
+            try:
+                self._start(current, _withheld(current) if environment is None else environment)
+            except KernelBoxError as exc:
+                self._note_failed_restart(current, exc)
+                raise
             return self.refresh(current)
+
+    def _note_failed_restart(self, record: KernelRecord, exc: KernelBoxError) -> None:
+        """Says in the record why there is no process, if none came to be."""
+        if record.status == "unknown":
+            record.status, record.death = "dead", f"its restart failed: {exc}"
+            with contextlib.suppress(StoreFailed):  # the same may be wrong again
+                self.store.save(record)
 
     def destroy(self, key: str, *, reason: str = "destroyed") -> bool:
         """Ends a kernel, its children and its files; returns whether there was one."""
@@ -316,6 +395,11 @@ class Kernels:
         self._environments.pop(record.kernel_id, None)
         self.pool.drop(record)
         self.store.remove(record, publish=publish)
+
+
+def _is_orphan(record: KernelRecord) -> bool:
+    """Tells whether a kernel died with its owner; one that is being started has not."""
+    return record.status == "dead" and record.owner_pid is not None and not is_owner_alive(record)
 
 
 def _withheld(record: KernelRecord) -> dict[str, str] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from kernelbox.core._arguments import (
     check_directory,
     check_environment,
@@ -13,9 +15,7 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
-
-    from kernelbox.host._record import Lifetime
+    from kernelbox.host._record import KernelRecord, Lifetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,24 @@ class KernelOptions:
         """Returns all that a kernel opened under a name with these options will be found by."""
         return [name] if self.session_name is None else [name, check_name(self.session_name)]
 
+    def differences(self, record: KernelRecord, environment: dict[str, str] | None) -> list[str]:
+        """Says what these options ask for that a live kernel is not; raises InvalidInput for what no kernel can be.
+
+        `environment` is what this process gave it, None if it gave none. What another process gave is not known.
+        """
+        found = []
+        if self.kernel_type is not None and self.kernel_type != record.kernel_type:
+            found.append(f"kernel_type={record.kernel_type!r}, not {self.kernel_type!r}")
+        if self.cwd is not None and os.path.realpath(cwd := check_directory(self.cwd)) != os.path.realpath(record.cwd):
+            found.append(f"cwd={record.cwd!r}, not {cwd!r}")
+        if self.session_name is not None and check_name(self.session_name) != record.session_name:
+            found.append(f"session_name={record.session_name!r}, not {self.session_name!r}")
+        if self.tags is not None and (tags := check_tags(self.tags)) != record.tags:
+            found.append(f"tags={record.tags!r}, not {tags!r}")
+        if check_lifetime(self.lifetime) != record.lifetime and self.lifetime != "kernel":  # which is the default
+            found.append(f"lifetime={record.lifetime!r}, not {self.lifetime!r}")
+        return found + _environment_differences(check_environment(self.env), record, environment)
+
     def checked(self) -> KernelOptions:
         """Returns the options with their values copied and made absolute; raises InvalidInput."""
         return KernelOptions(
@@ -47,3 +65,17 @@ class KernelOptions:
             lifetime=check_lifetime(self.lifetime),
             kernel_type=self.kernel_type,
         )
+
+
+def _environment_differences(
+    wanted: dict[str, str] | None, record: KernelRecord, given: dict[str, str] | None
+) -> list[str]:
+    """Names the variables that differ, and no values: they may be secrets."""
+    if wanted is None:
+        return []
+    if record.environment == "caller":
+        return ["the environment of the process that opened it, not env="]
+    if given is None or given == wanted:
+        return []
+    names = sorted(name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name))
+    return [f"an env= with another {', '.join(names[:10])}{' …' if len(names) > 10 else ''}"]

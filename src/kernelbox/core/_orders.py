@@ -59,9 +59,28 @@ def drop_oldest(events: list[Event]) -> None:
     del events[: len(events) - kept]
 
 
-def conclude_death(connection: Connection, execution: Execution) -> list[Event]:
-    """Ends an execution whose kernel has died; returns the events of what it had written and not sent."""
+def conclude_end(connection: Connection, execution: Execution) -> list[Event]:
+    """Ends an execution whose connection has ended; returns the events of what a dead kernel had written and not sent.
+
+    A kernel is dead when the operating system says so: a cell can find the socket of its client, and close it.
+    """
+    if not execution.farewell and connection.still_serves():
+        return cut_off(connection, execution, "a cell has closed its client's connection")
     cause = connection.cause(execution.farewell)
     events = execution.recover(connection.leftovers(execution.request.id))
     execution.died(cause, now=time.monotonic())
     return events
+
+
+def find_cut(connection: Connection, execution: Execution) -> str:
+    """Returns why no more will come for an execution though its kernel lives; nothing if more may come."""
+    if connection.lacks_rest and connection.holder(execution.request.id) != "this":
+        return "a cell has written half a message to its client's connection"
+    return ""
+
+
+def cut_off(connection: Connection, execution: Execution, reason: str) -> list[Event]:
+    """Ends an execution whose result cannot come any more; closing the connection has the kernel interrupt its cell."""
+    connection.close()
+    execution.cut_off(reason, now=time.monotonic())
+    return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 
 # Looking at every connection costs a few microseconds each: not after every cell.
 _SWEEP_EVERY = 100
@@ -19,7 +18,6 @@ class Pool:
 
     def __init__(self) -> None:
         self._idle: dict[str, list[Connection]] = {}
-        self._pid = os.getpid()
         self._given = 0
 
     def __repr__(self) -> str:
@@ -27,8 +25,6 @@ class Pool:
 
     def take(self, record: KernelRecord) -> Connection | None:
         """Returns a connection to the process that the record names, None if none is kept."""
-        if self._pid != os.getpid():  # we are a fork: the connections are our parent's
-            self._idle, self._pid = {}, os.getpid()
         kept = self._idle.get(record.kernel_id)
         while kept:
             try:
@@ -59,7 +55,7 @@ class Pool:
 
     def has(self, record: KernelRecord) -> bool:
         """Tells whether a connection shows that the kernel lives."""
-        kept = self._idle.get(record.kernel_id) if self._pid == os.getpid() else None
+        kept = self._idle.get(record.kernel_id)
         return bool(kept) and any(c.idle and c.leads_to(record) for c in kept or ())
 
     def drop(self, record: KernelRecord) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import os
 from typing import Any
+
+from kernelbox.guest._pristine import contextlib, os
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 _CLOCK_MONOTONIC = 1
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC

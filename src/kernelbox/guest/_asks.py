@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -12,34 +10,32 @@ from kernelbox.guest import _guards
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._plain import plain_args, plain_text
-from kernelbox.guest._pristine import os
+from kernelbox.guest._pristine import contextlib
 from kernelbox.guest._program import Program
 from kernelbox.wire._approvals import SHELL_SERVER, ApprovalRejectedError
+from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Answer, Ask, Execute
 from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._seals import fingerprint, number_of
 
 keep_builtins(globals())
 
 # How much of a command its rejection repeats.
 _SHOWN = 80
 
-# A cell that asks in the kernel's name would have to guess the next number among 2**40.
-_STEP_BYTES = 5
-
 
 class Asks:
     """Open questions, each waited for by the thread that put it.
 
-    Their numbers rise by steps that cannot be guessed. A cell can write to the client's socket; if it puts a question
-    there itself, with a number that is not yet used, the real questions that follow are below it or equal to it, and
-    the host ends the kernel. So no answer to a forged question is ever taken for the answer to a real one.
+    Their numbers follow from the key of the client's connection, and so does what an answer says of its question: the
+    host ends a kernel whose cell puts a question itself, and no answer to it is ever taken for another.
     """
 
     def __init__(self, outbox: Outbox, call_helper: Callable[[], None]) -> None:
         self._outbox = outbox
         self._call_helper = call_helper
-        self._number = 0
-        self._numbering = threading.RLock()
+        self._key = ""
+        self._count = 0
         self._open: dict[int, tuple[Peer, SimpleQueue[Answer]]] = {}
         self._approve_shell = False
         self._takes_questions = False
@@ -65,22 +61,34 @@ class Asks:
         if self._outbox.forked:
             raise ApprovalRejectedError(f"{tool_name}: a process that the cell forked cannot ask")
         box: SimpleQueue[Answer] = SimpleQueue()
-        number = 0
+        number, expected = 0, ""
+
+        def make() -> Ask:
+            nonlocal number, expected
+            if not peer.is_itself:
+                raise ApprovalRejectedError(f"{tool_name}: a cell has replaced the socket of its client")
+            self._count += 1
+            number = number_of(self._key, execution_id, self._count)
+            ask = Ask(execution_id, number, server_name, tool_name, tool_args)
+            expected = fingerprint(self._key, _as_read(ask))
+            self._open[number] = (peer, box)
+            return ask
+
         try:
-            with self._numbering:  # until it is sent: numbers arrive in their order
-                number = self._number = self._number + 1 + int.from_bytes(os.urandom(_STEP_BYTES), "big")
-                self._open[number] = (peer, box)
-                if not peer.is_itself:
-                    raise ApprovalRejectedError(f"{tool_name}: a cell has replaced the socket of its client")
-                self._outbox.send(Ask(execution_id, number, server_name, tool_name, tool_args))
-            if peer.closed or self._outbox.execution_id != execution_id:
-                self._reject(number, "the cell or the application that could approve it has gone away")
+            if not self._outbox.ask(execution_id, make) or peer.closed:
+                raise ApprovalRejectedError(
+                    f"{tool_name}: the cell or the application that could approve it has gone away"
+                )
+            if self._outbox.execution_id != execution_id:
+                self._reject(number, "the cell that asked has ended")
             self._call_helper()  # or the answer would not be read before the cell has run for a while
             answer = box.get()
         finally:
             self._open.pop(number, None)
         if not answer.accepted:
             raise ApprovalRejectedError(f"{_describe(tool_name, tool_args)}: {answer.reason or 'rejected'}")
+        if answer.fingerprint != expected:
+            raise ApprovalRejectedError(f"{_describe(tool_name, tool_args)}: the answer was about another call")
         return answer.value
 
     def ask_shell(self, tool_name: str, program: Program, *, with_changes: bool = True) -> None:
@@ -115,6 +123,10 @@ class Asks:
             if asked is peer:
                 self._reject(number, "the application that was asked has gone away")
 
+    def begin(self, request: Execute) -> None:
+        """Takes the key of the execution that comes next; called before it has begun, when there is none to ask for."""
+        self._key, self._count = request.key, 0
+
     @contextlib.contextmanager
     def guarding(self, request: Execute) -> Iterator[None]:
         """Applies an execution's rules for starting processes.
@@ -135,6 +147,12 @@ class Asks:
         _, box = self._open.get(number, (None, None))
         if box is not None:
             box.put(Answer("", number, False, reason))
+
+
+def _as_read(ask: Ask) -> Ask:
+    (read,) = Decoder().feed(encode(ask))
+    assert isinstance(read, Ask)
+    return read
 
 
 def _describe(tool_name: str, tool_args: dict[str, Any]) -> str:

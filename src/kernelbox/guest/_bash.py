@@ -6,20 +6,18 @@ The prompt is how it says that a cell has ended: PROMPT_COMMAND writes the exit 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import select
-import signal
 import sys
 import termios
-import time
 
 from kernelbox.guest._child import Child, start
 from kernelbox.guest._descendants import kill_descendants
 from kernelbox.guest._environment import Environment
 from kernelbox.guest._interrupts import held
+from kernelbox.guest._pristine import contextlib, fcntl, os, select, signal, time
 from kernelbox.guest._program import Program
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 # How long bash may take to come back to its prompt after SIGINT, and again after its children were killed. Together
 # they stay below the time after which the host gives up on interrupting politely.

@@ -6,6 +6,10 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
 _LINE_BUFFERED = 1  # _IOLBF of stdio.h
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
-import os
 import sys
-import threading
 from typing import Any
 
 from kernelbox.guest import _guards
@@ -15,11 +12,44 @@ from kernelbox.guest._changes import Changes
 from kernelbox.guest._commands import run_command
 from kernelbox.guest._environment import take_environment
 from kernelbox.guest._interrupts import Interrupts
+from kernelbox.guest._pristine import asyncio, os, threading
 from kernelbox.guest._program import bash_program
 from kernelbox.guest._shell import ZMQInteractiveShell
 from kernelbox.wire._messages import Done, Execute
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 _exit = os._exit  # before any code of a user's could put another in its place
+
+
+# A cell may leave a lower limit behind; with less the next one would not even be compiled.
+_LEAST_RECURSION = 500
+
+# Times that the event loop may fail under a cell: what a cell puts in the place of `time.monotonic` makes it.
+_LOOP_FAILURES = 10
+
+
+class Traces:
+    """What a cell has given to `sys.settrace` and `sys.setprofile`, kept from seeing the kernel's own code."""
+
+    def __init__(self) -> None:
+        self._trace: Any = None
+        self._profile: Any = None
+
+    def resume(self) -> None:
+        if self._trace is not None:
+            sys.settrace(self._trace)
+        if self._profile is not None:
+            sys.setprofile(self._profile)
+
+    def suspend(self) -> None:
+        self._profile = sys.getprofile()
+        if self._profile is not None:
+            sys.setprofile(None)
+        self._trace = sys.gettrace()
+        if self._trace is not None:
+            sys.settrace(None)
 
 
 class Cells:
@@ -34,11 +64,18 @@ class Cells:
         self._interrupts = interrupts
         self._context = contextvars.copy_context()
         self._pid = os.getpid()
+        self._traces = Traces()
 
     def run(self, request: Execute) -> Done:
         """Runs a cell to its end and returns what to say of it."""
         cell = self._run_bash(request) if request.language == "bash" else self._run_python(request)
-        return self._run_to_end(request, cell) if self._may_wait(request) else self._run_at_once(request, cell)
+        self._traces.resume()
+        try:
+            return self._run_to_end(request, cell) if self._may_wait(request) else self._run_at_once(request, cell)
+        finally:
+            self._traces.suspend()
+            if sys.getrecursionlimit() < _LEAST_RECURSION:
+                sys.setrecursionlimit(_LEAST_RECURSION)
 
     def leave_if_forked(self, exc: BaseException | None) -> None:
         """Ends a child that the cell forked and that ran on to the end of the cell, as a script would."""
@@ -89,6 +126,7 @@ class Cells:
         """Runs the coroutine of a cell, come what may, and returns what to say of it."""
         task = self._loop.create_task(self._until_it_ends(cell), context=self._context)
         self._interrupts.attach(task)
+        failures = 0
         while not task.done():
             try:
                 self._loop.run_until_complete(task)
@@ -101,6 +139,12 @@ class Cells:
                     task.cancel()
             except (RuntimeError, asyncio.CancelledError, SystemExit):
                 continue  # the cell stopped the loop, or cancelled every task
+            except Exception as failure:  # noqa: BLE001  # the loop uses what the cell may have patched
+                failures += 1
+                if failures > _LOOP_FAILURES:
+                    self._interrupts.protect()
+                    task.cancel()
+                    return self._report(request, failure)
         self.leave_if_forked(None if task.cancelled() else task.exception())
         if task.cancelled():
             value = "the cell cancelled its own task"

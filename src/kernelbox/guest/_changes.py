@@ -12,10 +12,13 @@ from collections import deque
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._schema import MAX_CHANGED, MAX_VARIABLE
 
 if TYPE_CHECKING:
     from kernelbox.guest._shell import ZMQInteractiveShell
+
+keep_builtins(globals())
 
 _REACH_ALL = frozenset({"exec", "eval", "globals", "locals", "vars", "get_ipython", "setattr", "__main__", "__dict__"})
 _IMPORT_STAR = ("*",)

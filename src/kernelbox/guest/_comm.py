@@ -9,6 +9,9 @@ from comm.base_comm import BaseComm, CommManager
 
 from kernelbox.guest._outbox import Outbox
 from kernelbox.wire._messages import Comm
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 
 class KernelComm(BaseComm):

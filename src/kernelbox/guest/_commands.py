@@ -6,24 +6,22 @@ that keeps them open holds nothing up; only when the cell captures its output is
 
 from __future__ import annotations
 
-import codecs
-import os
-import signal
 import sys
-import time
 from collections.abc import Callable
 from subprocess import TimeoutExpired
 
 from kernelbox.guest._child import Child, Sink, start
 from kernelbox.guest._interrupts import held
+from kernelbox.guest._outbox import Decoder
+from kernelbox.guest._pristine import os, signal, time
 from kernelbox.guest._program import Program
 from kernelbox.guest._streams import OutStream
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 # After an interrupt a command has this long before it is killed.
 _PATIENCE = 0.5
-
-# The process groups of commands that have ended, and may have left processes behind.
-_groups: set[int] = set()
 
 
 def run_command(
@@ -37,17 +35,15 @@ def run_command(
     `out` and `err` receive the text; by default it goes where the cell's own does.
     """
     if out is None and not isinstance(sys.stdout, OutStream):
-        out = sys.stdout.write
+        out = getattr(sys.stdout, "write", None)
     if err is None and not isinstance(sys.stderr, OutStream):
-        err = sys.stderr.write
+        err = getattr(sys.stderr, "write", None)
     child: Child | None = None
     try:
         with held():
             child = start(program, out=_sink(out), err=_sink(err))
         _collect(child, out, err)
-        status = child.wait()
-        _groups.add(child.pid)
-        return status
+        return child.wait()
     except BaseException:
         if child is not None:
             _stop(child)
@@ -55,19 +51,6 @@ def run_command(
     finally:
         if child is not None:
             child.close_pipes()
-
-
-def reap_background() -> None:
-    """Takes note of the end of what commands left running (`!server &`): such orphans have become our children.
-
-    They are found by the group of their command: a cell's own children are left to the cell.
-    """
-    for group in list(_groups):
-        try:
-            while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG) is not None:
-                continue
-        except ChildProcessError:
-            _groups.discard(group)  # it has no process any more
 
 
 def start_command(program: Program, *, out: bool, err: bool) -> Child:
@@ -92,7 +75,7 @@ def _collect(child: Child, out: Callable[[str], object] | None, err: Callable[[s
     for pipe, write in ((child.stdout, out), (child.stderr, err)):
         if pipe is not None and write is not None:
             os.set_blocking(pipe.fileno(), False)
-            readers.append((pipe.fileno(), codecs.getincrementaldecoder("utf-8")("backslashreplace"), write))
+            readers.append((pipe.fileno(), Decoder(), write))
     pause = 0.0005
     while readers:
         ended = child.poll() is not None  # asked before reading: what it wrote before it ended is then all there

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from kernelbox.guest._pristine import os, signal
+from kernelbox.guest._pristine import contextlib, os, signal
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 
 
-def children(pid: int | str = "self") -> list[int]:
-    """Returns the direct children of a process."""
+def children(pid: int | str = "self", *, thread: int | None = None) -> list[int]:
+    """Returns the direct children of a process, or of one of its threads; those that have ended are among them."""
     found: list[int] = []
     with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
+        for task in os.listdir(f"/proc/{pid}/task") if thread is None else (thread,):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
                 found += map(int, file.read().split())
     return found
 
 
-def kill_descendants(of: int | str = "self", *, since: float = 0.0, spare: int = 0) -> None:
-    """Kills what is below a process, which is this one or a child of it, and began at a time since boot or later.
+def kill_descendants(of: int | str = "self") -> None:
+    """Kills what is below a process, which is this one or a child of it."""
+    signal_all(_walk(of), signal.SIGKILL)
 
-    The system counts in hundredths of a second; `spare` is a process that is known to be older.
+
+def begun_since(since: float, older: set[int]) -> list[int]:
+    """Returns what is below this process and began at a time since boot or later.
+
+    The system counts in hundredths of a second, so `older` are children that are known to have begun before. What is
+    below them is theirs.
     """
     ticks = int(since * os.sysconf("SC_CLK_TCK"))
-    for pid in list(_walk(of)):
+    young = [pid for child in children() if child not in older for pid in (child, *_walk(child))]
+    return [pid for pid in young if start_time(pid) >= ticks]
+
+
+def signal_all(pids: Iterable[int], number: int, *, group: int = 0) -> None:
+    """Sends a signal to processes, or only to those of them that are in a process group."""
+    for pid in list(pids):
         with contextlib.suppress(ProcessLookupError):
-            if pid != spare and start_time(pid) >= ticks:
-                os.kill(pid, signal.SIGKILL)
+            if not group or os.getpgid(pid) == group:
+                os.kill(pid, number)
 
 
 def is_below_us(pid: int) -> bool:

@@ -12,6 +12,9 @@ from kernelbox.guest._outbox import Outbox
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._messages import Clear
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 # Types that have no representation but their text, unless a library registers one.
 _PLAIN = frozenset({int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range})

@@ -25,9 +25,10 @@ from _socket import socket as Socket
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from sys import addaudithook, audit
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, CodeType, FrameType
 from typing import Any, NoReturn
 
+from kernelbox.guest._mark import mark
 from kernelbox.guest._own_files import OwnFiles, first_link
 from kernelbox.guest._plain import plain_bytes
 from kernelbox.guest._pristine import os
@@ -52,6 +53,9 @@ _MODULES = frozenset(
 
 # Where all of os.spawn* meet.
 _SPAWN = os._spawnvef.__code__  # type: ignore[attr-defined]
+
+# What stands between a caller and the function that starts a process.
+in_between: set[CodeType] = set()
 
 _tickets = threading.local()
 _on = _heard = False
@@ -86,6 +90,7 @@ def raise_guards() -> None:
             names[name] = fork_exec
     for name in _MODULES - {"_posixsubprocess", "_imp"}:
         _disarm(sys.modules.get(name))
+    mark()
     _on, _home = True, os.getpid()
     addaudithook(_on_event)
     audit(_PROBE)
@@ -144,7 +149,10 @@ def _check_spawn(event: str, args: tuple[Any, ...]) -> None:
 
 def _check_fork(event: str, args: tuple[Any, ...]) -> None:
     """Refuses the fork of os.spawn*, whose child would swallow the error and only exit with 127."""
-    if sys._getframe(2).f_code is _SPAWN:
+    frame: FrameType | None = sys._getframe(2)
+    if frame is not None and frame.f_code in in_between:
+        frame = frame.f_back
+    if frame is not None and frame.f_code is _SPAWN:
         _refuse("os.spawn")
 
 
@@ -207,12 +215,26 @@ def _check_open(event: str, args: tuple[Any, ...]) -> None:
         return
     path = _exact_path(args[0])
     assert _files is not None
-    if path is None or _files.hold(path):
+    if path is None or _files.hold(path) or (args[1] is None and _files.hold_from_descriptor(path)):  # os.open
         raise _Refusal(f"opening kernelbox's own file {path!r} is not allowed here")
+
+
+def _check_chdir(event: str, args: tuple[Any, ...]) -> None:
+    """Keeps cells out of the runtime directory: what a relative path leads to would change while it is looked at."""
+    path = f"/proc/self/fd/{args[0]}" if issubclass(type(args[0]), int) else _exact_path(args[0])
+    assert _files is not None
+    if path is None or _files.hold(path):
+        raise _Refusal(f"going to kernelbox's own directory {path!r} is not allowed here")
 
 
 def _check_move(event: str, args: tuple[Any, ...]) -> None:
     _check_source(_from_descriptor(_exact_path(args[0]), args[2]))
+    _check_source(_from_descriptor(_exact_path(args[1]), args[3]))
+
+
+def _check_mode(event: str, args: tuple[Any, ...]) -> None:
+    if not issubclass(type(args[0]), int):
+        _check_source(_from_descriptor(_exact_path(args[0]), args[2]))
 
 
 def _check_link(event: str, args: tuple[Any, ...]) -> None:
@@ -292,6 +314,8 @@ _CHECKS: dict[str, Callable[[str, tuple[Any, ...]], None]] = {
     "os.symlink": _check_link,
     "os.rename": _check_move,
     **dict.fromkeys(("os.remove", "os.rmdir"), _check_removal),
-    **dict.fromkeys(("os.chmod", "os.truncate", "shutil.rmtree", "shutil.move"), _check_change),
+    **dict.fromkeys(("os.truncate", "shutil.rmtree", "shutil.move"), _check_change),
+    "os.chmod": _check_mode,
+    "os.chdir": _check_chdir,
     _PROBE: _hear,
 }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import mmap
-import os
 import socket
 from dataclasses import dataclass
 
+from kernelbox.guest._pristine import os
 from kernelbox.wire import _state
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 
 @dataclass(slots=True)
@@ -36,3 +39,16 @@ class Identity:
     def is_reachable(self) -> bool:
         """Whether clients can find the kernel: its directory, and in it the state file, is still there."""
         return os.fstat(self.state_file).st_nlink > 0
+
+    def restore_descriptors(self) -> None:
+        """Reopens descriptors 0 to 2 if a cell closed them, before something else takes their numbers."""
+        for fd in range(3):
+            try:
+                os.fstat(fd)
+            except OSError:
+                source = os.open(os.devnull, os.O_RDONLY) if fd == 0 else os.dup(self.inputs[fd - 1])
+                if source == fd:
+                    os.set_inheritable(fd, True)
+                else:
+                    os.dup2(source, fd)
+                    os.close(source)

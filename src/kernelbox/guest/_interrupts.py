@@ -1,7 +1,8 @@
 """Interrupts aimed at one execution, that never strike in the middle of our own bookkeeping.
 
-A request names the execution it means. SIGINT goes to the kernel's process group (children get it too, as at a
-terminal) and is sent again until the main thread has seen it: C code such as `system(3)` swallows it.
+A request names the execution it means. SIGINT goes to the kernel and to what the cell has started and left in the
+kernel's process group, as at a terminal; what earlier cells started is spared. It is sent again until the main thread
+has seen it, because C code such as `system(3)` swallows it; to a handler of the cell's own it is sent once.
 
 A cell that holds the interpreter (a regular expression that never ends) keeps the I/O thread from taking requests.
 For it the host writes the execution into the state file and sends a signal of its own, which C code sees too.
@@ -9,18 +10,19 @@ For it the host writes the execution into the state file and sends a signal of i
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # what `signal` wraps: its wrapper builds enum members, ten times slower
-import asyncio
-import contextlib
-import os
-import signal
-import threading
-import time
-from collections.abc import Iterator
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps
+import sys
+from collections.abc import Callable, Iterator
 from mmap import mmap
 from types import FrameType
 
+from kernelbox.guest._descendants import begun_since, signal_all
+from kernelbox.guest._handlers import Handler, call_contained, get_handler, set_handler, wrap_handlers
+from kernelbox.guest._pristine import asyncio, contextlib, os, signal, threading, time
 from kernelbox.wire import _state as state
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 # What the host sends when requests are not answered; no library uses it. host/_process.py has the same.
 DIRECT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
@@ -34,7 +36,7 @@ _REPEAT = 0.05
 class Interrupts:
     """Decides what a SIGINT means: nothing, now, or as soon as the main thread has left our own code."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, memory: mmap) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, memory: mmap, wake: Callable[[], None]) -> None:
         self._loop = loop
         self._memory = memory
         self._seen = False
@@ -44,16 +46,20 @@ class Interrupts:
         self._target: str | None = None
         self._depth = 1
         self._deferred = False
+        self.older: set[int] = set()  # children that earlier cells left
         self.began = 0.0  # the running execution, in seconds since boot, as the start of a process is
         self._background = False  # whether the main thread runs what cells have left in the event loop
         self._background_target = False
+        self._wake = wake  # ends the main thread's wait for a request
+        self._waiting: dict[int, Handler] = {}  # handlers of cells, by the signal that came while our own code ran
 
     def install(self) -> None:
         global _installed
         _installed = self
         self._handler = self._on_signal
-        signal.signal(signal.SIGINT, self._handler)
-        signal.signal(DIRECT, self._on_direct)
+        set_handler(signal.SIGINT, self._handler)
+        set_handler(DIRECT, self._on_direct)
+        wrap_handlers(self._on_handled)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD})
 
     def begin(self, execution_id: str) -> None:
@@ -62,8 +68,8 @@ class Interrupts:
         self._target = None
         self._running = execution_id
         self.began = time.clock_gettime(_SINCE_BOOT)
-        if _signal.getsignal(signal.SIGINT) is not self._handler:
-            signal.signal(signal.SIGINT, self._handler)  # an earlier cell took it away
+        if not self._has_own_handler:
+            set_handler(signal.SIGINT, self._handler)  # an earlier cell took it away
 
     @property
     def seen(self) -> bool:
@@ -94,8 +100,17 @@ class Interrupts:
         if not self.is_running(execution_id):
             return None
         self._target = self._running
-        os.killpg(0, signal.SIGINT)
-        return _REPEAT
+        signal_all(self.begun_by_cell(), signal.SIGINT, group=os.getpgrp())
+        os.kill(os.getpid(), signal.SIGINT)
+        return _REPEAT if self._has_own_handler else None
+
+    def begun_by_cell(self) -> list[int]:
+        """Returns the processes that the running cell has started, and what is below them."""
+        return begun_since(self.began, self.older)
+
+    @property
+    def _has_own_handler(self) -> bool:
+        return get_handler(signal.SIGINT) is self._handler
 
     def request_background(self) -> float | None:
         """Interrupts what a task of an earlier cell does on the main thread. Returns when to call `repeat`."""
@@ -105,6 +120,8 @@ class Interrupts:
     def repeat(self) -> float | None:
         """Sends SIGINT again if the main thread has not seen the last one."""
         if not self._background_target and (self._target is None or self._target != self._running):
+            return None
+        if not self._background_target and not self._has_own_handler:
             return None
         os.kill(os.getpid(), signal.SIGINT)
         return _REPEAT
@@ -118,12 +135,18 @@ class Interrupts:
         finally:
             self._background = self._background_target = False
 
+    def after_fork(self) -> None:
+        """Leaves a child of the cell to Python's own handler, or to the cell's."""
+        self._main, self._depth, self._running = threading.get_ident(), 0, None
+        self._waiting.clear()
+        if self._has_own_handler:
+            set_handler(signal.SIGINT, signal.default_int_handler)
+
     def expose(self) -> None:
         """Lets interrupts strike: the code that follows is the user's."""
         self._depth = 0
-        if self._deferred:
-            self._deferred = False
-            raise KeyboardInterrupt
+        if self._deferred or self._waiting:
+            self._strike_late()
 
     def protect(self) -> None:
         """Holds interrupts back: the code that follows is ours."""
@@ -131,8 +154,8 @@ class Interrupts:
             try:
                 self._depth = 1
                 return
-            except KeyboardInterrupt:
-                continue  # it struck on the way in; the caller is about to see that `seen` is set
+            except BaseException:  # noqa: BLE001  # it struck on the way in; the code that it was meant for has ended
+                continue
 
     def enter(self) -> None:
         """Begins a stretch of our own code that must not be cut in two."""
@@ -143,9 +166,37 @@ class Interrupts:
         """Ends it, and raises the KeyboardInterrupt that came meanwhile."""
         if threading.get_ident() == self._main:
             self._depth -= 1
-            if self._deferred and not self._depth:
-                self._deferred = False
-                raise KeyboardInterrupt
+            if (self._deferred or self._waiting) and not self._depth:
+                self._strike_late()
+
+    @property
+    def has_waiting_handlers(self) -> bool:
+        return bool(self._waiting)
+
+    def call_waiting_handlers(self) -> None:
+        """Calls the handlers for which signals came between cells."""
+        with self.in_background():
+            while self._waiting:
+                signum, handler = self._waiting.popitem()
+                call_contained(handler, signum)
+
+    def _strike_late(self) -> None:
+        """Does what signals asked for while our own code ran."""
+        if self._deferred:
+            self._deferred = False
+            raise KeyboardInterrupt
+        while self._waiting:
+            signum, handler = self._waiting.popitem()
+            handler(signum, sys._getframe())
+
+    def _on_handled(self, handler: Handler, signum: int, frame: FrameType | None) -> None:
+        """Takes a signal for which a cell has a handler."""
+        if not self._depth or (self._background and _is_in_callback(frame)):
+            handler(signum, frame)
+        else:
+            self._waiting[signum] = handler
+            if self._running is None:
+                self._wake()
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         if self._running is None:
@@ -178,6 +229,25 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
+class Forks:
+    """Holds back, in the thread that forks, the signals whose handlers are the kernel's until the child has its own.
+
+    A signal that came to the child in between would be taken by the kernel's handler there, and be lost: Python forgets
+    in a child what has been caught and not handled.
+    """
+
+    def __init__(self) -> None:
+        self._masks: dict[int, set[int]] = {}
+
+    def block(self) -> None:
+        mask = _signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        self._masks[threading.get_ident()] = mask
+
+    def unblock(self) -> None:
+        if (mask := self._masks.pop(threading.get_ident(), None)) is not None:
+            _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 _installed: Interrupts | None = None
 
 
@@ -195,10 +265,13 @@ def held() -> Iterator[None]:
         interrupts.leave()
 
 
+_CALLBACKS = (asyncio.Handle._run.__code__, call_contained.__code__)
+
+
 def _is_in_callback(frame: FrameType | None) -> bool:
-    """Tells whether the event loop runs a callback, such as a step of a task."""
+    """Tells whether the event loop runs a callback, such as a step of a task, or a cell's signal handler runs."""
     while frame is not None:
-        if frame.f_code is asyncio.Handle._run.__code__:
+        if frame.f_code in _CALLBACKS:
             return True
         frame = frame.f_back
     return False

@@ -10,34 +10,43 @@ sockets and pipes.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import select
 import sys
-import threading
-import time
 import traceback
+from _socket import socket as Socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._alarm import Alarm
 from kernelbox.guest._identity import Identity
+from kernelbox.guest._orphans import Orphans
 from kernelbox.guest._peer import Peer, is_same_user
+from kernelbox.guest._pristine import contextlib, os, select, threading, time
+from kernelbox.guest._reserve import spend_reserve
 from kernelbox.wire._framing import ProtocolError
+from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
     from kernelbox.guest._kernel import Kernel
 
+keep_builtins(globals())
+
 
 # A reader sees text this soon.
 REST = 0.02
+
+# While programs run the pipes are read as they fill, up to so many times within a REST: what writes more than that in
+# small pieces would spend our time, and the reader's.
+_EAGER_READS = 100
 
 # How often a kernel without requests makes sure that a client could still reach it.
 CHECK = 15.0
 
 # While a cell runs, lines that it has begun and not ended are looked for this often.
 TICK = 0.02
+
+# While a cell runs, orphans are looked for this often.
+_LOOK = 0.25
 
 # When a cell has used up the descriptors a client cannot be let in; it stays in line, and is asked for this often.
 _DEAFNESS = 0.1
@@ -79,6 +88,10 @@ class IO:
         self._alarm = Alarm(REST)
         self._serving = threading.Lock()  # held by the thread that reads
         self._wanted = False  # by the main thread
+        self._eager = False
+        self._window_until, self._reads_left = 0.0, 0
+        self._orphans = Orphans()
+        self._looked_at = 0.0  # for orphans
         self._listener.setblocking(False)
 
     def start(self) -> None:
@@ -119,6 +132,13 @@ class IO:
 
     def cell_ends(self) -> None:
         self._alarm.clear()
+        self._eager = False
+
+    def read_at_once(self) -> None:
+        """Has the pipes read as they fill until the cell ends, because programs run that may write to both."""
+        if self._kernel.outbox.peer is not None:
+            self._eager = True
+            self._waker.wake()
 
     def serve_here(self, until: Callable[[], bool], also: int) -> None:
         """Serves in the calling thread until the condition holds or the descriptor `also` is readable."""
@@ -134,6 +154,10 @@ class IO:
         finally:
             self._serving.release()
 
+    def look_for_orphans(self) -> None:
+        """Has orphans looked for when the next thread serves."""
+        self._looked_at = 0.0
+
     def call_helper(self) -> None:
         """Brings the helper in at once, for as long as the main thread does not serve."""
         self._waker.wake()
@@ -144,12 +168,19 @@ class IO:
                 self._wait_for_call()
                 with self._serving:
                     while not self._stopping and not self._wanted:  # type: ignore[redundant-expr]  # other threads
-                        self._serve_once()
+                        self._serve_helping()
         except OSError as exc:
             self._kernel.die(f"a cell closed the kernel's own descriptors ({exc})")
         except BaseException as exc:  # noqa: BLE001  # without this thread no client could reach the kernel
             traceback.print_exc(file=sys.__stderr__)
             self._kernel.die(f"its I/O thread failed: {exc!r}")
+
+    def _serve_helping(self) -> None:
+        try:
+            self._serve_once()
+        except MemoryError:  # a cell has taken all; it is told to the cell as well
+            spend_reserve()
+            time.sleep(REST)
 
     def _wait_for_call(self) -> None:
         poller = select.poll()
@@ -162,7 +193,11 @@ class IO:
     def _serve_once(self, also: int = -1) -> bool:
         """Waits for something to happen and sees to it. True if the descriptor `also` became readable."""
         outbox, called = self._kernel.outbox, False
-        resting = time.monotonic() < self._rest_until
+        now = time.monotonic()
+        resting = now < self._rest_until
+        if now - self._looked_at >= (CHECK if outbox.peer is None else _LOOK):
+            self._looked_at = now
+            self._orphans.look(now)
         poller = select.poll()
         poller.register(self._waker.fd, select.POLLIN)
         if time.monotonic() >= self._deaf_until:
@@ -172,6 +207,8 @@ class IO:
         if not resting and not outbox.congested:
             for pipe in self._pipes:
                 poller.register(pipe, select.POLLIN)
+        for pidfd in self._orphans.descriptors:
+            poller.register(pidfd, select.POLLIN)
         for fd, peer in self._peers.items():
             waits_to_write = peer.waiting and not resting
             poller.register(fd, select.POLLIN | (select.POLLOUT if waits_to_write else 0))
@@ -188,16 +225,30 @@ class IO:
                     self._kernel.die("a cell closed the kernel's own descriptors")
                 self._accept()
             elif fd in self._pipes:
-                self._rest(0.0 if outbox.pump() else REST)
+                self._rest(0.0 if outbox.pump() or self._may_go_on() else REST)
+            elif self._orphans.tell(fd, time.monotonic()):
+                pass
             else:
                 self._serve(self._peers[fd], event)
         if not resting and outbox.has_begun_lines:
             outbox.pump()
+        if self._orphans.due is not None:
+            self._orphans.reap(time.monotonic())
         if self._repeat_at is not None and time.monotonic() >= self._repeat_at:
             self._schedule_repeat(self._kernel.interrupts.repeat())
         if (due := self._kernel.due) is not None and time.monotonic() >= due:
             self._schedule_repeat(self._kernel.climb())
         return called
+
+    def _may_go_on(self) -> bool:
+        """Tells whether the pipes may be read again at once; so often, and no more, within each rest."""
+        if not self._eager:
+            return False
+        now = time.monotonic()
+        if now >= self._window_until:
+            self._window_until, self._reads_left = now + REST, _EAGER_READS
+        self._reads_left -= 1
+        return self._reads_left > 0
 
     def _rest(self, seconds: float) -> None:
         """Leaves the pipes alone for a moment: many small texts then travel together, and short cells undisturbed."""
@@ -207,7 +258,7 @@ class IO:
         now = time.monotonic()
         waits = [
             at - now
-            for at in (self._rest_until, self._repeat_at, self._deaf_until, self._kernel.due)
+            for at in (self._rest_until, self._repeat_at, self._deaf_until, self._kernel.due, self._orphans.due)
             if at is not None and at > now
         ]
         if self._kernel.outbox.peer is not None:
@@ -219,7 +270,8 @@ class IO:
 
     def _accept(self) -> None:
         try:
-            sock, _ = self._listener.accept()
+            fd, _ = self._listener._accept()  # type: ignore[attr-defined]  # `accept` makes what `socket.socket` is then
+            sock = Socket(fileno=fd)
         except BlockingIOError:
             return  # it has gone away again
         except OSError:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from kernelbox.guest._descendants import children
 from kernelbox.guest._subreaper import become_subreaper
 from kernelbox.wire import _state
-from kernelbox.wire._layout import DEATH, STATE
+from kernelbox.wire._layout import DEATH, SOCKET, STATE
 
 # Text that a dying kernel left in its pipes, such as the last words of a C library; more is of no use.
 _LAST_WORDS = 64 * 1024
@@ -27,14 +27,31 @@ _LAST_WORDS = 64 * 1024
 class Kept:
     """A kernel that this process is the parent of: its directory, the read ends of its pipes, its owner's lifeline."""
 
+    kernel_id: str
     directory: int
     outputs: tuple[int, int]
     lifeline: int
     start_time: int
+    reason: str = ""
+    """Why the keeper ends it."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         return (self.directory, *self.outputs, self.lifeline)
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether clients can find the kernel: its directory is where it was made, with a way in."""
+        try:
+            here, there = os.fstat(self.directory), os.stat(f"../{self.kernel_id}", dir_fd=self.directory)
+            if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+                return False
+            os.stat(SOCKET, dir_fd=self.directory, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # it cannot be found out
+        return True
 
 
 class Keeper:
@@ -63,10 +80,11 @@ class Keeper:
             os.waitpid(ended.si_pid, 0)
 
     def check(self) -> None:
-        """Ends kernels whose directory has been deleted: no client can reach them any more."""
+        """Ends kernels whose directory or socket has been deleted or taken away: no client can reach them any more."""
         self._oom_kills = _count_oom_kills()
         for pid, kept in self.kernels.items():
-            if os.fstat(kept.directory).st_nlink == 0:
+            if not kept.is_reachable:
+                kept.reason = "its files were deleted, and no client could reach it any more"
                 kill(pid)
 
     def cut(self, lifeline: int) -> None:
@@ -80,6 +98,7 @@ class Keeper:
         oom_kills = _count_oom_kills()
         note: dict[str, object] = {
             "pid": pid,
+            "reason": kept.reason,
             "start_time": kept.start_time,
             "signal": -code if code < 0 else None,
             "exit_status": code if code >= 0 else None,

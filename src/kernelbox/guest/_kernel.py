@@ -5,15 +5,10 @@ Between cells it waits for the next request, in the event loop if tasks that a c
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import contextlib
-import os
-import signal
+import errno
+import os as user_os
 import sys
-import threading
-import time
-import traceback
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +19,17 @@ from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import CStdout
 from kernelbox.guest._cell import Cells
-from kernelbox.guest._commands import reap_background
-from kernelbox.guest._descendants import kill_descendants
+from kernelbox.guest._descendants import children, kill_descendants, signal_all
+from kernelbox.guest._handlers import get_handler, set_handler
 from kernelbox.guest._identity import Identity
-from kernelbox.guest._interrupts import Interrupts
+from kernelbox.guest._interrupts import Forks, Interrupts
 from kernelbox.guest._io import IO, Waker
+from kernelbox.guest._loop import Loop
+from kernelbox.guest._orphans import has_children, watch_starts
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
+from kernelbox.guest._pristine import asyncio, contextlib, os, signal, threading, time
+from kernelbox.guest._reserve import fill_reserve, spend_reserve
 from kernelbox.guest._shell import ZMQInteractiveShell, pass_for_ipykernel
 from kernelbox.guest._streams import OutStream
 from kernelbox.guest._traceback import format_value
@@ -50,10 +49,16 @@ from kernelbox.wire._messages import (
     Reply,
     Started,
 )
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 _exit = os._exit
 
 _HELD = "work that an earlier cell had left in the background, which was interrupted"
+
+# Failures of our own code in a row after which a kernel gives up.
+_FAILURES = 5
 
 # How long a kernel that leaves waits for clients that have not read all of its words.
 _LAST_PATIENCE = 0.3
@@ -74,10 +79,10 @@ class Kernel:
     def __init__(self, shell: ZMQInteractiveShell, identity: Identity, idle_timeout: float) -> None:
         self.shell = shell
         self._identity = identity
-        self.loop = asyncio.SelectorEventLoop()  # whatever policy a preloaded module has set
+        self.loop = Loop()  # whatever policy a preloaded module has set
         asyncio.set_event_loop(self.loop)
-        self.interrupts = Interrupts(self.loop, identity.memory)
         waker = Waker()
+        self.interrupts = Interrupts(self.loop, identity.memory, waker.wake)
         self.outbox = Outbox(identity, self.interrupts)
         self.asks = Asks(self.outbox, waker.wake)
         self.bash = Bash()
@@ -90,7 +95,7 @@ class Kernel:
         self._abandoned: Abandoned | None = None
         self._idle = False
         self._idle_timeout = idle_timeout
-        self._loop_wakeup: int = self.loop._ssock.fileno()  # type: ignore[attr-defined]  # what other threads wake it by
+        self._forks = Forks()
         self._main = threading.get_ident()
         self._cells = Cells(self.shell, self.bash, self.loop, self.interrupts)
 
@@ -100,33 +105,62 @@ class Kernel:
     def serve(self) -> None:
         """Runs requests until the process ends."""
         _guards.prepare(self._identity.directory)
+        watch_starts(self._io.read_at_once)
         _environment.keep_given()
         self._wire_shell()
         self.interrupts.install()
-        signal.signal(signal.SIGTERM, self._on_terminate)
-        os.register_at_fork(after_in_child=self._after_fork)
+        set_handler(signal.SIGTERM, self._on_terminate)
+        block, unblock = self._forks.block, self._forks.unblock
+        os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=self._after_fork)
         self._io.start()
         self.outbox.ready()
-        try:
-            while True:
-                peer, request = self._next()
-                if peer.closed:
-                    continue  # its client has gone, and it has not begun
-                if isinstance(request, Execute):
-                    self._execute(peer, request)
-                else:
-                    self._answer(peer, request)
-        except OSError as exc:
-            traceback.print_exc(file=sys.__stderr__)
+        fill_reserve()
+        failures = 0
+        while True:
+            try:
+                self._serve_one()
+                failures = 0
+            except BaseException as exc:  # noqa: BLE001  # what cells leave behind must not end their kernel
+                failures += 1
+                self._survive(exc, failures)
+
+    def _serve_one(self) -> None:
+        peer, request = self._next()
+        if peer.closed:
+            return  # its client has gone, and it has not begun
+        if isinstance(request, Execute):
+            self._execute(peer, request)
+        else:
+            self._answer(peer, request)
+        fill_reserve()
+
+    def _survive(self, exc: BaseException, failures: int) -> None:
+        """Goes on after a failure of our own code, if it can; the execution that it struck is told."""
+        spend_reserve()
+        reason = f"the kernel's own code failed ({type_name(exc)}: {bound(format_value(exc), 200)})"
+        if isinstance(exc, OSError) and exc.errno == errno.EBADF:
             self.die(f"a cell closed the kernel's own descriptors ({exc})")
+        if failures > _FAILURES:
+            self.die(reason)
+        try:
+            self.interrupts.protect()
+            self._io.cell_ends()
+            self.interrupts.end()
+            if self.outbox.peer is not None:
+                name = "MemoryError" if isinstance(exc, MemoryError) else "RuntimeError"
+                self.outbox.end(Done(self.outbox.execution_id, "error", None, name, reason, [f"{name}: {reason}"]))
+        except BaseException:  # noqa: BLE001  # it cannot even be told
+            self.die(reason)
 
     # -- called by the I/O thread ----------------------------------------------------------------------------
 
     def take(self, peer: Peer, message: Message) -> float | None:
         """Acts on a message. Returns when an interrupt wants to be repeated."""
-        if peer.inside and not isinstance(message, Interrupt):
+        if peer.refusal and not isinstance(message, Interrupt):
             self._turn_away(peer, message)
             return None
+        if isinstance(message, Execute) and not peer.is_known_by(message.key):
+            self.die("a cell sent a request in the name of a client")
         match message:
             case Execute() | Query():
                 with self._queue_lock:
@@ -137,15 +171,15 @@ class Kernel:
                 if (waiting := self._withdraw(message.id)) is not None:
                     return self.interrupts.request_background() if waiting else None
                 if message.harder and self.interrupts.is_running(message.id):
-                    kill_descendants(since=self.interrupts.began, spare=self.bash.pid)
+                    self._kill_what_the_cell_started()
                 return None if self.interrupts.aimed else self.interrupts.request(message.id)
             case Answer():
                 self.asks.answer(peer, message)
         return None
 
     def _turn_away(self, peer: Peer, message: Message) -> None:
-        """Refuses what a cell, or a process that it started, asks of its own kernel: it could free itself there."""
-        name, reason = "PermissionError", "a cell, and what it starts, cannot use its own kernel; use another one"
+        """Refuses what a cell of this kernel, or a guarded one of another, asks for: it could free itself here."""
+        name, reason = "PermissionError", peer.refusal
         if isinstance(message, Execute):
             self.outbox.reply(peer, Done(message.id, "error", None, name, reason, [f"{name}: {reason}"]))
         elif isinstance(message, Query):
@@ -172,8 +206,12 @@ class Kernel:
         if abandoned.harder:
             self.die("killed, because a cell whose client had gone away did not stop when interrupted")
         self._abandoned = Abandoned(abandoned.execution_id, time.monotonic() + LAST_GRACE, harder=True)
-        kill_descendants(since=self.interrupts.began, spare=self.bash.pid)
+        self._kill_what_the_cell_started()
         return self.interrupts.request(abandoned.execution_id)
+
+    def _kill_what_the_cell_started(self) -> None:
+        bash = self.bash.pid
+        signal_all((pid for pid in self.interrupts.begun_by_cell() if pid != bash), signal.SIGKILL)
 
     def die(self, reason: str) -> None:
         """Ends the process at once because it cannot be of use any more."""
@@ -211,6 +249,8 @@ class Kernel:
     def _next(self) -> tuple[Peer, Execute | Query]:
         while True:
             self._idle = True
+            if self.interrupts.has_waiting_handlers:
+                self.interrupts.call_waiting_handlers()
             with self._queue_lock:
                 while self._queue:
                     peer, request = self._queue.popleft()
@@ -219,17 +259,13 @@ class Kernel:
                         return peer, request
                     self._withdrawn.discard(request.id)
                     self.outbox.reply(peer, Done(request.id, "aborted", evalue=_HELD))
-            if self._loop_is_quiet():
-                self._io.serve_here(until=lambda: bool(self._queue), also=self._loop_wakeup)
+            if not self._idle_timeout and self.loop.is_quiet:
+                self._io.serve_here(until=self._has_work, also=self.loop.wakeup)
             else:
                 self._run_loop()
 
-    def _loop_is_quiet(self) -> bool:
-        """Tells whether no cell has left anything to do in the event loop."""
-        loop: Any = self.loop
-        if loop._ready or loop._scheduled or len(loop._selector.get_map()) > 1:
-            return False
-        return not self._idle_timeout and not asyncio.all_tasks(loop)
+    def _has_work(self) -> bool:
+        return bool(self._queue) or self.interrupts.has_waiting_handlers
 
     def _run_loop(self) -> None:
         """Runs what cells have left in the event loop until a request comes."""
@@ -238,9 +274,9 @@ class Kernel:
         try:
             with self.interrupts.in_background():
                 self.loop.run_forever()
-        except (KeyboardInterrupt, SystemExit) as exc:
+        except BaseException as exc:  # noqa: BLE001  # tasks of cells, and a loop that uses what they have patched
             self._cells.leave_if_forked(exc)
-            print(f"A task in the background raised {type(exc).__name__}; it has ended.", file=sys.stderr)
+            self.outbox.streams[1].write(f"A task in the background raised {type_name(exc)}; it has ended.\n")
         finally:
             if cull is not None:
                 cull.cancel()
@@ -268,8 +304,13 @@ class Kernel:
         bash = request.language == "bash"
         count = self.shell.execution_count
         self.interrupts.begin(request.id)
+        self.asks.begin(request)
         self.outbox.begin(request.id, peer, Started(request.id, count))
         self._io.cell_begins()
+        vars(sys).setdefault("stdout", self.outbox.streams[0])  # IPython fails without
+        vars(sys).setdefault("stderr", self.outbox.streams[1])
+        if bash:
+            self._io.read_at_once()
         if request.shell_escape_only and not _guards.is_raised():
             self._raise_guards()
         with self.asks.guarding(request):
@@ -278,12 +319,13 @@ class Kernel:
         self._io.cell_ends()
         self.interrupts.end()
         done.execution_count = None if bash else self.shell.execution_count - 1
-        self._restore_descriptors()
+        self._identity.restore_descriptors()
         if self.shell.exit_requested:
             self.outbox.relieve()
             self._leave("the cell called exit()")
         self.outbox.end(done)
-        reap_background()
+        self.interrupts.older = set(children()) - {self.bash.pid} if has_children() else set()
+        self._io.look_for_orphans()
         if peer.broken_by_cell:
             self.die("a cell closed the kernel's own descriptors")
 
@@ -331,7 +373,7 @@ class Kernel:
         self.shell.display_pub.outbox = self.shell.displayhook.outbox = self.outbox
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # as long as the process
         sys.stdout, sys.stderr = OutStream(self.outbox, 0), OutStream(self.outbox, 1)
-        os._exit = self._exit_at_once
+        user_os._exit = self._exit_at_once
         sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc, assignment]  # what libraries restore
 
     def _exit_at_once(self, status: int) -> NoReturn:
@@ -344,31 +386,20 @@ class Kernel:
         """Returns what ipywidgets' Output uses to tell cells apart."""
         return {"header": {"msg_id": self.outbox.execution_id}}
 
-    def _restore_descriptors(self) -> None:
-        """Reopens descriptors 0 to 2 if the cell closed them, before something else takes their numbers."""
-        for fd in range(3):
-            try:
-                os.fstat(fd)
-            except OSError:
-                source = os.open(os.devnull, os.O_RDONLY) if fd == 0 else os.dup(self._identity.inputs[fd - 1])
-                if source == fd:
-                    os.set_inheritable(fd, True)
-                else:
-                    os.dup2(source, fd)
-                    os.close(source)
-
     def _after_fork(self) -> None:
         self.outbox.after_fork()
         self._io.close_after_fork()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self.interrupts.after_fork()
+        if get_handler(signal.SIGTERM) == self._on_terminate:
+            set_handler(signal.SIGTERM, signal.SIG_DFL)
+        self._forks.unblock()
 
     def _on_terminate(self, signum: int, frame: object) -> None:
         self._leave("killed by SIGTERM", tell=False)  # a host that sends it has written down why
 
     def _leave(self, reason: str, *, tell: bool = True) -> None:
         """Ends the process in good order: clients are told why, if we know better than they, and exit functions run."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        set_handler(signal.SIGTERM, signal.SIG_IGN)
         # A signal that came in the middle of sending leaves half a frame, which nothing can follow.
         sending = self.outbox.is_held_here
         try:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from kernelbox.wire._bounded import BoundedText
 from kernelbox.wire._messages import Display, Message, Output
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 # Characters of text that are kept; after so many pieces (a change of stream, a display) each stream is one piece.
 _LIMIT = 1_000_000

@@ -7,26 +7,30 @@ they outlive the kernel, whose keeper holds their other ends, so text printed ju
 
 from __future__ import annotations
 
-import codecs
-import fcntl
-import os
-import select
-import threading
-import time
-from typing import TYPE_CHECKING
+from _codecs import utf_8_decode
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._late import LateOutput
 from kernelbox.guest._peer import Peer
+from kernelbox.guest._pristine import fcntl, os, select, threading, time
+from kernelbox.guest._reserve import spend_reserve
 from kernelbox.wire import _state as state
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Message, Output
+from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
     from kernelbox.guest._streams import OutStream
 
+keep_builtins(globals())
+
 _READ = 256 * 1024
+_SMALL_READ = 4096  # where memory is short
+
+_NONE: list[int] = []
 
 # Three quarters of a pipe: a process that wrote so much while the helper rested is about to wait for room.
 _NEARLY_FULL = 48 * 1024
@@ -41,13 +45,9 @@ class Outbox:
         self.forked = False
         self._relieved = False
         self._memory = identity.memory
-        self._pipes = pipes = identity.outputs
-        self._poller = select.poll()
-        for pipe in pipes:
-            os.set_blocking(pipe, False)
-            self._poller.register(pipe, select.POLLIN)
-        decoder = codecs.getincrementaldecoder("utf-8")
-        self._decoders = tuple(decoder("backslashreplace") for _ in pipes)
+        pipes = identity.outputs
+        self._full = FullPipes(pipes)
+        self._origins = {pipe: (name, Decoder()) for name, pipe in zip(state.STREAMS, pipes, strict=True)}
         self._interrupts = interrupts
         self.lock = self._lock = threading.RLock()
         self.streams: list[OutStream] = []
@@ -88,6 +88,20 @@ class Outbox:
             peer, self._peer, self._id = self._peer, None, ""
             self._write_state(state.IDLE)  # first: a client that has the result must not find the kernel busy
             peer.send(frame)
+
+    def ask(self, execution_id: str, make: Callable[[], Message]) -> bool:
+        """Sends a question, made at that moment, if its execution still runs; returns whether it does."""
+        self._interrupts.enter()
+        try:
+            with self._lock:
+                self._drain()
+                if self._peer is None or self._id != execution_id:
+                    return False
+                self._peer.send(encode(make()))
+        finally:
+            self._interrupts.leave()
+        self._wait_for_reader()
+        return True
 
     def send(self, message: Message, *, hold: bool = False) -> None:
         """Sends a message of the running execution, after all text written before it.
@@ -191,19 +205,25 @@ class Outbox:
 
     def _empty_pipes(self, *, final: bool) -> bool:
         much = False
-        if not final and not self._poller.poll(0):
-            return much
-        for name, pipe, decoder in zip(state.STREAMS, self._pipes, self._decoders, strict=True):
+        for pipe in self._full.take():
+            name, decoder = self._origins[pipe]
             # One read takes all that was written before it. A child that never stops writing must not keep us here,
             # and at the end of a cell its text is taken whether the reader is behind or not: it is no other cell's.
             for _ in range(_READS):
-                if (self.congested and not final) or not (data := _read(pipe)):
+                if self.congested and not final:
+                    self._full.put_back(pipe)
+                    break
+                if not (data := _read(pipe)):
                     break
                 much |= len(data) >= _NEARLY_FULL
                 if text := decoder.decode(data):
                     self._forward(name, text)
-            if final and (text := decoder.decode(b"", final=True)):
-                self._forward(name, text)
+            else:
+                self._full.put_back(pipe)
+        if final:
+            for name, decoder in self._origins.values():
+                if decoder.has_rest and (text := decoder.decode(b"", final=True)):
+                    self._forward(name, text)
         return much
 
     def _forward(self, name: str, text: str) -> None:
@@ -238,6 +258,50 @@ class Outbox:
         )
 
 
+class FullPipes:
+    """The pipes in which something waits to be read, in the order in which it was written.
+
+    epoll(7) keeps them in that order; edge-triggered it names a pipe again only when more has been written since.
+    """
+
+    def __init__(self, pipes: tuple[int, int]) -> None:
+        self._rest: list[int] = []
+        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        self._poll: Any = select.poll() if self._epoll is None else self._epoll
+        for pipe in pipes:
+            os.set_blocking(pipe, False)
+            self._poll.register(pipe, select.POLLIN if self._epoll is None else select.EPOLLIN | select.EPOLLET)
+
+    def take(self) -> list[int]:
+        """Returns the pipes; what is not read until a pipe is empty must be put back."""
+        events = self._poll.poll(0)
+        if not self._rest:
+            return [pipe for pipe, _ in events] if events else _NONE
+        taken, self._rest = self._rest, []
+        return [*taken, *(pipe for pipe, _ in events if pipe not in taken)]
+
+    def put_back(self, pipe: int) -> None:
+        self._rest.append(pipe)
+
+
+class Decoder:
+    """Turns what is read of a pipe into text; a character may come in parts."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether a character has come in part."""
+        return bool(self._rest)
+
+    def decode(self, data: bytes, final: bool = False) -> str:
+        data = self._rest + data
+        text, used = utf_8_decode(data, "backslashreplace", final)
+        self._rest = data[used:]
+        return text
+
+
 def open_writer(pipe: int) -> int:
     """Returns a second way into a pipe that does not block, while subprocesses have one that does.
 
@@ -254,3 +318,6 @@ def _read(pipe: int) -> bytes:
         return os.read(pipe, _READ)
     except BlockingIOError:
         return b""
+    except MemoryError:
+        spend_reserve()
+        return os.read(pipe, _SMALL_READ)

@@ -29,6 +29,9 @@ keep_builtins(globals())
 _MOST_LINKS = 40
 _MOST_LEVELS = 2048
 
+# Where the open descriptors of this process are listed; each leads on, if it is a directory's.
+_DESCRIPTORS = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+
 # What a kernel's directory holds.
 _NAMES = frozenset({RECORD, DEATH, INTENT, STATE, LOG, SOCKET, JUPYTER, LINK, QUEUE})
 
@@ -45,11 +48,8 @@ class OwnFiles:
         return f"<OwnFiles of {self._directory}>"
 
     def hold(self, path: str) -> bool:
-        """Tells whether a path leads into the runtime directory, but not to what cells may keep in it.
-
-        A relative path may be meant from a descriptor, which is not told here; the names of kernels' files are enough.
-        """
-        if not path.startswith("/") and _names_a_kernels_file(path):
+        """Tells whether a path leads into the runtime directory, but not to what cells may keep in it."""
+        if _names_a_kernels_file(path):
             return True
         if is_kernel_id(path.rstrip("/").rpartition("/")[2]) and _identity(f"{path}/{SOCKET}") is not None:
             return True  # a kernel's directory, of this home or another
@@ -58,6 +58,12 @@ class OwnFiles:
             return False
         profile = _identity(self._directory + f"/{PROFILE}")
         return profile is None or not _is_below(place, profile)
+
+    def hold_from_descriptor(self, path: str) -> bool:
+        """Tells the same of a relative path that is meant from a directory that is open, it is not told which."""
+        if path.startswith("/"):
+            return False
+        return any(self.hold(f"{_DESCRIPTORS}/{fd}/{path}") for fd in os.listdir(_DESCRIPTORS))
 
     def are_reached_by(self, path: str) -> bool:
         """Tells whether a socket is a kernel's or a template's, of this runtime directory or, by its name, another."""
@@ -100,8 +106,11 @@ def first_link(path: str) -> str:
 
 
 def _names_a_kernels_file(path: str) -> bool:
-    parts = path.split("/")
-    return len(parts) > 1 and parts[-1] in _NAMES and is_kernel_id(parts[-2])
+    """Tells it by the names alone, if the path is relative: it may be meant from a descriptor, which is not told."""
+    parent, _, name = path.rpartition("/")
+    if name not in _NAMES or not is_kernel_id(parent.rpartition("/")[2]):
+        return False
+    return not path.startswith("/") or _identity(f"{parent}/{SOCKET}") is not None
 
 
 def _identity(path: str) -> tuple[int, int] | None:

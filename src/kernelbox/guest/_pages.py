@@ -9,6 +9,10 @@ from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.core.page import page
 from IPython.utils.openpy import read_py_file
 
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
 
 @magics_class
 class Pages(Magics):

@@ -6,14 +6,14 @@ a socket of its own in the place of the client's descriptor, and answer there wh
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import socket
 import struct
 from _socket import socket as Socket
 
 from kernelbox.guest._descendants import is_below_us
-from kernelbox.guest._pristine import os, select
+from kernelbox.guest._mark import may_be_guarded
+from kernelbox.guest._pristine import contextlib, os, select
 from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Message
 from kernelbox.wire._pristine import keep_builtins
@@ -35,23 +35,36 @@ _TELLS_SENDERS = hasattr(socket, "SO_PASSCRED") and _SCM_CREDENTIALS != 0
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) if _TELLS_SENDERS else 0
 
 
+GUARDED = (
+    "a cell that runs with require_shell_escape cannot use other kernels, where its code would run without that; "
+    "use !kernelbox, which asks for approval"
+)
+
+
 class Peer:
     """Sends frames without blocking; what does not fit waits in the backlog."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: Socket) -> None:
         sock.setblocking(False)
         self.sock = sock
         self.pid = peer_credentials(sock)[0]  # 0 for a process of another namespace
-        self.inside = self.pid != 0 and is_below_us(self.pid)  # a cell of ours, or what it started
+        self.refusal = self._find_refusal()
         self.closed = False
         self.broken_by_cell = False  # a cell closed the descriptor, or put another in its place
         self._identity = _socket_identity(sock)
+        self._key: str | None = None
         self._decoder = Decoder()
         self._backlog = bytearray()
         self.congested = False  # the reader is behind: writers wait, so that little is lost if we die
 
     def __repr__(self) -> str:
         return f"<Peer fd={self.sock.fileno()} backlog={len(self._backlog)}{' closed' if self.closed else ''}>"
+
+    def _find_refusal(self) -> str:
+        """Returns why nothing is run for this client, "" if it is."""
+        if self.pid != 0 and is_below_us(self.pid):
+            return "a cell, and what it starts, cannot use its own kernel; use another one"
+        return GUARDED if may_be_guarded(self.sock, self.pid) else ""
 
     def receive(self) -> list[Message] | None:
         """Returns the messages that have arrived, None at the end of the stream."""
@@ -75,6 +88,12 @@ class Peer:
             return _socket_identity(self.sock) == self._identity
         except OSError:
             return False
+
+    def is_known_by(self, key: str) -> bool:
+        """Tells whether a request has the key that came with the first: the superuser's cells can forge credentials."""
+        if self._key is None:
+            self._key = key
+        return key == self._key
 
     def hold(self, frame: bytes) -> None:
         """Keeps a frame to be sent with the next; the caller holds the outbox's lock."""
@@ -116,17 +135,17 @@ class Peer:
             self.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _socket_identity(sock: socket.socket) -> tuple[int, int]:
+def _socket_identity(sock: Socket) -> tuple[int, int]:
     info = os.fstat(sock.fileno())
     return info.st_dev, info.st_ino
 
 
-def is_same_user(sock: socket.socket) -> bool:
+def is_same_user(sock: Socket) -> bool:
     """Tells whether the process that connected belongs to our own user. Root is another user."""
     return peer_credentials(sock)[1] == os.getuid()
 
 
-def peer_credentials(sock: socket.socket) -> tuple[int, int]:
+def peer_credentials(sock: Socket) -> tuple[int, int]:
     """Returns the process and the user that connected; 0 and our own where the system does not say."""
     if not _SO_PEERCRED:
         return 0, os.getuid()

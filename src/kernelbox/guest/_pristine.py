@@ -1,6 +1,8 @@
 """The system's modules as they were before any code of a user's: what a cell puts in their place is not used here.
 
-A module that decides or starts what was approved takes them from here, and its built-in names from `wire/_pristine.py`.
+The guest's modules take them from here, and their built-in names from `wire/_pristine.py`. What runs cells for us,
+IPython and the event loop, is loaded with such built-in names too: a cell that leaves `len` or `isinstance` replaced
+must not make the next one fail.
 """
 
 from __future__ import annotations
@@ -8,26 +10,70 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-
-def _copy(module: ModuleType) -> ModuleType:
-    copy = ModuleType(module.__name__, module.__doc__)
-    copy.__dict__.update(vars(module))
-    return copy
-
+from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
+    import asyncio as asyncio
+    import contextlib as contextlib
     import fcntl as fcntl
     import os as os
     import select as select
     import signal as signal
     import stat as stat
+    import threading as threading
     import time as time
 else:
+    import sys
+    from importlib.machinery import PathFinder, SourceFileLoader
+    from importlib.util import find_spec, module_from_spec
+
+    _WITH_OWN_BUILTINS = frozenset(
+        {"IPython", "asyncio", "codeop", "linecache", "selectors", "tokenize", "traceback", "traitlets"}
+    )
+
+    class _Loader(SourceFileLoader):
+        def exec_module(self, module: ModuleType) -> None:
+            keep_builtins(module.__dict__)
+            super().exec_module(module)
+
+    class _Finder:
+        """Finds the modules of some packages, as Python does, and has them loaded with built-in names of their own."""
+
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> object:
+            if name.partition(".")[0] not in _WITH_OWN_BUILTINS:
+                return None
+            spec = PathFinder.find_spec(name, path, target)
+            if spec is not None and type(spec.loader) is SourceFileLoader:
+                spec.loader = _Loader(spec.loader.name, spec.loader.path)
+            return spec
+
+    sys.meta_path.insert(0, _Finder)
+
+    import asyncio
+    import contextlib
     import fcntl
     import os
     import select
     import signal
     import stat
+    import threading
     import time
 
-    fcntl, os, select, signal, stat, time = map(_copy, (fcntl, os, select, signal, stat, time))
+    def _copy(module: ModuleType) -> ModuleType:
+        copy = ModuleType(module.__name__, module.__doc__)
+        copy.__dict__.update(vars(module))
+        return copy
+
+    def _load_anew(module: ModuleType) -> ModuleType:
+        """Returns a second module of the same source, whose own functions use the built-in names as they are now."""
+        spec = find_spec(module.__name__)
+        anew = module_from_spec(spec)
+        keep_builtins(anew.__dict__)
+        spec.loader.exec_module(anew)
+        return anew
+
+    asyncio, fcntl, os, select, signal, stat, threading, time = map(
+        _copy, (asyncio, fcntl, os, select, signal, stat, threading, time)
+    )
+    contextlib = _load_anew(contextlib)

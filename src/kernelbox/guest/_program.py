@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelbox.guest._carrier import carry
 from kernelbox.guest._environment import Environment
 from kernelbox.guest._plain import plain_text
 from kernelbox.wire._pristine import keep_builtins
@@ -20,7 +21,8 @@ _OPTIONS = re.compile(r"(?<!\S)--(?:bg|no-raise-error|(?:out|err|proc)(?:=|\s+)\
 class Program:
     """What is started, and as what it is shown.
 
-    `argv` is one object from the approval to the start: the guard lets exactly it pass.
+    `argv` is one object from the approval to the start: the guard lets exactly it pass. `reader` is the program that
+    reads `stdin`, where something else is started before it.
     """
 
     argv: tuple[bytes, ...]
@@ -28,6 +30,12 @@ class Program:
     command: str
     line: str = ""
     stdin: bytes | None = None
+    reader: tuple[bytes, ...] = ()
+
+    @property
+    def words(self) -> tuple[bytes, ...]:
+        """The program and its arguments, as the cell named them."""
+        return self.reader or self.argv
 
     def show(self, *, with_changes: bool = True) -> dict[str, object]:
         """Returns the arguments by which it is approved."""
@@ -35,7 +43,7 @@ class Program:
         if self.line:
             shown["program"] = self.line
         if self.stdin is not None and not self._is_plain_line():
-            shown["argv"] = [_decode(part) for part in self.argv]
+            shown["argv"] = [_decode(word) for word in self.words]
         changes = self.environment.changes if with_changes else None
         if changes:
             shown["env"] = changes
@@ -44,8 +52,8 @@ class Program:
     def _is_plain_line(self) -> bool:
         """Tells whether the line of a script says by itself what is started, without quotes to be taken away."""
         if not self.line:
-            return self.argv in ((b"bash",), (b"sh",))
-        return _OPTIONS.sub("", self.line).split() == [_decode(part) for part in self.argv]
+            return self.words in ((b"bash",), (b"sh",))
+        return _OPTIONS.sub("", self.line).split() == [_decode(word) for word in self.words]
 
 
 def shell_program(command: str, environment: Environment, shell: bytes) -> Program:
@@ -60,14 +68,18 @@ def bash_program(code: str, environment: Environment) -> Program:
     return Program((b"bash", b"--noprofile", b"--norc", b"-c", data), environment, _decode(data))
 
 
-def script_program(line: str, argv: Sequence[str], cell: str, environment: Environment) -> Program:
-    """Returns what runs a `%%script` cell: the program that the line names reads the cell."""
+def script_program(line: str, argv: Sequence[str], cell: str, environment: Environment, *, approved: bool) -> Program:
+    """Returns what runs a `%%script` cell: the program that the line names reads the cell.
+
+    One that must be `approved` is carried to its program, which takes some 10 ms more.
+    """
     line, cell = plain_text(line), plain_text(cell)
     data = (cell if cell.endswith("\n") else cell + "\n").encode("utf-8", "replace")
     _refuse_nul(data)
     words = tuple(_encode(word) for word in argv)
     shown = "" if line in ("bash", "sh") else _decode(_encode(line))
-    return Program(words, environment, data.decode(), shown, data)
+    started = carry(words, data) if approved else words
+    return Program(started, environment, data.decode(), shown, data, words)
 
 
 def _encode(text: str) -> bytes:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from kernelbox.guest._pristine import os
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._json import exact, type_name
 from kernelbox.wire._messages import Query
+from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
     from kernelbox.guest._kernel import Kernel
     from kernelbox.guest._shell import ZMQInteractiveShell
+
+keep_builtins(globals())
 
 # Variables that are told, and the characters of their previews and of their names and types.
 _MOST_VARIABLES = 10_000

@@ -7,9 +7,7 @@ notebook (pandas, rich, tqdm, plotly); no ZeroMQ is involved.
 from __future__ import annotations
 
 import builtins
-import contextlib
 import getpass
-import os
 import re
 import subprocess
 import sys
@@ -40,13 +38,18 @@ from kernelbox.guest._display import DisplayFormatter, Publisher, ResultHook
 from kernelbox.guest._environment import given_shell, take_environment
 from kernelbox.guest._pages import Pages
 from kernelbox.guest._plain import plain_text
+from kernelbox.guest._pristine import contextlib, os
 from kernelbox.guest._program import Program, script_program, shell_program
+from kernelbox.guest._reserve import spend_reserve
 from kernelbox.guest._streams import refuse_input
 from kernelbox.guest._traceback import format_exception, format_value
-from kernelbox.wire._bounded import bound
+from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._json import type_name
 from kernelbox.wire._messages import Display
+from kernelbox.wire._pristine import keep_builtins, replace_builtin
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
+
+keep_builtins(globals())
 
 # JSON's readers in other languages take whole numbers up to here.
 _LAST_COUNT = 2**53
@@ -119,6 +122,7 @@ class ZMQInteractiveShell(InteractiveShell):
         # IPython's advice after sys.exit(); a model that took it would end its kernel.
         warnings.filterwarnings("ignore", message="To exit: use 'exit', 'quit', or Ctrl-D.")
         builtins.input = refuse_input
+        replace_builtin("input", refuse_input)
         getpass.getpass = refuse_input
 
     # -- what IPython calls ----------------------------------------------------------------------------------
@@ -252,6 +256,8 @@ class ZMQInteractiveShell(InteractiveShell):
 
         Whatever the exception does, this succeeds.
         """
+        if issubclass(type(exc), MemoryError):
+            spend_reserve()
         name, value = type_name(exc), format_value(exc)
         try:
             lines = self._format_traceback(exc, value)
@@ -259,7 +265,8 @@ class ZMQInteractiveShell(InteractiveShell):
             lines = [f"{name}: {value}", f"(formatting the traceback failed: {type_name(failure)})"]
         limit, text = min(limit or MAX_ERROR, MAX_ERROR), "\n".join(lines)
         lines = bound(text, limit).split("\n", MAX_LINES) if text else []
-        return name, bound(value, limit), lines, max(len(value), len(text)) > limit
+        said = bound(value, min(value_limit(limit), MAX_ERROR))
+        return name, said, lines, len(said) < len(value) or len(text) > limit
 
     def _format_traceback(self, exc: BaseException, value: str) -> list[str]:
         cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}
@@ -293,8 +300,9 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def approve(self, tool: str, program: Program, *, with_changes: bool = True) -> None:
         """Returns once a program may run; it was shown as what it is, after all that the cell has written."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (*self.kernel.outbox.streams, sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # a cell may have put anything in their place
+                stream.flush()
         self.kernel.asks.ask_shell(tool, program, with_changes=with_changes)
 
     def _shell_command(self, command: str) -> Program:
@@ -339,7 +347,8 @@ class Scripts(ScriptMagics):
             raise UsageError("%%script: name a program, as in %%script bash")
         shell = self.shell
         assert isinstance(shell, ZMQInteractiveShell)
-        program = script_program(line, command, cell, take_environment())
+        approved = shell.kernel.asks.holds_commands
+        program = script_program(line, command, cell, take_environment(), approved=approved)
         shell.approve("shell_magic", program)
         try:
             if args.bg:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._subreaper import become_subreaper
-from kernelbox.wire._layout import PROFILE
+from kernelbox.wire._layout import IMPORTING, PROFILE, WARM
 from kernelbox.wire._messages import Spawn
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def preload(modules: list[str]) -> None:
 
     gc.disable()  # freed pages would be filled, and so copied, by every child
     for module in modules:
+        print(IMPORTING, module, flush=True)  # into the log, where hosts look if we do not come back from it
         try:
             importlib.import_module(module)
         except BaseException as exc:  # a module may even call sys.exit()
@@ -103,6 +104,7 @@ def preload(modules: list[str]) -> None:
                 f"importing {module!r} starts threads ({', '.join(started)}), which do not survive a fork; "
                 "take it out of KERNELBOX_PRELOAD"
             )
+    print(WARM, flush=True)
     warm_up()
     gc.collect()
     gc.freeze()  # or the first collection in a child would copy every page of the template

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from kernelbox.guest._outbox import Outbox, open_writer
+from kernelbox.guest._pristine import os
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 # A line that is being written in parts is passed on at this length; in UTF-8 it fits what a pipe takes whole or not
 # at all (PIPE_BUF, 4096 bytes).
@@ -38,67 +41,78 @@ class OutStream(io.TextIOBase):
 
     def after_fork(self) -> None:
         """Starts anew, also in a child of the cell: a begun line is the kernel's, and its lock may be held for ever."""
-        write, self.push, self.has_begun_line = self._make_writers()
-        self.write = write  # type: ignore[method-assign]  # found before the class's own
+        self._write, self.push, self.has_begun_line = self._make_writers()
+        self.write = self._write  # type: ignore[method-assign]  # found before the class's own
 
-    def _make_writers(self) -> tuple[Callable[[str], int], Callable[[], bool], Callable[[], bool]]:
+    def _make_writers(self) -> tuple[Callable[..., int], Callable[[], bool], Callable[[], bool]]:
         """Returns `write`, `push` and `has_begun_line`, which share the begun line.
 
         They are closures because `print` calls `write` twice, and every attribute that it looks up is paid for in each.
+        For the same reason `write` takes no lock. The interpreter changes threads, and calls signal handlers, only
+        after a call and where a loop or function begins. So nothing comes between the look at `begun` and what is done
+        with it, nor between `begun = ""` and the write: a line is written once or, if an interrupt was first, not at
+        all.
         """
         outbox, stream, fd, lock = self._outbox, self._stream, self._fd, self._outbox.lock
-        write_rest, write_fd, begun = self._write_rest, os.write, ""
+        write_rest, write_slowly, write_fd = self._write_rest, self._write_slowly, os.write
+        begun, pushing = "", False
 
-        def write(text: str) -> int:
+        def write(text: str, waited: bool = False, /) -> int:
             nonlocal begun
-            with lock:
-                if outbox.current_stream == stream:
-                    try:
-                        line = begun + text
-                    except TypeError:
-                        raise TypeError(f"write() argument must be str, not {type(text)}") from None
-                    if text != "\n" and text[-1:] != "\n" and len(line) < _LONGEST_PARTIAL:
-                        begun = line
-                        return len(text)
-                    begun = ""  # before writing: an interrupt strikes right after, and would have it written twice
-                    try:
-                        data = line.encode()  # without arguments it is twice as fast
-                    except UnicodeEncodeError:
-                        data = line.encode("utf-8", "backslashreplace")
-                    try:
-                        written = write_fd(fd, data)
-                    except BlockingIOError:
-                        written = 0
-                    if written == len(data):
-                        return len(text)
-                else:
-                    data, written = b"", -1
-            if written >= 0:
-                write_rest(data[written:])
+            if type(text) is not str or outbox.current_stream != stream or (pushing and not waited):
+                return write_slowly(text)
+            if text != "\n" and text[-1:] != "\n" and len(begun) + len(text) < _LONGEST_PARTIAL:
+                begun += text
                 return len(text)
-            outbox.relieve()  # not under the lock: it may have to wait for the reader
-            with lock:
-                outbox.switch(stream)
-            return write(text)
+            line = begun
+            try:
+                data = (line + text).encode()  # without arguments it is twice as fast
+            except UnicodeEncodeError:
+                data = (line + text).encode("utf-8", "backslashreplace")
+            if begun is not line:
+                return write_slowly(text)  # another thread has written meanwhile
+            begun = ""
+            try:
+                written = write_fd(fd, data)
+            except BlockingIOError:
+                written = 0
+            if written != len(data):
+                write_rest(data[written:])
+            return len(text)
 
         def push() -> bool:
             """Writes the line that has been begun; False if the pipe is too full for it."""
-            nonlocal begun
+            nonlocal begun, pushing
             if not begun:
                 return True
             with lock:
-                line, begun = begun, ""
-                data = line.encode("utf-8", "backslashreplace")
+                pushing = True  # what comes after the line must not be written before it
                 try:
-                    write_fd(fd, data)
-                except BlockingIOError:
-                    if not outbox.forked:
-                        begun = line
-                        return False
-                    write_rest(data)
+                    line, begun = begun, ""
+                    data = line.encode("utf-8", "backslashreplace")
+                    try:
+                        write_fd(fd, data)
+                    except BlockingIOError:
+                        if not outbox.forked:
+                            begun = line + begun
+                            return False
+                        write_rest(data)
+                finally:
+                    pushing = False
             return True
 
         return write, push, lambda: bool(begun)
+
+    def _write_slowly(self, text: str) -> int:
+        """Writes text for which something has to be done first."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text)}")
+        if self._outbox.current_stream != self._stream:
+            self._outbox.relieve()  # not under the lock: it may have to wait for the reader
+        with self._outbox.lock:  # another thread that pushes has it; this one may be in `push` itself, by a signal
+            if self._outbox.current_stream != self._stream:
+                self._outbox.switch(self._stream)
+        return self._write(str.__str__(text), True)
 
     def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]  # bytes make no sense here
         self.write("".join(lines))

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 
 from kernelbox.guest._descendants import start_time
 from kernelbox.guest._keeper import Keeper, Kept, kill
-from kernelbox.guest._peer import is_same_user
+from kernelbox.guest._mark import may_be_guarded
+from kernelbox.guest._peer import GUARDED, is_same_user, peer_credentials
 from kernelbox.guest._seat import Seat
 from kernelbox.guest._specialize import READY, Birth, preload, specialize
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
@@ -33,7 +34,10 @@ from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 _CLIENT_PATIENCE = 5.0
 
 # How often to look for kernels that have lost their directory.
-_CHECK_EVERY = 5.0
+_CHECK_EVERY = 1.0
+
+# The opener, who binds the socket, lets as many wait.
+_BACKLOG = 128
 
 # What comes with a request before the lifeline; Spawn names them.
 _DESCRIPTORS = 5
@@ -109,7 +113,8 @@ class Template:
             else:
                 self._keeper.cut(fd)
         self._keeper.reap()
-        if time.monotonic() - self._checked_at > _CHECK_EVERY:
+        dismissed = self._seat is not None and not self._seat.is_ours  # by `wipe`, which waits for us to leave
+        if dismissed or time.monotonic() - self._checked_at > _CHECK_EVERY:
             self._keeper.check()
             gc.collect()  # it is off here for the children's sake, and every request leaves a few kilobytes
             self._checked_at = time.monotonic()
@@ -129,7 +134,7 @@ class Template:
         fds: list[int] = []
         try:
             request, fds = _receive(client)
-            refusal = self._refuse(request, fds) or self._fork(request, fds, client)
+            refusal = self._refuse(client, request, fds) or self._fork(request, fds, client)
             if refusal:
                 _answer(client, Refused(refusal))
         except (OSError, ProtocolError):
@@ -142,8 +147,10 @@ class Template:
         if self._refusal:
             self._used_at = -self._idle_timeout  # of no use: the next opener starts another
 
-    def _refuse(self, request: Message, fds: list[int]) -> str:
+    def _refuse(self, client: socket.socket, request: Message, fds: list[int]) -> str:
         """Returns why a request cannot be granted, "" if it can."""
+        if self._seat is not None and may_be_guarded(client, peer_credentials(client)[0]):
+            return GUARDED
         if self._refusal:
             return self._refusal
         if not isinstance(request, Spawn):
@@ -179,7 +186,7 @@ class Template:
         for fd in (*inputs, report):
             _close(fd)
         line = os.dup(lifeline[0]) if lifeline else -1
-        self._keeper.kernels[pid] = Kept(os.dup(directory), outputs, line, start_time(pid))
+        self._keeper.kernels[pid] = Kept(request.kernel_id, os.dup(directory), outputs, line, start_time(pid))
         self._unborn[reports] = Unborn(pid, self._keeper.kernels[pid].start_time, client, bool(request.argv))
         return ""
 
@@ -224,6 +231,7 @@ def main(argv: list[str]) -> None:
         directory, name, seconds, *rest = rest
         os.set_inheritable(int(directory), False)
         seat, idle_timeout = Seat.take(int(directory), name), float(seconds)
+        sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
     Template(sock, seat, idle_timeout).run(rest)
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import linecache
-import os
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -16,7 +15,11 @@ from types import CodeType, TracebackType
 
 import IPython
 
+from kernelbox.guest._pristine import os
 from kernelbox.wire._json import exact, type_name
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
 
 _RULE = "-" * 75
 _EDGE = 8

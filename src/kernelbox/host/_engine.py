@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
         ended: bool
 
+        inherited: bool
+        """Whether the process that opened it was forked, and we are the fork: it is ended for us, and not for it."""
+
         @property
         def idle(self) -> bool:
             """Whether it can carry another execution."""
@@ -46,10 +49,6 @@ if TYPE_CHECKING:
             """Sends a message without waiting."""
             ...
 
-        def send_encoded(self, frame: bytes) -> None:
-            """Sends messages that have been encoded, without waiting."""
-            ...
-
         @property
         def unsent(self) -> bool:
             """Whether the kernel has not taken all yet; `flush` goes on when `fileno` is writable."""
@@ -69,6 +68,20 @@ if TYPE_CHECKING:
             """Returns what holds the kernel, seen by an execution; also while the kernel itself cannot say so."""
             ...
 
+        @property
+        def awaits_rest(self) -> bool:
+            """Whether part of a message has come."""
+            ...
+
+        @property
+        def lacks_rest(self) -> bool:
+            """Whether part of a message has come, and nothing since, for longer than a kernel takes to send it."""
+            ...
+
+        def still_serves(self) -> bool:
+            """Tells whether the kernel lives and takes others when this one has ended; gives it a moment to end too."""
+            ...
+
         def cause(self, farewell: str = "") -> str:
             """Returns why the kernel has ended; `farewell` is what it said before it left."""
             ...
@@ -85,6 +98,8 @@ if TYPE_CHECKING:
         name: EngineName
         connection_file: str
         """The file in a kernel's directory that its record shows as `connection_file`."""
+        entrance: str
+        """The file in a kernel's directory that a connection begins with."""
 
         def check(self, kernel_type: str) -> None:
             """Raises InvalidInput for a kernel type that this engine cannot run."""
@@ -104,6 +119,10 @@ if TYPE_CHECKING:
 
         def is_alive(self, record: KernelRecord) -> bool:
             """Tells whether the process of a record lives."""
+            ...
+
+        def find_loss(self, directory: KernelDirectory) -> str:
+            """Returns why no client can reach a kernel, even if its process lives; "" if clients can."""
             ...
 
         def wait(self, record: KernelRecord, timeout: float) -> bool:

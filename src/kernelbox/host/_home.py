@@ -6,7 +6,7 @@ hash over what cannot be copied with it (the machine, the user, the inode of the
 elsewhere. Without a seal that fits, nothing in the directory is opened, made, renamed, removed or changed.
 
     missing, or empty → made and sealed, when it is to be written to
-    sealed by us      → used
+    sealed by us      → used; the seal is in two files, and one that is lost is put back from the other
     anything else     → StoreFailed
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._key import read_key
@@ -32,14 +33,26 @@ if TYPE_CHECKING:
         def make(self) -> Place:
             """Opens the directory, which is made if it is missing."""
 
+    class Trusted(Root, Protocol):
+        """What leads to a directory of hosts' own, and knows the secret by which hosts tell their files from others."""
+
+        def secret(self) -> bytes:
+            """Returns what no file in the directory shows."""
+
 
 SEAL = "seal"
+
+# Has the seal as well, as a comment: `rm -r .kernelbox/*` leaves it.
+_IGNORE = ".gitignore"
 
 # What the hash begins with; a seal of another meaning gets another word.
 _VERSION = b"kernelbox home 1"
 
 # A seal is 64 hexadecimal digits and a line end.
 _LONGEST_SEAL = 100
+
+# A process that makes a home writes its seal in less than this, also on a busy machine.
+_SEALING_PATIENCE = 1.0
 
 # Another process may seal the directory, or remove it, between two steps of ours; not again and again.
 _ATTEMPTS = 10
@@ -72,6 +85,10 @@ class Home:
             return ()
         inside = self.path.rstrip("/") + "/"
         return tuple(path.removeprefix(inside).split("/")) if path.startswith(inside) else None
+
+    def secret(self) -> bytes:
+        """Returns the user's key."""
+        return read_key(self._key_file).secret
 
     def open(self) -> Place:
         """Opens the directory; raises FileNotFoundError if it is missing or still empty, StoreFailed if not ours."""
@@ -121,20 +138,49 @@ class Home:
 
     def _seal(self, place: Place) -> None:
         """Seals an empty directory, before anything else is put into it."""
-        if place.add(SEAL, self._fitting_seal(place)):
-            place.replace(".gitignore", b"*\n")
+        seal = self._fitting_seal(place)
+        if place.add(SEAL, seal):
+            place.replace(_IGNORE, _ignoring(seal))
 
     def _is_sealed(self, place: Place) -> bool:
         """Tells a directory with our seal from one that is empty; raises StoreFailed for any other."""
+        deadline = time.monotonic() + _SEALING_PATIENCE
+        while True:
+            try:
+                return self._has_our_seal(place)
+            except FileNotFoundError:
+                names = place.listdir()
+            if all(self._is_unfinished_seal(place, name) for name in names):
+                return False  # it is empty, or other processes are about to seal it
+            try:
+                return self._has_our_seal(place)  # the seal comes first: if this is a home it is there now
+            except FileNotFoundError:
+                if self._is_sealed_twice(place):
+                    return True
+            if not all(_is_unfinished(name) for name in names) or time.monotonic() > deadline:
+                raise self._foreign("it has no seal")
+            time.sleep(0.01)  # one that is being written; a clone could bring the same
+
+    def _is_unfinished_seal(self, place: Place, name: str) -> bool:
+        """Tells whether a file is a seal of ours that a process is about to give its name, or was when it was ended."""
         try:
-            return self._has_our_seal(place)
+            return _is_unfinished(name) and place.read(name, _LONGEST_SEAL) == self._fitting_seal(place)
         except FileNotFoundError:
-            if all(name.startswith(SEAL) and name.endswith(UNFINISHED) for name in place.listdir()):
-                return False  # others may be about to seal it
+            return True  # it has its name now
+        except OSError:
+            return False
+
+    def _is_sealed_twice(self, place: Place) -> bool:
+        """Tells whether a directory that has lost its seal has it in the other file, and puts it back."""
+        seal = self._fitting_seal(place)
         try:
-            return self._has_our_seal(place)  # the seal comes first: if this is a home it is there now
-        except FileNotFoundError:
-            raise self._foreign("it has no seal") from None
+            if place.read(_IGNORE, len(_ignoring(seal))) != _ignoring(seal):
+                return False
+        except (OSError, StoreFailed):
+            return False
+        with contextlib.suppress(OSError):  # a disk that cannot be written to
+            place.replace(SEAL, seal)
+        return True
 
     def _has_our_seal(self, place: Place) -> bool:
         info = place.stat(SEAL)
@@ -145,9 +191,14 @@ class Home:
         try:
             seal = place.read(SEAL, _LONGEST_SEAL)
         except (StoreFailed, PermissionError):
-            raise self._foreign("its seal is not a file of ours") from None
+            seal = None
         if seal != self._fitting_seal(place):
-            raise self._foreign(f"its seal does not fit the key {read_key(self._key_file).path!r}")
+            if self._is_sealed_twice(place):
+                return True
+            key = read_key(self._key_file).path
+            raise self._foreign(
+                f"its seal does not fit the key {key!r}" if seal is not None else "its seal is not a file of ours"
+            )
         _fitting.add(identity)
         _used.add(self.path)
         return True
@@ -173,12 +224,25 @@ class Home:
         )
 
 
+def _is_unfinished(name: str) -> bool:
+    return name.startswith(SEAL) and name.endswith(UNFINISHED)
+
+
+def _ignoring(seal: bytes) -> bytes:
+    """Returns what makes git pass the home over, and the seal."""
+    return b"*\n# " + seal
+
+
 class Inside:
     """A private directory below one that can be trusted, whose seal is good for both."""
 
-    def __init__(self, root: Root, steps: tuple[str, ...]) -> None:
+    def __init__(self, root: Trusted, steps: tuple[str, ...]) -> None:
         self._root = root
         self._steps = steps
+
+    def secret(self) -> bytes:
+        """Returns the secret of the directory that it is in."""
+        return self._root.secret()
 
     def open(self) -> Place:
         """Opens the directory; raises FileNotFoundError if it is missing."""

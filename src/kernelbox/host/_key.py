@@ -109,9 +109,13 @@ def _read(path: str) -> Key:
 
 def _open(directory: str) -> Place:
     try:
-        return Place.open(directory, private=False, setting="KERNELBOX_KEY_FILE")
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(directory), exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(directory, 0o700)
-    return Place.open(directory, private=False, setting="KERNELBOX_KEY_FILE")
+        try:
+            return Place.open(directory, private=False)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(directory), exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory, 0o700)
+        return Place.open(directory, private=False)
+    except StoreFailed as exc:
+        wrong, _, _ = str(exc).rpartition("; ")  # its advice is for a home
+        raise StoreFailed(f"{wrong}, so no key is kept there; {_ADVICE}, in a directory of yours") from exc

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from kernelbox.base._errors import StoreFailed
 from kernelbox.host import _notes
 from kernelbox.host._engine import CAUSE_PATIENCE
 from kernelbox.host._process import Process, boot_id, exists
@@ -46,6 +47,17 @@ class LocalConnection:
             return "none"
         return "abandoned" if state.client and not exists(state.client) else "other"
 
+    @property
+    def awaits_rest(self) -> bool:
+        return False  # where messages come whole
+
+    @property
+    def lacks_rest(self) -> bool:
+        return False
+
+    def still_serves(self) -> bool:
+        return False
+
     def cause(self, farewell: str = "") -> str:
         return _notes.find_cause(self.directory, self.process, farewell)
 
@@ -56,12 +68,25 @@ class LocalConnection:
 class LocalEngine:
     """The part of an engine that deals with the process."""
 
+    entrance: str
+
     def state(self, directory: KernelDirectory) -> KernelState | None:
         return read_state(directory)
 
     def is_alive(self, record: KernelRecord) -> bool:
         process = process_of(record)
         return process is not None and process.alive
+
+    def find_loss(self, directory: KernelDirectory) -> str:
+        try:
+            with directory.open() as place:
+                return "" if place.exists(self.entrance) else f"its file {self.entrance!r} was deleted"
+        except FileNotFoundError:
+            return "its directory was deleted"
+        except (StoreFailed, PermissionError, NotADirectoryError) as exc:
+            return f"its directory cannot be used any more: {exc}"
+        except OSError as exc:  # we have too much open, or the disk fails: nothing is known of the kernel
+            raise StoreFailed.because(exc, directory.path, "read") from exc
 
     def wait(self, record: KernelRecord, timeout: float) -> bool:
         process = process_of(record)
@@ -88,9 +113,10 @@ class LocalEngine:
         if process.signal(signal.SIGTERM) and not process.wait(TERMINATE_PATIENCE):
             process.signal(signal.SIGKILL)
             process.wait(_KILL_PATIENCE)
-        if _notes.wait_for_note(directory, process) is None:  # its keeper is gone
-            for relative in family:
-                relative.signal(signal.SIGKILL)
+        note = _notes.wait_for_note(directory, process)
+        for relative in family:  # its keeper has ended them, if it is not gone, and the note no cell's
+            relative.signal(signal.SIGKILL)
+        if note is None:
             process.kill_session()
         process.close()
 

@@ -46,6 +46,13 @@ def is_locked(place: Place, name: str) -> bool:
     return False
 
 
+def remove_left_behind(place: Place) -> None:
+    """Removes the lock files of a directory that no process holds: theirs were killed, and nobody wanted them since."""
+    for name in place.listdir():
+        with contextlib.suppress(OSError), locked(place, name, patience=0.0):
+            pass
+
+
 def _acquire(place: Place, name: str, patience: float) -> int:
     deadline, pause, path = time.monotonic() + patience, 0.0005, place.path_of(name)
     while True:

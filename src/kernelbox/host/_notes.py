@@ -1,13 +1,13 @@
 """Notes about the end of a kernel's process: why a host ended it, how its keeper saw it end, whether it has been told.
 
 Each note names the process it is about: a kernel keeps its directory when it is restarted, and a client may still ask
-about the process before.
+about the process before. A cell can write to the directory too. What hosts write they sign, and believe only if the
+signature fits; the keeper's note is only shown.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _ZOMBIE_PATIENCE = 5.0
 
 
+# A keeper sees a death within milliseconds; one that does not by then may have been stopped.
+_STOPPED_AFTER = 0.1
+
 # A keeper's note carries at most 64 KiB of each stream, of which JSON may make six times as much.
 _LONGEST_NOTE = 1024 * 1024
 
@@ -38,10 +41,11 @@ _LONGEST_CAUSE = 1000
 
 def announce(directory: KernelDirectory, process: Process, reason: str) -> None:
     """Writes down why a process is about to be ended, for those who wait for it."""
-    note = json.dumps({"pid": process.pid, "start_time": process.start_time, "reason": reason}).encode()
+    note = {"pid": process.pid, "start_time": process.start_time, "reason": reason}
     try:
+        note["signature"] = _sign_intent(directory, process, reason)
         with directory.open() as place:
-            place.replace(INTENT, note)
+            place.replace(INTENT, json.dumps(note).encode())
     except OSError:
         return  # a full disk, or a directory that has gone: the kernel can be ended all the same
 
@@ -58,8 +62,9 @@ def find_cause(
 
 def _find_cause(directory: KernelDirectory, process: Process, farewell: str, patience: float) -> str:
     intent = _read_about(process, directory, INTENT)
-    if intent is not None:
-        return str(intent.get("reason"))
+    reason = None if intent is None else intent.get("reason")
+    if intent and isinstance(reason, str) and intent.get("signature") == _sign_intent(directory, process, reason):
+        return reason
     if farewell:
         return farewell
     note = wait_for_note(directory, process, patience=patience)
@@ -77,7 +82,9 @@ def _find_cause(directory: KernelDirectory, process: Process, farewell: str, pat
 
 def describe(note: dict[str, Any]) -> str:
     """Puts a keeper's note in words."""
-    number, status = note.get("signal"), note.get("exit_status")
+    number, status, reason = note.get("signal"), note.get("exit_status"), note.get("reason")
+    if isinstance(reason, str) and reason:
+        return reason
     if type(number) is int:
         try:
             name = signal.Signals(number).name
@@ -96,6 +103,8 @@ def wait_for_note(
     began, pause = time.monotonic(), 0.001
     while True:
         zombie = process.is_zombie
+        if zombie and time.monotonic() - began > _STOPPED_AFTER:
+            process.continue_parent()
         if (note := _read_about(process, directory, DEATH)) is not None:
             return note
         if time.monotonic() - began >= (_ZOMBIE_PATIENCE if zombie else patience) or not directory.exists():
@@ -117,22 +126,36 @@ def read_leftovers(directory: KernelDirectory, process: Process, execution_id: s
 def claim_report(directory: KernelDirectory, process: Process) -> bool:
     """Takes it upon the caller to tell of a death; False if it has been told."""
     try:
+        name, signature = _report_about(directory, process)
         with directory.open() as place:
-            os.close(place.create(f"{REPORTED}{process.pid}-{process.start_time}"))
-    except FileExistsError:
-        return False
+            if place.add(name, signature):
+                return True
+            if was_reported(directory, process):
+                return False
+            place.remove_tree(name)  # a cell has put it there
+            return place.add(name, signature)
     except OSError:
         return True  # it cannot be noted: better told twice than never
-    return True
 
 
 def was_reported(directory: KernelDirectory, process: Process) -> bool:
     """Tells whether a death has been told."""
     try:
+        name, signature = _report_about(directory, process)
         with directory.open() as place:
-            return place.exists(f"{REPORTED}{process.pid}-{process.start_time}")
+            return place.read(name, len(signature)) == signature
     except OSError:
         return False
+
+
+def _report_about(directory: KernelDirectory, process: Process) -> tuple[str, bytes]:
+    """Returns the name of the note that a death has been told, and what is in it."""
+    name = f"{REPORTED}{process.pid}-{process.start_time}"
+    return name, directory.sign(name).encode()
+
+
+def _sign_intent(directory: KernelDirectory, process: Process, reason: str) -> str:
+    return directory.sign(INTENT, process.pid, process.start_time, reason)
 
 
 def _read_about(process: Process, directory: KernelDirectory, name: str) -> dict[str, Any] | None:

@@ -12,13 +12,13 @@ from kernelbox.host._place import Place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.host._home import Root
+    from kernelbox.host._home import Trusted
 
 
 class Pinned:
     """Leads to a private directory, by way of a root that checks it when it is opened."""
 
-    def __init__(self, root: Root, path: str, home: str) -> None:
+    def __init__(self, root: Trusted, path: str, home: str) -> None:
         self._root = root
         self._path = path
         self._home = home
@@ -26,6 +26,10 @@ class Pinned:
 
     def __repr__(self) -> str:
         return f"<Pinned {self._path!r}{' open' if self._pin else ''}>"
+
+    def secret(self) -> bytes:
+        """Returns the root's secret."""
+        return self._root.secret()
 
     def open(self) -> Place:
         """Opens the directory; raises FileNotFoundError if it is missing."""

@@ -32,6 +32,12 @@ class Process:
             return exists(self.pid)
 
     @property
+    def work(self) -> int:
+        """The processor time that it has used, in ticks: a number that stays the same shows that it does nothing."""
+        fields = _read_stat(self.pid)
+        return int(fields[11]) + int(fields[12]) if fields is not None else 0
+
+    @property
     def is_zombie(self) -> bool:
         """Whether the process has ended and its parent has not taken note yet."""
         try:
@@ -39,6 +45,21 @@ class Process:
         except OSError:
             return False  # it cannot be found out
         return fields is not None and fields[0] in (b"Z", b"X") and int(fields[19]) == self.start_time
+
+    def continue_parent(self) -> None:
+        """Lets the parent of a zombie go on, if it has been stopped: it is to take note of the end."""
+        with contextlib.suppress(OSError):
+            fields = _read_stat(self.pid)
+            if fields is not None and fields[0] == b"Z" and int(fields[1]) > 1 and int(fields[19]) == self.start_time:
+                os.kill(int(fields[1]), signal.SIGCONT)
+
+    def wake(self) -> None:
+        """Continues the process if it was stopped; a handler for SIGCONT in one that runs is not called."""
+        with contextlib.suppress(OSError):  # that it cannot be found out
+            fields = _read_stat(self.pid)
+            if fields is not None and fields[0] != b"T":
+                return
+        self.signal(signal.SIGCONT)
 
     def fileno(self) -> int:
         """Returns a descriptor that becomes readable when the process ends; -1 where the system has none."""

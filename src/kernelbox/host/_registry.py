@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 
-# 20,000 kernels' worth. What JSON can build from this many bytes still fits the memory of a small machine.
+# 20,000 kernels' worth, in bytes and in values: JSON can build a list or an object, of 64 bytes and more, from two
+# characters. Each value is counted by the comma before it or the bracket that it opens.
 _LARGEST = 16 * 1024 * 1024
+_MOST_MARKS = 600_000
 
 
 class Registry:
@@ -98,7 +100,7 @@ class Registry:
             return self._parse(place)
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, RecursionError, MemoryError) as exc:
+        except (StoreFailed, PermissionError, ValueError, RecursionError, MemoryError) as exc:  # not: too much is open
             aside = f"{self._name}.damaged-{os.urandom(4).hex()}"
             place.rename(self._name, aside)
             warnings.warn(
@@ -109,7 +111,10 @@ class Registry:
             return {}
 
     def _parse(self, place: Place) -> dict[str, Any]:
-        data = json.loads(place.read(self._name, _LARGEST).decode())
+        text = place.read(self._name, _LARGEST)
+        if text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_MARKS:
+            raise ValueError("it has more values than those of any number of kernels")
+        data = json.loads(text.decode())
         version, kernels = (data.get("version"), data.get("kernels")) if isinstance(data, dict) else (None, None)
         if version != _VERSION:
             raise ValueError(f"its version is {str(version)[:20]!r}, not {_VERSION}")

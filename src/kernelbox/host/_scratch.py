@@ -16,6 +16,9 @@ _PREFIX = "kernelbox-"
 
 _made: dict[int, str] = {}
 
+# Lasts as long as the directories do, which no other process uses.
+_SECRET = os.urandom(32)
+
 
 class Scratch:
     """The directory of this process, made at first use and removed at exit."""
@@ -30,6 +33,10 @@ class Scratch:
 
     def __repr__(self) -> str:
         return f"<Scratch {self.path!r}>"
+
+    def secret(self) -> bytes:
+        """Returns the secret of this process."""
+        return _SECRET
 
     def open(self) -> Place:
         """Opens the directory; raises FileNotFoundError if it is missing."""

@@ -12,7 +12,7 @@ import socket
 import sys
 
 from kernelbox.base._config import template_environment
-from kernelbox.base._errors import StartFailed
+from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.base._text import escape
 from kernelbox.host._sockets import listen
 from kernelbox.host._state_file import create_state
@@ -106,6 +106,8 @@ def start_keeper(argv: list[str], fds: list[int], place: Place, log_name: str, e
     except subprocess.SubprocessError as exc:
         raise StartFailed(f"{sys.executable!r} did not start; its last words:\n{tail(place, log_name)}") from exc
     except OSError as exc:
+        if exc.errno in EXHAUSTED:
+            raise
         raise StartFailed(f"cannot start {sys.executable!r}: {exc}") from exc
     finally:
         os.close(log)
@@ -113,23 +115,34 @@ def start_keeper(argv: list[str], fds: list[int], place: Place, log_name: str, e
 
 def ask_for_process(client: socket.socket, request: Request) -> Spawned | None:
     """Asks a keeper for a process; None if it ended instead of answering. Raises StartFailed if it refuses."""
-    client.settimeout(ANSWER_PATIENCE)
-    decoder = Decoder()
     try:
-        data = encode(request.spawn)
-        sent = socket.send_fds(client, [data], request.descriptors)
-        if sent < len(data):  # or a template that has answered and closed already would make this look like a failure
-            client.sendall(data[sent:])
-        while piece := client.recv(65536):
-            for message in decoder.feed(piece):
-                if isinstance(message, Spawned):
-                    return message
-                if isinstance(message, Refused):
-                    raise StartFailed(f"the kernel could not be started: {message.reason}")
+        send_request(client, request)
+        client.settimeout(ANSWER_PATIENCE)
+        return receive_answer(client)
     except TimeoutError as exc:
-        raise StartFailed(f"the template did not answer within {ANSWER_PATIENCE:g} s") from exc
+        raise StartFailed(f"the kernel's keeper did not answer within {ANSWER_PATIENCE:g} s") from exc
     except OSError:
         return None
+
+
+def send_request(client: socket.socket, request: Request) -> None:
+    """Sends a request to a keeper, with its descriptors."""
+    client.settimeout(ANSWER_PATIENCE)
+    data = encode(request.spawn)
+    sent = socket.send_fds(client, [data], request.descriptors)
+    if sent < len(data):  # or a template that has answered and closed already would make this look like a failure
+        client.sendall(data[sent:])
+
+
+def receive_answer(client: socket.socket) -> Spawned | None:
+    """Waits for a keeper's answer; None if it ended instead. Raises StartFailed if it refuses."""
+    decoder = Decoder()
+    while piece := client.recv(65536):
+        for message in decoder.feed(piece):
+            if isinstance(message, Spawned):
+                return message
+            if isinstance(message, Refused):
+                raise StartFailed(f"the kernel could not be started: {message.reason}")
     return None
 
 
@@ -152,13 +165,13 @@ def open_log(place: Place, name: str) -> int:
     return place.open_for_writing(name, os.O_APPEND)
 
 
-def tail(place: Place, name: str) -> str:
+def tail(place: Place, name: str, *, lines: int = 15) -> str:
     """Returns the last lines of a log."""
     try:
         text = place.tail(name, _LOG_TAIL).decode("utf-8", "replace")
     except OSError:
         return "(no log)"
-    return escape("\n".join(text.splitlines()[-15:]).rstrip(), keep="\n\t") or "(empty)"
+    return escape("\n".join(text.splitlines()[-lines:]).rstrip(), keep="\n\t") or "(empty)"
 
 
 def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:

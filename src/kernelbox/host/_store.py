@@ -2,7 +2,7 @@
 
 The runtime directory is the truth:
 
-    runtime/<kernel id>/connection.json    the record        runtime/names/<key>    the id behind a name
+    runtime/<kernel id>/connection.json    the record        runtime/names/<key>    a copy, under each name
     runtime/<kernel id>/socket, state, log, death.json       runtime/locks/<key>    held while a name changes
 
 A kernel's directory appears and disappears as a whole, by a rename, so that a crash between any two steps leaves
@@ -14,17 +14,16 @@ A name becomes a key, never a path. Every step is taken from the directory befor
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
-import warnings
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.host import _records
 from kernelbox.host._directory import KernelDirectory
 from kernelbox.host._home import Home, Inside
-from kernelbox.host._lock import is_locked, locked
+from kernelbox.host._lock import is_locked, locked, remove_left_behind
 from kernelbox.host._pinned import Pinned
-from kernelbox.host._record import MAX_CAUSE, MAX_RECORD, KernelRecord
+from kernelbox.host._records import GONE, NEW, key_of
 from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
 
 TYPE_CHECKING = False
@@ -33,21 +32,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.base._config import KernelBoxConfig
-    from kernelbox.host._home import Root
+    from kernelbox.host._home import Trusted
     from kernelbox.host._place import Place
+    from kernelbox.host._record import KernelRecord
     from kernelbox.host._registry import Registry
 
 
-_NEW, _GONE = ".new", ".gone"
-
 # Held while the registry is rewritten; the keys of names begin with n or h, and are longer.
 _REGISTRY_LOCK = "registry"
-
-# A name's bytes in hexadecimal are its key, up to this many; a longer name's key is a hash.
-_PLAIN_KEY = 100
-
-# What a name leads to is an id of 32 characters.
-_LONGEST_ID = 100
 
 # A directory is made or removed in milliseconds; one that is still half there after this was left by a crash.
 _RUBBISH_AFTER = 60.0
@@ -77,7 +69,7 @@ def open_store(config: KernelBoxConfig) -> Store:
 class Store:
     """Records in the runtime directory, and the registry file that mirrors them (none for the memory backend)."""
 
-    def __init__(self, root: Root, runtime_dir: str, home: str, registry: Registry | None) -> None:
+    def __init__(self, root: Trusted, runtime_dir: str, home: str, registry: Registry | None) -> None:
         self.runtime_dir = runtime_dir
         self._root = Pinned(root, runtime_dir, home)
         self._registry = registry
@@ -117,68 +109,30 @@ class Store:
     def get(self, kernel_id: str) -> KernelRecord | None:
         """Returns the record of an id."""
         try:
-            with self.runtime() as runtime:
-                return self._get(runtime, kernel_id)
+            with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
+                return _records.get(runtime, kernel_id)
         except FileNotFoundError:
             return None
 
-    def find(self, name: str) -> KernelRecord | None:
-        """Returns the record behind a name or session name."""
+    def find(self, name: str, *, thorough: bool = True) -> KernelRecord | None:
+        """Returns the record behind a name or session name; if it is not `thorough` only where the name leads."""
         try:
             with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
-                record = self._find(runtime, name)
+                return _records.find(runtime, name, thorough=thorough)
         except FileNotFoundError:
             return None
-        return record if record is not None and name in record.names else None
 
     def all(self) -> list[KernelRecord]:
         """Returns every record, oldest first; removes what crashes have left half made or half removed."""
         self._repair_registry()
         try:
-            with self.runtime() as runtime:
+            with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
                 for entry in runtime.listdir():
-                    if entry.endswith((_NEW, _GONE)) and _is_old(runtime, entry):
+                    if entry.endswith((NEW, GONE)) and _is_old(runtime, entry):
                         runtime.remove_tree(entry)
-                return self._scan(runtime)
+                return _records.scan(runtime)
         except FileNotFoundError:
             return []
-
-    def _find(self, runtime: Place, name: str) -> KernelRecord | None:
-        try:
-            with runtime.enter(NAMES) as names:
-                kernel_id = _read_id(names, key_of(name))
-            return self._get(runtime, kernel_id) if kernel_id else None
-        except (FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):  # lost or damaged names
-            return next((record for record in self._scan(runtime) if name in record.names), None)
-
-    def _scan(self, runtime: Place) -> list[KernelRecord]:
-        found = [self._get(runtime, kernel_id) for kernel_id in _ids(runtime)]
-        records = [record for record in found if record is not None]
-        return sorted(records, key=lambda record: (record.created_at, record.kernel_id))
-
-    def _get(self, runtime: Place, kernel_id: str) -> KernelRecord | None:
-        """Returns a record; None if there is none, or, with a warning, if what is there cannot be used as one."""
-        try:
-            return self._read(runtime, kernel_id)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (StoreFailed, PermissionError, ValueError, RecursionError, MemoryError) as exc:
-            path = runtime.path_of(f"{kernel_id}/{RECORD}")
-            warnings.warn(f"{path!r} is passed over, because it cannot be used as a record: {exc}", stacklevel=1)
-            return None
-        except OSError as exc:
-            raise StoreFailed.because(exc, self.runtime_dir, "read") from exc
-
-    def _read(self, runtime: Place, kernel_id: str) -> KernelRecord:
-        if not is_kernel_id(kernel_id):
-            raise FileNotFoundError(kernel_id)
-        with runtime.enter(kernel_id) as place:
-            record = KernelRecord.from_dict(json.loads(place.read(RECORD, MAX_RECORD).decode()))
-        if record.kernel_id != kernel_id:
-            raise ValueError("it is about another kernel")
-        # Where it is now: the home may have been moved.
-        record.connection_file = f"{self.runtime_dir}/{kernel_id}/{record.connection_file.rpartition('/')[2]}"
-        return record
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -186,12 +140,11 @@ class Store:
         """Makes the directory of a new kernel, with its record in it."""
         if self._registry is not None:
             self._registry.require_usable()
-        fresh = record.kernel_id + _NEW
+        fresh = record.kernel_id + NEW
         with _translated(self.directory(record.kernel_id).path), self._make() as runtime:
             try:
-                with runtime.enter(fresh, make=True) as place:
-                    place.replace(RECORD, _dump(record))
-                _index(runtime, record)
+                runtime.enter(fresh, make=True).close()
+                _records.write(runtime, record, fresh)
                 runtime.rename(fresh, record.kernel_id)
             except BaseException:
                 runtime.remove_tree(fresh)
@@ -199,9 +152,13 @@ class Store:
 
     def save(self, record: KernelRecord) -> None:
         """Keeps a record that has changed."""
-        with _translated(self.directory(record.kernel_id).path_of(RECORD)):
-            with self.enter(record.kernel_id) as place:
-                place.replace(RECORD, _dump(record))
+        with _translated(self.directory(record.kernel_id).path_of(RECORD)), self.runtime() as runtime:
+            _records.write(runtime, record, record.kernel_id)
+
+    def remake(self, record: KernelRecord) -> None:
+        """Keeps a record in a new directory, because its own is lost or cannot be used."""
+        self._remove_files(record)
+        self.add(record)
 
     def publish(self, record: KernelRecord) -> None:
         """Keeps a record that has changed, and shows it in the registry."""
@@ -214,45 +171,37 @@ class Store:
 
     def remove(self, record: KernelRecord, *, publish: bool = True) -> None:
         """Forgets a record and deletes its directory."""
-        gone = record.kernel_id + _GONE
+        self._remove_files(record)
+        if publish:
+            self.publish_all()
+
+    def _remove_files(self, record: KernelRecord) -> None:
+        gone = record.kernel_id + GONE
         with _translated(self.directory(record.kernel_id).path), contextlib.suppress(FileNotFoundError):
             with self.runtime() as runtime:
                 if runtime.exists(gone):
                     runtime.remove_tree(gone)  # rename(2) replaces no directory that holds anything
                 with contextlib.suppress(FileNotFoundError):
                     runtime.rename(record.kernel_id, gone)
-                with contextlib.suppress(OSError), runtime.enter(NAMES) as names:
-                    for key in map(key_of, record.names):
-                        if _read_id(names, key) == record.kernel_id:
-                            names.remove(key)
+                _records.forget_names(runtime, record)
                 runtime.remove_tree(gone)
-        if publish:
-            self.publish_all()
 
     def sweep(self) -> None:
-        """Deletes what crashes have left: directories half made or half removed, names that lead nowhere."""
+        """Deletes what crashes have left: directories half made or half removed, names that lead nowhere, locks."""
         with contextlib.suppress(OSError), self.runtime() as runtime:
             for entry in runtime.listdir():
                 kernel_id, dot, suffix = entry.partition(".")
-                if not is_kernel_id(kernel_id) or (not dot and self._is_usable(runtime, kernel_id)):
+                if not is_kernel_id(kernel_id) or (not dot and _records.is_usable(runtime, kernel_id)):
                     continue
                 # A kernel's directory appears with its record; if it has none its keeper ends the process with it.
-                if not dot or f".{suffix}" == _GONE or _is_old(runtime, entry):
+                if not dot or f".{suffix}" == GONE or _is_old(runtime, entry):
                     runtime.remove_tree(entry)
             with runtime.enter(NAMES) as names:
                 for key in names.listdir():
-                    with contextlib.suppress(StoreFailed):
-                        if self._is_usable(runtime, _read_id(names, key)):
-                            continue
-                    if _is_old(names, key):
+                    if _records.leads_nowhere(runtime, key) and _is_old(names, key):
                         names.remove_tree(key)
-
-    def _is_usable(self, runtime: Place, kernel_id: str) -> bool:
-        try:
-            self._read(runtime, kernel_id)
-        except (OSError, ValueError, RecursionError, MemoryError):
-            return False
-        return True
+            with runtime.enter(LOCKS) as locks:
+                remove_left_behind(locks)
 
     def _make(self) -> Place:
         """Opens the runtime directory, which is made, with the directories in it, where they are missing."""
@@ -262,8 +211,8 @@ class Store:
                 if not (runtime.exists(NAMES) and runtime.exists(LOCKS)):
                     runtime.enter(LOCKS, make=True).close()
                     runtime.enter(NAMES, make=True).close()
-                    for record in self._scan(runtime):
-                        _index(runtime, record)
+                    for record in _records.scan(runtime):
+                        _records.write(runtime, record, record.kernel_id)
         except BaseException:
             runtime.close()
             raise
@@ -293,17 +242,17 @@ class Store:
             return
         with _translated(self._registry.path), self._locked(_REGISTRY_LOCK), self.runtime() as runtime:
             known = {} if changed is None else {changed.kernel_id: changed.to_dict()}
-            self._registry.update(_ids(runtime), known, lambda kernel_id: self._entry(runtime, kernel_id))
+            self._registry.update(_records.ids(runtime), known, lambda kernel_id: self._entry(runtime, kernel_id))
 
     def _has_kernels(self) -> bool:
         try:
             with self.runtime() as runtime:
-                return bool(_ids(runtime))
+                return bool(_records.ids(runtime))
         except FileNotFoundError:
             return False
 
     def _entry(self, runtime: Place, kernel_id: str) -> dict[str, Any] | None:
-        record = self._get(runtime, kernel_id)
+        record = _records.get(runtime, kernel_id)
         return None if record is None else record.to_dict()
 
     def _repair_registry(self) -> None:
@@ -316,50 +265,11 @@ class Store:
                 self._write_registry(None)
 
 
-def key_of(name: str) -> str:
-    """Returns what a name is called in the file system."""
-    raw = name.encode("utf-8", "surrogatepass")
-    if len(raw) <= _PLAIN_KEY:
-        return "n" + raw.hex()
-    import hashlib
-
-    return "h" + hashlib.sha256(raw).hexdigest()
-
-
-def _ids(runtime: Place) -> list[str]:
-    return [entry for entry in runtime.listdir() if is_kernel_id(entry)]
-
-
-def _index(runtime: Place, record: KernelRecord) -> None:
-    with runtime.enter(NAMES) as names:
-        for name in record.names:
-            names.replace(key_of(name), record.kernel_id.encode())
-
-
-def _read_id(names: Place, key: str) -> str:
-    """Returns the id that a name leads to; nothing, if it leads nowhere."""
-    try:
-        return names.read(key, _LONGEST_ID).decode("ascii", "replace")
-    except FileNotFoundError:
-        return ""
-
-
 def _is_old(place: Place, name: str) -> bool:
     try:
         return time.time() - place.stat(name).st_mtime > _RUBBISH_AFTER
     except FileNotFoundError:
         return False  # another process has been quicker
-
-
-def _dump(record: KernelRecord) -> bytes:
-    """Returns the bytes of a record, in which no cause is longer than one that can be read again."""
-    data = record.to_dict()
-    for field in ("death", "lost"):
-        if data[field] is not None and len(data[field]) > MAX_CAUSE:
-            data[field] = data[field][: MAX_CAUSE - 1] + "…"
-    dumped = json.dumps(data, separators=(",", ":")).encode()
-    assert len(dumped) <= MAX_RECORD, "the bounds of the fields add up to more than a record may have"
-    return dumped
 
 
 @contextlib.contextmanager

@@ -12,11 +12,10 @@ import math
 import os
 import time
 
-from kernelbox.base._errors import KernelDied, StoreFailed
-from kernelbox.core._orders import conclude_death, drop_oldest, next_order, obey
+from kernelbox.base._errors import InheritedStream, KernelDied, StoreFailed
+from kernelbox.core._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
-from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Answer, Ask, Interrupt, Query, Reply
 
 TYPE_CHECKING = False
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._messages import Execute
 
-# How often to look whether the kernel lives, where the system has no descriptor that says so.
+# How often to look whether the kernel lives, where the system has no descriptor that says so, and whether it goes on,
+# where part of a message has come.
 _LOOK_EVERY = 0.5
 
 
@@ -53,6 +53,7 @@ class Run:
         self._conclusion: asyncio.Task[None] | None = None
         self._cancel_wanted = False
         self._obeying: asyncio.Task[list[Event]] | None = None
+        self._inherited = False
         self._last: list[Event] = []
         self._requests: list[ApprovalRequest] = []
         self._held_since: float | None = None
@@ -70,7 +71,6 @@ class Run:
         on_end: Callable[[], object] = lambda: None,
     ) -> Run:
         """Sends a cell to a kernel. `on_end` is called once the kernel is free."""
-        frame = encode(request)
         run = cls(kernel, Execution(request, timeout=timeout, now=time.monotonic()), on_end)
         try:
             connection = await connect(kernel)
@@ -81,7 +81,7 @@ class Run:
             run._finish()
             return run
         run._connection = LoopConnection(connection)
-        run._connection.send(frame)
+        run._connection.send(request)
         run._set_timer()
         return run
 
@@ -95,6 +95,8 @@ class Run:
 
     async def next(self) -> Sequence[Event | ApprovalRequest]:
         """Waits for what comes next; an empty list is the end, when `execution.result` is set."""
+        if self._inherited:
+            raise InheritedStream
         if self._state == "unattended":
             self._state = "attended"
         try:
@@ -121,7 +123,7 @@ class Run:
     def answer(self, answer: Answer) -> None:
         """Answers a question of the cell's."""
         if self._connection is not None:
-            self._connection.send(encode(answer))
+            self._connection.send(answer)
 
     def hold(self) -> None:
         """Stops the clock: what follows is time that a person takes."""
@@ -150,6 +152,14 @@ class Run:
             self.cancel()
             await self._free.wait()
 
+    def forget(self) -> None:
+        """Lets go of an execution of the process that we were forked from, and of its event loop, whose epoll(7)
+        instance we share: what we took off it would be taken off our parent's.
+        """
+        self._inherited = True
+        self._state = "ended"
+        self._connection = None
+
     async def _step(self) -> list[Event]:
         """Waits for what comes next: messages, the end of the kernel, the deadline, or a cancel."""
         connection, execution = self._connection, self.execution
@@ -163,7 +173,10 @@ class Run:
         if execution.result is not None:
             return events
         if connection.connection.ended:
-            await self._conclude(self._take_death(connection))
+            await self._conclude(self._take_end(connection))
+        elif reason := find_cut(connection.connection, execution):
+            connection.detach()
+            cut_off(connection.connection, execution, reason)
         elif (order := self._next_order(connection)) in ("kill", "abandon"):
             await self._conclude(self._give_up(connection, order))
         elif order is not None and not connection.unsent:  # or the kernel has no request; the next order gives up
@@ -217,17 +230,13 @@ class Run:
         finally:
             self._finish()
 
-    async def _take_death(self, connection: LoopConnection) -> None:
+    async def _take_end(self, connection: LoopConnection) -> None:
         connection.detach()
-        self._last += await in_thread(conclude_death, connection.connection, self.execution)
+        self._last += await in_thread(conclude_end, connection.connection, self.execution)
 
     async def _give_up(self, connection: LoopConnection, order: Order) -> None:
         connection.detach()
-        try:
-            self._last += await in_thread(obey, order, self._kernel, connection.connection, self.execution)
-        except Exception as exc:  # noqa: BLE001  # whatever kept another kernel from starting, this execution is over
-            cause = f"it did not stop when interrupted and was killed; no other could be started: {exc}"
-            self.execution.died(cause, now=time.monotonic())
+        self._last += await in_thread(obey, order, self._kernel, connection.connection, self.execution)
 
     def _finish(self) -> None:
         if self.ended:
@@ -251,7 +260,7 @@ class Run:
         due = math.inf if self._held_since is not None else self.execution.due
         if self._connection is None:
             due = math.inf
-        elif not self._connection.watched:
+        elif not self._connection.watched or self._connection.connection.awaits_rest:
             due = min(due, time.monotonic() + _LOOK_EVERY)
         if due == self._timer_due:
             return
@@ -268,7 +277,7 @@ class Run:
             self._look()
             return
         if self._connection is not None:
-            self._connection.wake()  # to look whether the kernel lives
+            self._connection.wake()  # to look whether the kernel lives and goes on
         self._set_timer()
 
     def _look(self) -> None:
@@ -297,7 +306,7 @@ async def query(
         raise KernelDied(kernel.name, await in_thread(kernel.cause)) from exc
     answered = False
     try:
-        connection.send(encode(asked))
+        connection.send(asked)
         async with asyncio.timeout(timeout):
             while not connection.connection.ended:
                 await connection.wait()
@@ -308,7 +317,7 @@ async def query(
     finally:
         connection.detach()
         if not answered and not connection.connection.ended:
-            connection.send(encode(Interrupt(asked.id)))
+            connection.send(Interrupt(asked.id))
         if answered:
             kernel.release(connection.connection)
         else:

@@ -10,6 +10,7 @@ from kernelbox.core._executor_values import CodeExecutionChunk, read_variables
 from kernelbox.core._images import ImageFiles
 from kernelbox.core._memory import Sessions
 from kernelbox.core._requests import ApprovalRequest
+from kernelbox.host._forks import forget_in_forks
 from kernelbox.shells._asyncio import Run, query
 from kernelbox.shells._asyncio_asks import Asks
 from kernelbox.shells._asyncio_cell import ExecutorCell
@@ -30,9 +31,16 @@ if TYPE_CHECKING:
 
 
 class Executor:
-    """Holds one kernel at a time, and runs cells in it in the order of the calls."""
+    """Holds one kernel at a time, and runs cells in it in the order of the calls.
+
+    It belongs to the process that started it. In a fork of that process it is stopped, and can be started anew.
+    """
 
     def __init__(self) -> None:
+        self._begin_stopped()
+        forget_in_forks(self)
+
+    def _begin_stopped(self) -> None:
         self._sessions = Sessions()
         self._kernels: Kernels | None = None
         self._kernel: Kernel | None = None
@@ -69,6 +77,12 @@ class Executor:
             done, _ = await asyncio.wait(self._background)
             for task in done:
                 task.result()
+
+    def forget(self) -> None:
+        """Leaves kernel and cell to the process that we were forked from; tasks of its event loop are not awaited."""
+        if self._running is not None:
+            self._running.run.forget()
+        self._begin_stopped()
 
     async def reset(self, options: ExecutorOptions) -> None:
         """Replaces the kernel by a clean one. A cell that is running fails; cells that wait run in the new kernel."""
@@ -199,7 +213,7 @@ async def _open(kernels: Kernels, options: ExecutorOptions) -> Kernel:
     def open_kernel() -> Kernel:
         wanted = options.kernel_options()
         if options.name is not None:
-            record = kernels.get_or_create(options.name, wanted)
+            record = kernels.get_or_create(options.name, wanted, as_it_is=True)
         else:
             record = kernels.create(f"executor-{os.urandom(6).hex()}", wanted)
         return kernels.kernel(record, environment=wanted.env)

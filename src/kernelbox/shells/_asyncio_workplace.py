@@ -173,8 +173,10 @@ class Workplace:
                     f"kernel {name!r} has died since it was last used: {record.death}. Its variables are lost, and "
                     "nothing was run; the next call starts a fresh kernel"
                 )
-        record = self._kernels.get_or_create(f"{name}{self._suffix}", self._new)
-        return self._kernels.kernel(record, environment=self._new.env)
+        found = self._kernels.find(name) if self._shared else None
+        if found is None or not found.alive:  # one that others opened is used as it is
+            found = self._kernels.get_or_create(f"{name}{self._suffix}", self._new)
+        return self._kernels.kernel(found, environment=self._new.env)
 
     def _undo(self, kernel: Kernel) -> None:
         if not self._shared:

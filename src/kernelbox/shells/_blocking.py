@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 
-from kernelbox.base._errors import StoreFailed, attach_result
-from kernelbox.core._orders import conclude_death, drop_oldest, next_order, obey
+from kernelbox.base._errors import InheritedStream, StoreFailed, attach_result
+from kernelbox.core._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask
 
@@ -35,11 +36,15 @@ def run(kernel: Kernel, request: Execute, timeout: float | None) -> ExecutionRes
             return result
 
 
-def drive(kernel: Kernel, request: Execute, timeout: float | None) -> Generator[Event, Answer | None, ExecutionResult]:
+def drive(
+    kernel: Kernel, request: Execute, timeout: float | None, *, may_pause: bool = False
+) -> Generator[Event, Answer | None, ExecutionResult]:
     """Runs a cell, yielding events; the generator's return value is the result.
 
     What is sent back for an Ask answers it; without an answer it is rejected. If the caller stops before the end, the
-    cell is interrupted and waited for: nothing runs on unseen.
+    cell is interrupted and waited for: nothing runs on unseen. A caller that `may_pause` between events is not
+    waited for when the time is up. A fork of the process that began it leaves it alone; in it, going on raises
+    InheritedStream.
     """
     execution = Execution(request, timeout=timeout, now=time.monotonic())
     try:
@@ -51,46 +56,116 @@ def drive(kernel: Kernel, request: Execute, timeout: float | None) -> Generator[
         assert execution.result is not None
         return execution.result
     connection.send(request)
+    run = _Run(kernel, connection, execution)
     try:
         while execution.result is None:
-            yield from _step(kernel, connection, execution)
+            for event in run.step():
+                if may_pause:
+                    run.keep_time()
+                answer = yield event
+                if isinstance(event, Ask):
+                    run.answer(event, answer)
+        yield from run.take_missed()
     except KeyboardInterrupt as exc:
-        missed = _stop(kernel, connection, execution)
+        if connection.inherited:
+            raise
+        missed = run.stop()
         attach_result(exc, execution.result, missed)
         raise
     finally:
-        if execution.result is None:
-            _stop(kernel, connection, execution)
+        if execution.result is None and not connection.inherited:
+            run.stop()
+        run.end()
         kernel.release(connection)
     return execution.result
 
 
-def _step(kernel: Kernel, connection: Connection, execution: Execution) -> Generator[Event, Answer | None, None]:
-    """Waits for what comes next: messages, the end of the kernel, or the deadline."""
-    wait = None if execution.due == math.inf else min(execution.due - time.monotonic(), _LONGEST_WAIT)
-    messages, now = connection.receive(wait), time.monotonic()
-    # All are taken before any is passed on: a caller who leaves now must not take the end of the cell with him.
-    for event in [event for message in messages for event in execution.receive(message, now=now)]:
-        answer = yield event
-        if isinstance(event, Ask):
-            connection.send(answer or Answer(event.id, event.ask, False, "the application takes no questions"))
-    if execution.result is not None:
-        return
-    if connection.ended:
-        yield from conclude_death(connection, execution)
-        return
-    order = next_order(connection, execution)
-    if order is not None:
-        yield from obey(order, kernel, connection, execution)
+class _Run:
+    """An execution over a connection. One thread at a time drives it: the caller's or, while that is away when the
+    time is up, one of ours.
+    """
+
+    def __init__(self, kernel: Kernel, connection: Connection, execution: Execution) -> None:
+        self._kernel = kernel
+        self._connection = connection
+        self._execution = execution
+        self._driving = threading.RLock()  # a generator that is garbage may be closed by the thread that has it
+        self._missed: list[Event] = []
+        self._over: threading.Event | None = None  # set at the end, for the thread that keeps the time
+
+    def __repr__(self) -> str:
+        return f"<_Run of {self._execution!r}>"
+
+    def step(self) -> list[Event]:
+        """Waits for what comes next, and does what must be done because of it or because of the time."""
+        with self._driving:
+            return [] if self._execution.result is not None else self._step()
+
+    def answer(self, ask: Ask, answer: Answer | None) -> None:
+        """Answers a question, unless the execution has ended meanwhile."""
+        with self._driving:
+            if self._execution.result is None:
+                self._connection.send(answer or _refusal(ask))
+
+    def take_missed(self) -> list[Event]:
+        """Returns the events that came while the caller was away."""
+        missed, self._missed = self._missed, []
+        return missed
+
+    def stop(self) -> list[Event]:
+        """Ends an execution that its caller has left, by the same ladder as a timeout; returns what it still wrote."""
+        with self._driving:
+            order = self._execution.cancel(now=time.monotonic())
+            if order is not None:
+                self._missed += obey(order, self._kernel, self._connection, self._execution)
+            self._run_to_end()
+            return self.take_missed()
+
+    def keep_time(self) -> None:
+        """Has the execution ended when its time is up, also if the caller is away then."""
+        if self._over is None:
+            self._over = threading.Event()
+            threading.Thread(target=self._keep_time, args=[self._over], name="kernelbox-timeout", daemon=True).start()
+
+    def end(self) -> None:
+        """Lets the thread that keeps the time leave."""
+        if self._over is not None:
+            self._over.set()
+
+    def _keep_time(self, over: threading.Event) -> None:
+        while not over.wait(min(max(0.0, self._execution.due - time.monotonic()), _LONGEST_WAIT)):
+            if time.monotonic() < self._execution.due:
+                continue
+            with self._driving:
+                if self._execution.due <= time.monotonic():  # or the caller's thread was there, and is not away
+                    self._run_to_end()
+                    return
+
+    def _run_to_end(self) -> None:
+        while self._execution.result is None:
+            for event in self._step():
+                if isinstance(event, Ask):
+                    self._connection.send(_refusal(event))
+                else:
+                    self._missed.append(event)
+            drop_oldest(self._missed)
+
+    def _step(self) -> list[Event]:
+        connection, execution = self._connection, self._execution
+        wait = None if execution.due == math.inf else min(execution.due - time.monotonic(), _LONGEST_WAIT)
+        messages, now = connection.receive(wait), time.monotonic()
+        events = [event for message in messages for event in execution.receive(message, now=now)]
+        if execution.result is not None:
+            return events
+        if connection.inherited:
+            raise InheritedStream
+        if connection.ended:
+            return events + conclude_end(connection, execution)
+        if reason := find_cut(connection, execution):
+            return events + cut_off(connection, execution, reason)
+        order = next_order(connection, execution)
+        return events if order is None else events + obey(order, self._kernel, connection, execution)
 
 
-def _stop(kernel: Kernel, connection: Connection, execution: Execution) -> list[Event]:
-    """Ends an execution that its caller has left, by the same ladder as a timeout; returns what it still wrote."""
-    events: list[Event] = []
-    order = execution.cancel(now=time.monotonic())
-    if order is not None:
-        events += obey(order, kernel, connection, execution)
-    while execution.result is None:
-        events += _step(kernel, connection, execution)  # what it asks is rejected
-        drop_oldest(events)
-    return events
+def _refusal(ask: Ask) -> Answer:
+    return Answer(ask.id, ask.ask, False, "the application takes no questions")

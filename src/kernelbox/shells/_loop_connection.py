@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from kernelbox.core._kernel import Kernel
     from kernelbox.host._engine import Connection
+    from kernelbox.wire._messages import Message
 
     T = TypeVar("T")
 
@@ -62,9 +63,9 @@ class LoopConnection:
         """Whether the kernel has not taken all that was sent."""
         return self.connection.unsent
 
-    def send(self, frame: bytes) -> None:
-        """Sends a frame; what the kernel does not take at once follows when it does."""
-        self.connection.send_encoded(frame)
+    def send(self, message: Message) -> None:
+        """Sends a message; what the kernel does not take at once follows when it does."""
+        self.connection.send(message)
         if self.unsent and self._attached:
             self._loop.add_writer(self._fd, self._send_rest)
 

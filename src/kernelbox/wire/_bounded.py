@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
+# A value that a cell returns, and what an exception says, are answers to a program: half of one is of no use. They are
+# whole up to this many characters, whatever the limit for text that people and models read.
+_WHOLE_VALUE = 1_000_000
+
 # Below this limit the line that says how much was cut would take more than half; one character stands for it then.
 _SMALL = 64
 _SMALL_NOTICE = "…"
@@ -75,6 +83,11 @@ def bound(text: str, limit: int) -> str:
     bounded = BoundedText(limit)
     bounded.add(text)
     return bounded.text
+
+
+def value_limit(limit: int) -> int:
+    """Returns how many characters of a value are kept where text is kept to `limit`; 0 is all."""
+    return max(limit, _WHOLE_VALUE) if limit > 0 else 0
 
 
 def _notice(cut: int, limit: int) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 
-from kernelbox.wire._bounded import bound
+from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._json import MAX_VALUES, Converter, TooLarge, exact
 from kernelbox.wire._messages import Display
+from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._schema import MAX_DISPLAY_ID, MAX_MIME_TYPE, MAX_MIME_TYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+keep_builtins(globals())
 
 # Types that travel as bytes. Formatters give them raw or, when the type is already meant for JSON, in base64.
 _BINARY = {"image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "application/pdf"}
@@ -48,7 +51,8 @@ def build_display(
     Raises TypeError and ValueError for what is no bundle or has no form in JSON, and whatever the user's own code
     raises when it is asked for its parts.
     """
-    bundle, parts = _Bundle(text_limit), _check_dict(data)
+    plain_limit = value_limit(text_limit) if kind == "execute_result" else text_limit
+    bundle, parts = _Bundle(text_limit, plain_limit), _check_dict(data)
     if dict.__contains__(parts, _PLAIN):
         bundle.add(_PLAIN, dict.__getitem__(parts, _PLAIN))  # before others take its room
     for mime, value in dict.items(parts):
@@ -66,11 +70,13 @@ def build_display(
 class _Bundle:
     """Takes the parts of a display, and leaves out what there is no room for."""
 
-    def __init__(self, text_limit: int) -> None:
+    def __init__(self, text_limit: int, plain_limit: int) -> None:
+        """`plain_limit` is for text/plain, which is the value itself if a cell returns it."""
         self.texts: dict[str, Any] = {}
         self.blobs: dict[str, bytes] = {}
         self.cut = False
         self._limit = min(text_limit, _LONGEST_TEXT) if text_limit > 0 else _LONGEST_TEXT
+        self._plain_limit = min(plain_limit, _LONGEST_TEXT) if plain_limit > 0 else _LONGEST_TEXT
         self._text_room = _TEXT_ROOM
         self._blob_room = _BLOB_ROOM
         self._value_room = MAX_VALUES
@@ -118,11 +124,11 @@ class _Bundle:
             self.blobs[mime] = view.tobytes()
 
     def _add_text(self, mime: str, text: str) -> None:
-        whole = text
+        whole, limit = text, self._plain_limit if mime == _PLAIN else self._limit
         if mime in _READABLE:
-            text = bound(text, self._limit)
+            text = bound(text, limit)
             self.cut |= len(text) < len(whole)
-        if len(text) > min(self._limit * _MARKUP_FACTOR, _LONGEST_TEXT, self._text_room):
+        if len(text) > min(limit * _MARKUP_FACTOR, _LONGEST_TEXT, self._text_room):
             self._leave_out(mime)
         else:
             self._text_room -= len(text)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from kernelbox.wire._bounded import bound
+from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._messages import (
     Ask,
     Clear,
@@ -184,6 +184,16 @@ class Execution:
             self._cause = None  # what was to end the cell has not
             self._end("died", cause, ename="KernelDied")
 
+    def cut_off(self, reason: str, *, now: float) -> None:
+        """Ends the execution: the kernel lives, and what it says of this cell does not reach us any more."""
+        self._now = now
+        if self.result is None:
+            told = f"{reason}, so its result is lost; the kernel goes on with its variables"
+            if self._cause is None:
+                self._end("interrupted", told, ename="ConnectionLost")
+            else:
+                self._end("interrupted", f"{self._what_happened()}; {told}")
+
     @property
     def farewell(self) -> str:
         return self._farewell
@@ -269,6 +279,6 @@ class Execution:
         """Returns an error as the result may have it, and whether it was cut: what our own guest sends is not."""
         limit = min(self.request.text_limit or MAX_ERROR, MAX_ERROR)
         whole, value = writable("\n".join(error.traceback)), writable(error.evalue)
-        text, evalue = bound(whole, limit), bound(value, limit)
+        text, evalue = bound(whole, limit), bound(value, min(value_limit(limit), MAX_ERROR))
         lines = text.split("\n", MAX_LINES) if error.traceback else []
         return ErrorInfo(writable(error.ename), evalue, lines), len(text) < len(whole) or len(evalue) < len(value)

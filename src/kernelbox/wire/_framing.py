@@ -51,7 +51,7 @@ def encode(message: m.Message) -> bytes:
     elif type(message) is m.Display and message.blobs:
         values[-1] = {mime: len(blob) for mime, blob in message.blobs.items()}
         binary = b"".join(message.blobs.values())
-    text = _to_json([kind.__name__, *values])
+    text = to_json([kind.__name__, *values])
     header = text.encode("utf-8", "surrogatepass")
     if kind in _FROM_GUEST and b"\xed" in header and any(half in header for half in _HALVES):
         header = _escape_halves(text).encode("utf-8", "surrogatepass")
@@ -93,7 +93,8 @@ _make_encoder = json.encoder.c_make_encoder  # type: ignore[attr-defined]  # typ
 _quote = json.encoder.encode_basestring
 
 
-def _to_json(value: Any) -> str:
+def to_json(value: Any) -> str:
+    """Returns plain values as JSON."""
     return "".join(_make_encoder({}, _refuse, _quote, None, ":", ",", False, False, False)(value, 0))
 
 
@@ -150,7 +151,7 @@ def _decode(header: bytearray, binary: bytearray) -> m.Message:
         message = _build(array, binary)
         # Halves of characters are spelled so, or have this byte; whole characters may too.
         if (b"\\ud" in header or b"\\uD" in header or b"\xed" in header) and type(message) in _FROM_GUEST:
-            _to_json(array).encode()
+            to_json(array).encode()
     except (ValueError, TypeError, KeyError) as exc:
         raise ProtocolError(f"not a message: {bytes(header[:80])!r}") from exc
     return message

@@ -2,7 +2,7 @@
 
 In a runtime directory, written by hosts:
 
-    names/<key>        the id behind a name              template-<key>         the socket of a template
+    names/<key>        a copy of the record of a name    template-<key>         the socket of a template
     locks/<key>        held while a name changes         template-<key>.log     what it wrote to stdout and stderr
 
 In a kernel's own directory:
@@ -14,7 +14,7 @@ In a kernel's own directory:
     log                host opens it for the kernel      people
     death.json         keeper: how the process ended     hosts
     ending.json        host: why it ends the process     hosts
-    reported-<pid>-…   host: the death has been told     hosts
+    reported-<pid>-…   host: the death has been told     hosts, who believe it if it is signed, as the one above
     profile/           the cell, with %store             the cell
 
 and, of a Jupyter kernel:
@@ -29,6 +29,9 @@ from __future__ import annotations
 
 NAMES, LOCKS = "names", "locks"
 TEMPLATE = "template-"
+
+# How lines of a template's log begin: before it imports a module of KERNELBOX_PRELOAD, and after the last.
+IMPORTING, WARM = "importing", "imported all"
 
 RECORD = "connection.json"
 SOCKET = "socket"

@@ -6,6 +6,7 @@ Guest to host: Started, Output, Display, Clear, Ask, Comm, Done, Reply, Farewell
 
 from __future__ import annotations
 
+from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     Language = Literal["python", "bash"]
+
+keep_builtins(globals())
 
 
 class Message:
@@ -50,6 +53,8 @@ class Execute(Message):
     shell_escape_only: bool = False
     restore_cwd: str = ""
     report_changes: bool = False
+    # The connection's own, the same with each request: see wire/_seals.py.
+    key: str = ""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -119,12 +124,13 @@ class Ask(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Answer(Message):
-    """Answers an Ask: accepted or not, why not, and what the call returned."""
+    """Answers an Ask: accepted or not, why not, and what the call returned; `fingerprint` says what was asked."""
 
     id: str
     ask: int
     accepted: bool
     reason: str = ""
+    fingerprint: str = ""
     value: Any = None
 
 

@@ -109,6 +109,7 @@ _CHECKS: dict[str, Any] = {
 # Fields that take less than their annotation says.
 _NARROWER = {
     "Execute.id": lambda value: _is_id(value) and value != "",
+    "Execute.key": _is_id,
     "Output.name": _is_one_of("stdout", "stderr"),
     "Display.kind": _is_one_of("display_data", "execute_result", "update_display_data", "error"),
     "Display.data": _is_bundle,

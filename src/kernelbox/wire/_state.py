@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import struct
 
+from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
+
+keep_builtins(globals())
 
 STREAMS = ("stdout", "stderr")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections import deque
 
-from kernelbox.wire._bounded import BoundedText, bound
+from kernelbox.wire._bounded import BoundedText, bound, value_limit
 from kernelbox.wire._messages import Clear, Display, Output
 from kernelbox.wire._results import OutputItem
 
@@ -71,11 +71,12 @@ class Transcript:
         )
         for mime, blob in message.blobs.items():
             event.data[mime] = base64.b64encode(blob).decode("ascii")
-        if isinstance(text := event.data.get("text/plain"), str):
+        text = event.data.get("text/plain")
+        if isinstance(text, str):
             event.text = event.data["text/plain"] = bound(text, self._limit)
             self._cut |= event.text is not text
         if message.kind == "execute_result":
-            self.return_value = event.text
+            self.return_value = bound(text, value_limit(self._limit)) if isinstance(text, str) else None
         if message.kind != "update_display_data" or not self._update(event):
             self._append(event)
             self._reading.add(event)

@@ -8,6 +8,10 @@ made at that moment. Type checkers see the standard decorator.
 
 from __future__ import annotations
 
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable

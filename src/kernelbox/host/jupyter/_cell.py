@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from kernelbox.host.jupyter._message import JupyterMessage
-from kernelbox.wire._bounded import bound
+from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._messages import Clear, Comm, Display, Done, Execute, Message, Output, Started
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
@@ -161,7 +161,7 @@ class Cell:
     def _fail(self, done: Done, ename: str, evalue: str, lines: list[str]) -> None:
         limit = min(self.request.text_limit or MAX_ERROR, MAX_ERROR)
         whole = "\n".join(lines)
-        text, value = bound(whole, limit), bound(evalue, limit)
+        text, value = bound(whole, limit), bound(evalue, min(value_limit(limit), MAX_ERROR))
         done.status, done.ename, done.evalue = "error", ename[:_LONGEST_NAME], value
         done.traceback = text.split("\n", MAX_LINES)
         done.interrupted |= ename == "KeyboardInterrupt"  # another client may have asked for it

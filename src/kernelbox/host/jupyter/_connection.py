@@ -12,6 +12,7 @@ import threading
 import time
 
 from kernelbox.host import _notes
+from kernelbox.host._forks import forget_in_forks
 from kernelbox.host._local import LocalConnection
 from kernelbox.host._process import since_boot
 from kernelbox.host.jupyter._actions import (
@@ -30,7 +31,6 @@ from kernelbox.host.jupyter._channels import Channels
 from kernelbox.host.jupyter._conversation import Conversation
 from kernelbox.host.jupyter._link import Link
 from kernelbox.host.jupyter._queue import QueueLock
-from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Execute, Interrupt, Query
 
 TYPE_CHECKING = False
@@ -57,7 +57,7 @@ class JupyterConnection(LocalConnection):
     def __init__(self, directory: KernelDirectory, process: Process) -> None:
         super().__init__(directory, process)
         self.ended = False
-        self.pid = os.getpid()
+        self.inherited = False
         if not process.alive:
             raise ConnectionRefusedError("the kernel's process is gone")
         self._link = Link.read(directory)
@@ -72,6 +72,7 @@ class JupyterConnection(LocalConnection):
         self._alarm: threading.Timer | None = None
         self._alarm_due = math.inf
         self._closed = False
+        forget_in_forks(self)
 
     def __repr__(self) -> str:
         return f"<JupyterConnection to {self.process!r}{' ended' if self.ended else ''}>"
@@ -85,7 +86,7 @@ class JupyterConnection(LocalConnection):
     @property
     def idle(self) -> bool:
         """Whether the connection can carry another execution."""
-        if self.ended or self.pid != os.getpid() or self._conversation.stage != "resting":
+        if self.ended or self._conversation.stage != "resting":
             return False
         return not self.process.wait(0.0)
 
@@ -110,11 +111,6 @@ class JupyterConnection(LocalConnection):
 
     def flush(self) -> None:
         """Does nothing: see `unsent`."""
-
-    def send_encoded(self, frame: bytes) -> None:
-        """Sends messages that were encoded for one of our own kernels."""
-        for message in Decoder().feed(frame):
-            self.send(message)
 
     def receive(self, timeout: float | None) -> list[Message]:
         """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
@@ -144,7 +140,7 @@ class JupyterConnection(LocalConnection):
 
     def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
         """Interrupts an execution; the means are those of the kernelspec."""
-        self.process.signal(signal.SIGCONT)  # it may have been stopped
+        self.process.wake()
         self.send(Interrupt(execution_id, harder=harder))
 
     def close(self) -> None:
@@ -160,6 +156,14 @@ class JupyterConnection(LocalConnection):
             self._set_alarm()
             self._queue.close()
             self.process.close()
+
+    def forget(self) -> None:
+        """Leaves ZeroMQ's sockets as they are: the thread that would close them is our parent's."""
+        self.ended = self.inherited = self._closed = True
+        if self._combined is not None:
+            self._combined.close()
+        self._queue.forget()
+        self.process.close()
 
     def __del__(self) -> None:
         try:

@@ -6,7 +6,7 @@ from kernelbox.host._local import TERMINATE_PATIENCE, LocalEngine, identify, pro
 from kernelbox.host.jupyter._connection import JupyterConnection
 from kernelbox.host.jupyter._launch import ask_to_shut_down, launch_jupyter
 from kernelbox.host.jupyter._spec import find_spec
-from kernelbox.wire._layout import JUPYTER
+from kernelbox.wire._layout import JUPYTER, LINK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class JupyterEngine(LocalEngine):
 
     name: EngineName = "jupyter"
     connection_file = JUPYTER
+    entrance = LINK
 
     def check(self, kernel_type: str) -> None:
         find_spec(kernel_type)

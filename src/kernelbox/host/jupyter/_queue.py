@@ -72,6 +72,14 @@ class QueueLock:
                 os.close(self._read_end)
                 os.close(self._write_end)
 
+    def forget(self) -> None:
+        """Closes what a fork has inherited; the place in the queue is its parent's still."""
+        self._closed = True
+        os.close(self._read_end)
+        os.close(self._write_end)
+        if self._lock is not None:
+            self._lock.forget()
+
 
 class _FileLock:
     """An exclusive lock on an open file, waited for in a thread: flock(2) can be had at once or slept for, not polled.
@@ -87,7 +95,6 @@ class _FileLock:
         self._on_held = on_held
         self._freed = False
         self._mutex = threading.Lock()
-        self._pid = os.getpid()
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.held = True
@@ -98,7 +105,7 @@ class _FileLock:
         """Takes back that the lock was dropped; returns whether it could, because the thread still waits."""
         with self._mutex:
             assert not self.wanted, "a client has one place in the queue"
-            self.wanted = not self._freed and self._pid == os.getpid()
+            self.wanted = not self._freed
             return self.wanted
 
     def drop(self) -> None:
@@ -106,6 +113,12 @@ class _FileLock:
             self.wanted = False
             if self.held:
                 self._free()  # else the thread does, as soon as it has the lock
+
+    def forget(self) -> None:
+        """Closes the descriptor without unlocking: a lock ends when its last descriptor is closed, our parent's."""
+        if not self._freed:
+            self._freed = True
+            os.close(self._fd)
 
     def _wait(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_EX)
@@ -118,8 +131,7 @@ class _FileLock:
 
     def _free(self) -> None:
         self.held, self._freed = False, True
-        if self._pid == os.getpid():  # in a fork it is our parent's place still
-            fcntl.flock(self._fd, fcntl.LOCK_UN)  # a fork may have the descriptor too: closing is not enough
+        fcntl.flock(self._fd, fcntl.LOCK_UN)  # a program may have inherited the descriptor: closing is not enough
         os.close(self._fd)
 
 

@@ -8,19 +8,28 @@ import signal
 import threading
 import time
 
+from kernelbox.host._forks import forget_in_forks
 from kernelbox.host._local import LocalConnection
 from kernelbox.host._process import DIRECT_INTERRUPT, Process
 from kernelbox.host._sockets import dial
 from kernelbox.host._state_file import aim
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._layout import SOCKET
-from kernelbox.wire._messages import Ask, Farewell, Interrupt
+from kernelbox.wire._messages import Answer, Ask, Execute, Farewell, Interrupt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.wire._messages import Message
+    from kernelbox.wire._seals import Questions
 
+
+# A process that has closed its sockets because it ends has ended within this; one that has not lives.
+_END_PATIENCE = 1.0
+
+# A guest sends a message in one go, as fast as it is read. After this long without the rest it is looked whether the
+# guest still runs the cell.
+_REST_PATIENCE = 1.0
 
 # After SIGKILL only the operating system is waited for.
 _KILL_PATIENCE = 5.0
@@ -32,12 +41,15 @@ class Connection(LocalConnection):
     def __init__(self, directory: KernelDirectory, process: Process) -> None:
         super().__init__(directory, process)
         self.ended = False
-        self.pid = os.getpid()
+        self.inherited = False
         self._decoder = Decoder()
-        self._last_ask = 0
+        self._key = os.urandom(16).hex()
+        self._execution_id = ""
+        self._questions: Questions | None = None
         self._unsent = b""
         self._sending = threading.Lock()
         self._killed = False
+        self._heard_at = 0.0
         with directory.open() as place:
             self._sock = dial(place, SOCKET)
         self._sock.setblocking(False)
@@ -45,6 +57,7 @@ class Connection(LocalConnection):
         self._poller.register(self._sock, select.POLLIN)
         if process.fileno() >= 0:
             self._poller.register(process.fileno(), select.POLLIN)
+        forget_in_forks(self)
 
     def __repr__(self) -> str:
         return f"<Connection to {self.process!r}{' ended' if self.ended else ''}>"
@@ -55,7 +68,7 @@ class Connection(LocalConnection):
     @property
     def idle(self) -> bool:
         """Whether the connection can carry another execution: open, with nothing to read and nothing left to send."""
-        if self.ended or self._unsent or self.pid != os.getpid():
+        if self.ended or self._unsent:
             return False
         poller = select.poll()  # not ours: another thread may be waiting at it, which a poller refuses
         try:
@@ -68,10 +81,11 @@ class Connection(LocalConnection):
 
     def send(self, message: Message) -> None:
         """Sends a message, without waiting: what a busy kernel does not take now, `receive` sends while it waits."""
-        self.send_encoded(encode(message))
-
-    def send_encoded(self, frame: bytes) -> None:
-        """Sends messages that have been encoded, behind what has not been sent yet."""
+        if isinstance(message, Execute):
+            message.key, self._execution_id, self._questions = self._key, message.id, None
+        elif isinstance(message, Answer) and self._questions is not None:
+            self._questions.sign(message)
+        frame = encode(message)
         with self._sending:
             self._unsent += frame
         self.flush()
@@ -95,6 +109,10 @@ class Connection(LocalConnection):
 
     def receive(self, timeout: float | None) -> list[Message]:
         """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
+        if self.ended:
+            return []
+        if self._decoder.pending:
+            timeout = _REST_PATIENCE if timeout is None else min(timeout, _REST_PATIENCE)
         if self._unsent:
             self.flush()
             timeout = self._send_rest(timeout)
@@ -133,14 +151,21 @@ class Connection(LocalConnection):
             data = b""
         try:
             messages = self._decoder.feed(data) if data else self._end()
+            if self._decoder.pending:
+                self._heard_at = time.monotonic()
         except ProtocolError as exc:  # a cell found our socket and wrote to it
             return self._kill(f"it sent what is no message ({exc})")
         for message in messages:
-            if isinstance(message, Ask):
-                if message.ask <= self._last_ask:  # the guest's numbers only rise
-                    return self._kill(f"it forged a question: number {message.ask} is not above {self._last_ask}")
-                self._last_ask = message.ask
+            if isinstance(message, Ask) and not self._take_question(message):
+                return self._kill(f"it forged a question: number {message.ask} is not the next")
         return messages
+
+    def _take_question(self, ask: Ask) -> bool:
+        if self._questions is None:
+            from kernelbox.wire._seals import Questions  # few cells ask
+
+            self._questions = Questions(self._key, self._execution_id)
+        return self._questions.take(ask)
 
     def _kill(self, reason: str) -> list[Message]:
         """Ends a kernel whose words cannot be trusted any more, those that came with the false ones included."""
@@ -149,6 +174,24 @@ class Connection(LocalConnection):
         self._end()
         return [Farewell(f"killed, because {reason}")]
 
+    @property
+    def awaits_rest(self) -> bool:
+        return self._decoder.pending > 0
+
+    @property
+    def lacks_rest(self) -> bool:
+        return self.awaits_rest and time.monotonic() - self._heard_at >= _REST_PATIENCE
+
+    def still_serves(self) -> bool:
+        if self._killed or self.process.wait(_END_PATIENCE):
+            return False
+        try:
+            with self.directory.open() as place:
+                dial(place, SOCKET).close()
+        except OSError:
+            return False  # it has become another program, or closed its own sockets
+        return True
+
     def cause(self, farewell: str = "") -> str:
         if self._killed:
             self.process.wait(_KILL_PATIENCE)
@@ -156,7 +199,7 @@ class Connection(LocalConnection):
 
     def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
         """Sends the request; `harder` also by a signal, which reaches a cell that holds the interpreter's lock."""
-        self.process.signal(signal.SIGCONT)  # it may have been stopped
+        self.process.wake()
         if harder:
             aim(self.directory, execution_id)
         self.send(Interrupt(execution_id, harder=harder))
@@ -167,6 +210,10 @@ class Connection(LocalConnection):
         self.ended = True
         self._sock.close()
         self.process.close()
+
+    def forget(self) -> None:
+        self.inherited = True
+        self.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_sock"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelbox.base._errors import InvalidInput
 from kernelbox.host._local import LocalEngine, identify, process_of
 from kernelbox.host.own._connection import Connection
-from kernelbox.wire._layout import RECORD
+from kernelbox.wire._layout import RECORD, SOCKET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class OwnEngine(LocalEngine):
 
     name: EngineName = "kernelbox"
     connection_file = RECORD
+    entrance = SOCKET
 
     def check(self, kernel_type: str) -> None:
         if kernel_type != "python3":

@@ -1,7 +1,8 @@
 """The warm template that our own kernels are forked from, as the host sees it.
 
 Its life: start (once, under a lock) → ready when its socket answers → forks → leaves by itself when idle. A dead one is
-found by a refused connection, and replaced by the opener who finds it.
+found by a refused connection, and replaced by the opener who finds it. One that is stopped is continued; one that hangs
+is killed and replaced, and its kernels live on.
 """
 
 from __future__ import annotations
@@ -9,17 +10,27 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
+import time
 
 from kernelbox.base._config import template_environment
-from kernelbox.base._errors import StartFailed
+from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.host._lock import locked
 from kernelbox.host._sockets import dial, listen
-from kernelbox.host._spawning import PACKAGE, ask_for_process, start_keeper, tail
-from kernelbox.wire._layout import TEMPLATE
+from kernelbox.host._spawning import ANSWER_PATIENCE, PACKAGE, receive_answer, send_request, start_keeper, tail
+from kernelbox.host.own._templates import process_behind
+from kernelbox.wire._layout import IMPORTING, TEMPLATE, WARM
+
+# How often an opener that waits for an answer looks at the template.
+_LOOK_EVERY = 0.5
+
+# A template that has imported everything, does not answer a request, and uses no processor time for this long, hangs.
+_HANG_PATIENCE = 3.0
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
 
     from kernelbox.base._config import KernelBoxConfig
@@ -39,16 +50,73 @@ def fork_warm(request: Request, launch: Launch) -> Spawned:
     name = f"{TEMPLATE}{_template_key(launch.environment, launch.config.preload)}"
     with launch.directory.runtime() as runtime:
         for _ in range(3):
-            with contextlib.suppress(OSError), dial(runtime, name) as client:
-                answer = ask_for_process(client, request)
-                if answer is not None:
-                    return answer
+            client = _dial(runtime, name)
+            if client is not None:
+                with contextlib.suppress(OSError), client:
+                    send_request(client, request)
+                    answer = _wait_for_answer(client, runtime, name)
+                    if answer is not None:
+                        return answer
             with locked(runtime, name + ".lock"):
-                with contextlib.suppress(OSError), dial(runtime, name):
-                    continue  # another opener has started it meanwhile
-                _start(runtime, name, launch.environment, launch.config)
-        log = name + ".log"
-        raise StartFailed(f"the template does not answer; its log is {runtime.path_of(log)}:\n{tail(runtime, log)}")
+                another = _dial(runtime, name)
+                if another is None:
+                    _start(runtime, name, launch.environment, launch.config)
+                else:
+                    another.close()  # another opener has started it meanwhile
+        raise StartFailed(_describe_failure(runtime, name, "does not answer"))
+
+
+def _dial(runtime: Place, name: str) -> socket.socket | None:
+    """Returns a connection to a template, None if there is none; raises OSError if it is we who have too much open."""
+    try:
+        return dial(runtime, name)
+    except OSError as exc:
+        if exc.errno in EXHAUSTED:
+            raise
+        return None
+
+
+def _wait_for_answer(client: socket.socket, runtime: Place, name: str) -> Spawned | None:
+    """Waits for a template's answer; None if it ended instead, or hung and was killed."""
+    process, work = process_behind(client, name), -1
+    idle_since = time.monotonic()
+    deadline = idle_since + ANSWER_PATIENCE
+    client.settimeout(_LOOK_EVERY)
+    while True:
+        try:
+            return receive_answer(client)
+        except TimeoutError:
+            now = time.monotonic()
+        if process is None:  # it had not begun to listen when we connected
+            with dial(runtime, name) as another:
+                process = process_behind(another, name)
+        if process is not None:
+            process.signal(signal.SIGCONT)  # it may have been stopped
+            if process.work != work:
+                idle_since, work = now, process.work
+        if now > deadline:
+            if process is not None:
+                process.signal(signal.SIGKILL)
+            raise StartFailed(_describe_failure(runtime, name, f"did not answer within {ANSWER_PATIENCE:g} s"))
+        if process is not None and now - idle_since > _HANG_PATIENCE and _last_mark(runtime, name) == WARM:
+            process.signal(signal.SIGKILL)
+            process.wait(_HANG_PATIENCE)
+            return None
+
+
+def _describe_failure(runtime: Place, name: str, what: str) -> str:
+    """Says what is wrong with a template, and which module it was importing, if that was what it did last."""
+    mark, log = _last_mark(runtime, name), name + ".log"
+    if mark.startswith(IMPORTING):
+        what += f": it ended or hung while it imported {mark.removeprefix(IMPORTING).strip()!r}"
+        what += ", which must be taken out of KERNELBOX_PRELOAD"
+    return f"the template {what}; its log is {runtime.path_of(log)}:\n{tail(runtime, log)}"
+
+
+def _last_mark(runtime: Place, name: str) -> str:
+    """Returns the last line of a template's log that says how far it has come."""
+    lines = tail(runtime, name + ".log", lines=1000).splitlines()
+    return next((line for line in reversed(lines) if line.startswith((IMPORTING, WARM))), "")
 
 
 def _start(runtime: Place, name: str, env: dict[str, str], config: KernelBoxConfig) -> None:

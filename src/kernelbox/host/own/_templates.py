@@ -1,11 +1,17 @@
-"""The templates of a runtime directory, as seen from outside: which there are, and how to send them away."""
+"""The templates of a runtime directory, as seen from outside: which there are, their processes, how to end them."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import socket
 import stat
+import struct
 
+from kernelbox.base._errors import StoreFailed
 from kernelbox.host._lock import locked
+from kernelbox.host._process import Process, children_of, read_start_time
 from kernelbox.host._sockets import dial
 from kernelbox.wire._layout import TEMPLATE
 
@@ -13,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._place import Place
 
-# A template without kernels leaves as soon as it sees that its socket is gone, unless it is still importing.
-_LEAVE_PATIENCE = 20.0
+# A template without kernels leaves as soon as it sees that its socket is gone, unless it is importing or hangs.
+_LEAVE_PATIENCE = 5.0
 
 
 def list_templates(runtime: Place) -> list[str]:
@@ -27,6 +33,21 @@ def is_answering(runtime: Place, name: str) -> bool:
     with contextlib.suppress(OSError), dial(runtime, name):
         return True
     return False
+
+
+def process_behind(client: socket.socket, name: str) -> Process | None:
+    """Returns the process of the template that a connection leads to, None where the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    pid, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    try:
+        start_time = read_start_time(pid)
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            arguments = file.read().split(b"\0")
+    except OSError:
+        return None
+    # Until the template runs, the system names the opener, who bound the socket for it.
+    return Process(pid, start_time) if start_time is not None and os.fsencode(name) in arguments else None
 
 
 def dismiss_templates(runtime: Place) -> None:
@@ -44,14 +65,29 @@ def _dismiss(runtime: Place, name: str) -> None:
     """Takes a template's socket away, wakes it up to see that, and waits for it to be gone."""
     try:
         nudge, watch = dial(runtime, name), dial(runtime, name)
-    except OSError:
-        runtime.remove(name)  # no process listens there
+    except (ConnectionRefusedError, StoreFailed):
+        runtime.remove(name)  # no process listens there, or none that can be told to leave
         return
     with nudge, watch:
+        process = process_behind(watch, name)
         runtime.remove(name)
+        if process is not None:
+            process.signal(signal.SIGCONT)  # it may have been stopped
         nudge.close()
         watch.settimeout(_LEAVE_PATIENCE)
-        watch.recv(1)  # the connection ends with the process
+        try:
+            watch.recv(1)  # the connection ends with the process
+        except TimeoutError:
+            if process is not None and not _has_kernels(process):
+                process.signal(signal.SIGKILL)
+                process.wait(_LEAVE_PATIENCE)
+        if process is not None:
+            process.close()
+
+
+def _has_kernels(process: Process) -> bool:
+    """Tells whether a template is the keeper of live kernels, which others have opened since."""
+    return any(read_start_time(pid) is not None for pid in children_of(process.pid))
 
 
 def _is_socket(runtime: Place, name: str) -> bool:

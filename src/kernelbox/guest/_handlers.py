@@ -1,0 +1,66 @@
+"""Signal handlers of cells: called at once in a cell's own code, and never in the middle of the kernel's.
+
+A handler may raise, and an exception between two lines of ours would tear a message or end the kernel. So what a cell
+gives to `signal.signal` is wrapped: where our own code runs the call waits until that is over. Between cells an
+exception of a handler is shown with the next execution, and goes no further.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps
+import sys
+import traceback
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
+Handler = Callable[[int, FrameType | None], object]
+
+_set: Callable[[int, Any], Any] = _signal.signal
+get_handler: Callable[[int], Any] = _signal.getsignal
+
+
+def set_handler(number: int, handler: Any) -> None:
+    """Sets a handler of our own, which is called whatever code runs."""
+    _set(number, handler if callable(handler) else int(handler))  # the enum's members are not known down there
+
+
+class Wrapped:
+    """A cell's handler, which `call` calls or keeps for later."""
+
+    def __init__(self, handler: Handler, call: Callable[[Handler, int, FrameType | None], None]) -> None:
+        self.handler = handler
+        self._call = call
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        self._call(self.handler, signum, frame)
+
+
+def wrap_handlers(call: Callable[[Handler, int, FrameType | None], None]) -> None:
+    """Has `signal.signal` wrap what it is given, and `signal.getsignal` return what was given."""
+
+    def getsignal(number: int, /) -> Any:
+        handler = get_handler(number)
+        return handler.handler if type(handler) is Wrapped else handler
+
+    def signal(number: int, handler: Any, /) -> Any:
+        previous = getsignal(number)
+        _set(number, Wrapped(handler, call) if callable(handler) else handler)
+        return previous
+
+    _signal.signal, _signal.getsignal = signal, getsignal
+
+
+def call_contained(handler: Handler, signum: int) -> None:
+    """Calls a handler between cells."""
+    try:
+        handler(signum, sys._getframe())
+    except BaseException:  # noqa: BLE001  # no cell runs that it could be an error of
+        try:
+            traceback.print_exc()
+        except BaseException:  # noqa: BLE001  # a cell can replace stderr and linecache
+            return

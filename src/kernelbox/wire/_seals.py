@@ -1,0 +1,59 @@
+"""How both sides of an approval tell a real question and a real answer from what a cell forges.
+
+A cell can write to its client's socket, and the superuser's can write in the client's name. So a connection has a key,
+which the host chooses and sends with each request. The numbers of questions follow from it, and so does what an answer
+says of the question that it answers, as the host has read it: without the key a cell can guess neither.
+"""
+
+from __future__ import annotations
+
+from _blake2 import blake2b
+
+from kernelbox.wire._framing import to_json
+from kernelbox.wire._messages import Answer, Ask
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
+# A cell that asks in the kernel's name has to guess one number among 2**48.
+_NUMBER_BYTES = 6
+
+
+class Questions:
+    """The questions of one execution, as the host gets them."""
+
+    def __init__(self, key: str, execution_id: str) -> None:
+        self._key = key
+        self._execution_id = execution_id
+        self._count = 0
+        self._open: dict[int, str] = {}
+
+    def __repr__(self) -> str:
+        return f"<Questions of {self._execution_id} open={len(self._open)}>"
+
+    def take(self, ask: Ask) -> bool:
+        """Tells whether a question is the next one; one that is not was forged."""
+        self._count += 1
+        if ask.id != self._execution_id or ask.ask != number_of(self._key, ask.id, self._count):
+            return False
+        self._open[ask.ask] = fingerprint(self._key, ask)
+        return True
+
+    def sign(self, answer: Answer) -> None:
+        """Adds to an answer which question it is about."""
+        answer.fingerprint = self._open.pop(answer.ask, "")
+
+
+def number_of(key: str, execution_id: str, count: int) -> int:
+    """Returns the number of a question, by its place among those of its execution."""
+    return int.from_bytes(_hash(key, ["number", execution_id, count], _NUMBER_BYTES), "big")
+
+
+def fingerprint(key: str, ask: Ask) -> str:
+    """Returns what stands for a question, as the host has read it, in its answer."""
+    fields = [ask.id, ask.ask, ask.server_name, ask.tool_name, ask.tool_args]
+    return _hash(key, ["question", *fields], 16).hex()
+
+
+def _hash(key: str, values: list[object], size: int) -> bytes:
+    return blake2b(to_json(values).encode(), key=key.encode(), digest_size=size).digest()

@@ -1,0 +1,230 @@
+"""What cells leave behind in their process: the kernel lives on, answers, and loses no output."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+from tests.engine.support import eventually, run, value
+
+from kernelbox import KernelRecord, execute
+
+_FAIL = "def fail(*args, **kwargs): raise ValueError('patched')\n"
+
+_PATCHES = {
+    "time": "mock.patch('time.monotonic').start(); mock.patch('time.time').start(); mock.patch('time.sleep').start()",
+    "clock that fails": f"import time\n{_FAIL}time.monotonic = time.time = time.clock_gettime = fail",
+    "socket": "mock.patch('socket.socket').start()",
+    "os": "for name in 'read write getpid getppid close open dup dup2 fstat stat kill getcwd chdir waitid'.split():\n"
+    "    mock.patch('os.' + name).start()",
+    "select": "for name in ('poll', 'select', 'epoll'): mock.patch('select.' + name).start()",
+    "json": "for name in ('dumps', 'loads', 'JSONEncoder', 'JSONDecoder'): mock.patch('json.' + name).start()",
+    "threading": "for name in ('get_ident', 'Lock', 'RLock', 'Thread'): mock.patch('threading.' + name).start()",
+    "asyncio": "for name in ('all_tasks', '_set_running_loop', 'Handle'): mock.patch('asyncio.' + name).start()",
+    "signal": "for name in ('signal', 'getsignal', 'pthread_sigmask'): mock.patch('signal.' + name).start()",
+    "contextlib": "for name in ('suppress', 'contextmanager'): mock.patch('contextlib.' + name).start()",
+    "codecs": "for name in ('lookup', 'getincrementaldecoder'): mock.patch('codecs.' + name).start()",
+    "traceback": "for name in ('format_exception', 'print_exc', 'TracebackException'):\n"
+    "    mock.patch('traceback.' + name).start()",
+    "len": f"import builtins\n{_FAIL}builtins.len = fail",
+    "open": f"import builtins\n{_FAIL}builtins.open = fail",
+    "isinstance": "import builtins\nbuiltins.isinstance = lambda *_: False",
+    "recursion limit": "import sys\nfor limit in range(20, 500):\n    try:\n        sys.setrecursionlimit(limit)\n"
+    "        break\n    except RecursionError:\n        pass",
+    "trace": f"import sys\n{_FAIL}sys.settrace(fail); sys.setprofile(fail)",
+    "no stdout": "import sys\ndel sys.stdout, sys.stderr",
+    "hooks": "import sys\nsys.excepthook = sys.displayhook = sys.unraisablehook = None",
+    "warnings": "import warnings\nwarnings.simplefilter('error')",
+}
+
+
+@pytest.mark.parametrize("patched", _PATCHES)
+def test_what_a_cell_leaves_patched_does_not_reach_the_kernel(patched: str, kernel: KernelRecord) -> None:
+    execute(kernel, f"import asyncio\nfrom unittest import mock\nkept = 7\n{_PATCHES[patched]}", timeout=30)
+    result = execute(kernel, "print('text'); 41 + 1", timeout=30)
+    assert (result.output, result.return_value) == ("text\n", "42"), result.text
+    assert execute(kernel, "await asyncio.sleep(0); kept", timeout=30).return_value == "7"
+    assert execute(kernel, "!echo from a shell", timeout=30).output == "from a shell\n"
+    failed = execute(kernel, "1 / 0", timeout=30)
+    assert failed.error is not None
+    assert (failed.error.ename, failed.state) == ("ZeroDivisionError", "kept")
+    assert execute(kernel, "kept", language="python", timeout=30).return_value == "7"
+
+
+@pytest.mark.parametrize("odd", ["None", "5", "object()", "open('/dev/null', 'rb')"])
+def test_a_stdout_that_cannot_be_written_to_harms_only_its_cells(odd: str, kernel: KernelRecord) -> None:
+    run(kernel, f"import sys\nsys.stdout = sys.stderr = {odd}")
+    result = execute(kernel, "!echo from a shell", timeout=30)
+    assert result.state == "kept"
+    assert value(kernel, "1 + 1") == "2"
+
+
+def test_a_signal_handler_that_raises_after_its_cell_is_shown_with_the_next(kernel: KernelRecord) -> None:
+    code = """
+import os, signal
+def late(*_):
+    calls.append(1)
+    raise TimeoutError("too late")
+calls = []
+signal.signal(signal.SIGUSR1, late)
+os.getpid()
+"""
+    run(kernel, code)
+    assert kernel.pid is not None
+
+    os.kill(kernel.pid, signal.SIGUSR1)
+    seen: list[str] = []
+
+    def told() -> bool:
+        seen.append(run(kernel, "pass").stderr)
+        return "TimeoutError: too late" in "".join(seen)
+
+    eventually(told)
+    assert value(kernel, "calls") == "[1]"
+
+
+def test_a_timer_that_raises_again_and_again_harms_no_message(kernel: KernelRecord) -> None:
+    code = """
+import signal
+def late(*_):
+    raise TimeoutError("late")
+signal.signal(signal.SIGALRM, late)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+kept = 7
+"""
+    execute(kernel, code, timeout=30)
+    for number in range(100):
+        result = execute(kernel, f"{number}", timeout=30)
+        assert result.state == "kept"
+        assert result.return_value in (None, str(number))
+    eventually(
+        lambda: (
+            execute(kernel, "signal.setitimer(signal.ITIMER_REAL, 0); signal.alarm(0)", timeout=30).status == "success"
+        )
+    )
+    assert value(kernel, "kept") == "7"
+
+
+def test_a_handler_that_raises_while_its_cell_prints_tears_no_message(kernel: KernelRecord) -> None:
+    code = """
+import signal
+count = 0
+def tick(*_):
+    raise TimeoutError
+signal.signal(signal.SIGALRM, tick)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+lines = 0
+while lines < 20000:
+    try:
+        lines += 1
+        print(f"{lines:06d} " + "x" * 60)
+    except TimeoutError:
+        count += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+    assert execute(kernel, code, timeout=60).ending == "finished"
+    eventually(lambda: execute(kernel, "signal.setitimer(signal.ITIMER_REAL, 0); None", timeout=30).ok)
+    assert value(kernel, "count > 0") == "True"
+
+
+def test_a_handler_sees_what_it_was_registered_as(kernel: KernelRecord) -> None:
+    code = """
+import signal
+def mine(*_): pass
+before = signal.signal(signal.SIGUSR2, mine)
+after = signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+before is signal.SIG_DFL, after is mine, signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
+"""
+    assert run(kernel, code).return_value == "(True, True, True)"
+
+
+def test_a_handler_is_called_in_its_own_cell_at_once(kernel: KernelRecord) -> None:
+    code = """
+import signal, time
+def late(*_):
+    raise TimeoutError("in time")
+signal.signal(signal.SIGALRM, late)
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+time.sleep(60)
+"""
+    result = execute(kernel, code, timeout=30)
+    assert result.error is not None
+    assert (result.error.ename, result.error.evalue) == ("TimeoutError", "in time")
+
+
+@pytest.mark.parametrize("size", [1000, 1 << 20])
+def test_a_cell_that_takes_all_memory_is_told_and_the_kernel_lives(size: int, kernel: KernelRecord) -> None:
+    code = f"""
+import resource
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20), -1))
+kept = []
+while True:
+    kept.append(bytearray({size}))
+"""
+    result = execute(kernel, code, timeout=60)
+    assert result.error is not None
+    assert (result.error.ename, result.state) == ("MemoryError", "kept")
+    run(kernel, "del kept")
+    assert value(kernel, "used > 0") == "True"
+
+
+def test_a_trace_function_goes_on_in_the_next_cell_and_sees_nothing_of_the_kernel(kernel: KernelRecord) -> None:
+    run(
+        kernel,
+        "import sys\nfiles = set()\ndef see(frame, *_):\n    files.add(frame.f_code.co_filename)\nsys.settrace(see)",
+    )
+    run(kernel, "def f(): pass\nf()")
+    run(kernel, "sys.settrace(None)")
+    assert value(kernel, "any('_outbox' in file or '_peer' in file for file in files)") == "False"
+    assert value(kernel, "any('ipython-input' in file for file in files)") == "True"
+
+
+def test_a_handler_prints_wherever_its_cell_is_when_the_signal_comes(
+    kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", "1000000")
+    code = """
+import signal, sys
+ticks = 0
+def tick(*_):
+    global ticks
+    ticks += 1
+    print(f"<{ticks}>", end="")
+signal.signal(signal.SIGALRM, tick)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+for n in range(5000):
+    print(f"[{n}]", end="", flush=n % 3 == 0)
+    if n % 50 == 0:
+        print("{e}", file=sys.stderr)
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+    result = run(kernel, code)
+    ticks = int(value(kernel, "ticks"))
+    for n in range(5000):
+        assert result.output.count(f"[{n}]") == 1
+    assert ticks > 0
+    assert all(f"<{n}>" in result.output for n in range(1, ticks + 1))
+
+
+def test_threads_that_print_at_once_lose_nothing(kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", "1000000")
+    code = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+def speak(name):
+    for n in range(2000):
+        print(f"[{name}{n}]", end="\\n" if n % 2 else "")
+        if n % 100 == 0:
+            print(f"{{{name}{n}}}", file=sys.stderr)
+threads = [threading.Thread(target=speak, args=(name,)) for name in "abcd"]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+    result = run(kernel, code)
+    said = set(re.findall(r"\[\w+\]", result.output))
+    assert said == {f"[{name}{n}]" for name in "abcd" for n in range(2000)}
+    assert len(re.findall(r"\[\w+\]", result.output)) == len(said)
+    assert len(re.findall(r"\{\w+\}", result.stderr)) == 80

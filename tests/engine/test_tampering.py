@@ -1,0 +1,104 @@
+"""Cells that find the socket of their client and close it, or write half a message: the kernel lives, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from kernelbox import CodeExecutionError, CodeExecutor, KernelRecord, execute, status
+
+from .support import DEADLINE, run, value
+
+FIND = """
+import os, socket, stat, time
+def clients():
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode): continue
+            sock = socket.socket(fileno=os.dup(fd))
+            sock.getpeername()
+            yield sock
+        except OSError: pass
+def half():
+    for sock in clients(): sock.send(b"\\0\\0\\x10\\0\\0\\0\\0\\0[")
+kept = 42
+"""
+
+CLOSED = {
+    "both ways": "for sock in clients(): sock.shutdown(2)\nprint('on')",
+    "and goes on": "for sock in clients(): sock.shutdown(2)\ntime.sleep(1000)",
+    "for writing": "for sock in clients(): sock.shutdown(1)\ntime.sleep(1000)",
+    "for reading": "for sock in clients(): sock.shutdown(0)\ntime.sleep(1000)",
+}
+
+
+@pytest.mark.parametrize("code", CLOSED.values(), ids=CLOSED)
+def test_a_cell_that_closes_its_clients_connection_is_told_and_the_kernel_lives(
+    code: str, kernel: KernelRecord
+) -> None:
+    run(kernel, FIND)
+    result = execute(kernel, code, timeout=DEADLINE)
+    assert result.error is not None
+    assert (result.status, result.ending, result.state) == ("error", "interrupted", "kept")
+    assert result.error.ename == "ConnectionLost"
+    assert "the kernel goes on" in result.error.evalue
+    assert value(kernel, "kept") == "42"
+    assert status(kernel).pid == kernel.pid
+
+
+HALF = {
+    "says no more": "half()",
+    "prints": "half()\nprint('x')",
+}
+
+
+@pytest.mark.parametrize("code", HALF.values(), ids=HALF)
+def test_a_cell_that_writes_half_a_message_is_not_waited_for(code: str, kernel: KernelRecord) -> None:
+    run(kernel, FIND)
+    result = execute(kernel, code, timeout=DEADLINE)
+    assert result.error is not None
+    assert (result.status, result.ending, result.state) == ("error", "interrupted", "kept")
+    assert "half a message" in result.error.evalue
+    assert value(kernel, "kept") == "42"
+
+
+def test_a_cell_that_writes_half_a_message_and_goes_on_is_interrupted_when_its_time_is_up(kernel: KernelRecord) -> None:
+    run(kernel, FIND)
+    result = execute(kernel, "half()\nwhile True: pass", timeout=0.5)
+    assert result.error is not None
+    assert (result.status, result.ending, result.state) == ("timeout", "interrupted", "kept")
+    assert result.error.evalue.startswith("timed out after 0.5 s; ")
+    assert "half a message" in result.error.evalue
+    assert value(kernel, "kept") == "42"
+
+
+def test_a_message_that_comes_in_pieces_is_waited_for(kernel: KernelRecord) -> None:
+    code = (
+        'import struct\nraw = b\'["Output","%s","stdout"]\' % get_ipython().kernel.outbox.execution_id.encode()\n'
+        "frame = struct.pack('!II', len(raw), 5) + raw + b'whole'\n"
+        "sock = get_ipython().kernel.outbox.peer.sock\n"
+        "print('begun', flush=True)\nsock.send(frame[:20])\ntime.sleep(3)\nsock.send(frame[20:])"
+    )
+    run(kernel, FIND)
+    assert run(kernel, code).output == "begun\nwhole"
+
+
+def test_a_process_that_became_another_program_is_dead(kernel: KernelRecord) -> None:
+    result = execute(kernel, "import os; os.execv('/bin/sleep', ['sleep', '1000'])", timeout=DEADLINE)
+    assert (result.status, result.ending, result.state) == ("error", "died", "lost")
+    assert os.path.exists(f"/proc/{kernel.pid}")
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("code", ["for sock in clients(): sock.shutdown(2)", "half()"])
+def test_an_executor_is_told_the_same(code: str) -> None:
+    async def scenario() -> tuple[str, str | None]:
+        async with asyncio.timeout(DEADLINE), CodeExecutor() as executor:
+            await executor.execute(FIND)
+            with pytest.raises(CodeExecutionError) as raised:
+                await executor.execute(code, timeout=DEADLINE)
+            return raised.value.ename, (await executor.execute("kept")).text
+
+    assert asyncio.run(scenario()) == ("ConnectionLost", "42")

@@ -1,0 +1,130 @@
+"""A program that forks while it has a CodeExecutor: executor, kernel and event loop stay with the parent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.executor.support import DEADLINE
+
+pytestmark = pytest.mark.usefixtures("home")
+
+SCENARIO = """
+import asyncio, gc, os, sys
+from kernelbox import CodeExecutor, ExecutorStopped, InheritedStream
+
+go = sys.argv[1] + "/go"
+CODE = f'''
+import os, time
+x = 42
+print("begun", flush=True)
+while not os.path.exists({go!r}): time.sleep(0.01)
+print("ended")
+'''
+
+async def child(executor, items):
+    CHILD
+
+async def main():
+    executor = CodeExecutor(name=NAME)
+    await executor.start()
+    items = executor.stream(CODE, timeout=60, chunks=True)
+    first = await anext(items)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            await child(executor, items)
+        except BaseException as exc:
+            print(f"child: {exc!r}", file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    status = await asyncio.to_thread(os.waitpid, pid, 0)
+    assert status[1] == 0, f"the child ended with {status[1]}"
+    open(go, "w").close()
+    *_, result = [item async for item in items]
+    again = await executor.execute("print(x)")
+    print(first.text.strip(), result.text.split(), again.text)
+    await executor.stop()
+
+asyncio.run(main())
+"""
+
+
+def fork_with_an_executor(child: str, directory: Path, *, name: str | None) -> str:
+    script = SCENARIO.replace("CHILD", child.replace("\n", "\n    ")).replace("NAME", repr(name))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, str(directory)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+REFUSES = "try:\n    await {}\nexcept ExecutorStopped:\n    return\nraise AssertionError('it was not refused')"
+
+
+@pytest.mark.parametrize("name", [None, "shared"])
+@pytest.mark.parametrize(
+    "child",
+    [
+        pytest.param("await executor.stop()", id="stops it"),
+        pytest.param("await executor.__aexit__(None, None, None)", id="leaves its block"),
+        pytest.param("await executor.cancel()", id="cancels its cell"),
+        pytest.param(REFUSES.format("executor.reset()"), id="resets it"),
+        pytest.param(REFUSES.format("executor.execute('1')"), id="runs a cell"),
+        pytest.param(REFUSES.format("executor.variables()"), id="lists the variables"),
+        pytest.param("await items.aclose()", id="leaves the stream"),
+        pytest.param("items = executor = None\ngc.collect()", id="forgets it"),
+        pytest.param(
+            "try:\n    await anext(items)\nexcept InheritedStream:\n    return\n"
+            "raise AssertionError('read the stream of its parent')",
+            id="reads the stream",
+        ),
+    ],
+)
+def test_what_a_fork_does_to_an_executor_leaves_the_parents_cell_alone(
+    child: str, name: str | None, tmp_path: Path
+) -> None:
+    assert fork_with_an_executor(child, tmp_path, name=name) == "begun ['begun', 'ended'] 42\n"
+
+
+WORKER = """
+import asyncio, multiprocessing
+from kernelbox import CodeExecutor
+
+shared = CodeExecutor()
+
+def work(n):
+    async def use():
+        await shared.stop()  # the parent's, which goes on
+        async with shared:
+            await shared.execute(f"y = {n}")
+            return (await shared.execute("'x' in globals(), y")).text
+    return asyncio.run(use())
+
+async def main():
+    async with shared:
+        await shared.execute("x = 42")
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            print(*await asyncio.to_thread(pool.map, work, [1, 2]))
+        print((await shared.execute("x")).text)
+
+asyncio.run(main())
+"""
+
+
+def test_a_worker_starts_an_inherited_executor_anew_with_a_kernel_of_its_own(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WORKER],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(False, 1) (False, 2)\n42\n"

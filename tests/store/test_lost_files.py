@@ -1,0 +1,249 @@
+"""Files that are deleted, damaged or taken away under a live kernel: there are never two kernels of one name, a loss is
+told by its cause, and `wipe` gets every process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.engine.support import is_running, run, value, wait_for_end
+
+from kernelbox import (
+    KernelRecord,
+    StoreFailed,
+    create,
+    destroy,
+    execute,
+    get_or_create,
+    list_kernels,
+    restart,
+    status,
+    wipe,
+)
+
+from .support import DEADLINE, as_user, run_python
+
+Damage = Callable[[Path, Path, Path], object]
+
+
+def as_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "something").touch()
+
+
+def as_another(name: Path) -> None:
+    """Makes a name lead to a kernel that does not have it."""
+    other = json.loads((name.parent / ("n" + b"other".hex())).read_text())
+    name.write_text(json.dumps({**other, "name": "mine", "session_name": "mine"}))
+
+
+def as_link(path: Path) -> None:
+    path.rename(elsewhere(path))
+    path.symlink_to(elsewhere(path))
+
+
+def as_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.touch()
+
+
+def elsewhere(path: Path) -> Path:
+    return Path(os.environ["KERNELBOX_HOME"]) / f"elsewhere-{path.parent.name}-{path.name}"
+
+
+HARMLESS: dict[str, Damage] = {
+    "the name is deleted": lambda directory, record, name: name.unlink(),
+    "the name leads nowhere": lambda directory, record, name: name.write_text(
+        record.read_text().replace(directory.name, "0" * 32)
+    ),
+    "the name leads to another kernel": lambda directory, record, name: as_another(name),
+    "the name is garbage": lambda directory, record, name: name.write_text("junk"),
+    "the name is empty": lambda directory, record, name: name.write_text(""),
+    "the name is a directory": lambda directory, record, name: as_directory(name),
+    "all names are deleted": lambda directory, record, name: shutil.rmtree(name.parent),
+    "the record is deleted": lambda directory, record, name: record.unlink(),
+    "the record is garbage": lambda directory, record, name: record.write_text("{"),
+    "the record is about another kernel": lambda directory, record, name: record.write_text(
+        record.read_text().replace(directory.name, "0" * 32)
+    ),
+    "the record is without end": lambda directory, record, name: os.truncate(record, 10**9),
+    "the record is a link": lambda directory, record, name: as_link(record),
+    "the record cannot be read": lambda directory, record, name: record.chmod(0),
+    "the state is deleted": lambda directory, record, name: (directory / "state").unlink(),
+}
+
+FATAL: dict[str, Damage] = {
+    "the socket is deleted": lambda directory, record, name: (directory / "socket").unlink(),
+    "the directory is deleted": lambda directory, record, name: shutil.rmtree(directory),
+    "the directory is taken away": lambda directory, record, name: directory.rename(elsewhere(directory)),
+    "the directory is open to others": lambda directory, record, name: directory.chmod(0o755),
+    "the directory is a file": lambda directory, record, name: as_file(directory),
+    "the directory is a link": lambda directory, record, name: as_link(directory),
+}
+
+
+def harm(damage: Damage, home: Path, kernel: KernelRecord) -> None:
+    directory = home / "runtime" / kernel.kernel_id
+    damage(directory, directory / "connection.json", home / "runtime" / "names" / ("n" + kernel.name.encode().hex()))
+
+
+@pytest.mark.parametrize("damage", HARMLESS.values(), ids=list(HARMLESS))
+def test_a_kernel_whose_record_or_name_is_damaged_is_found_and_goes_on(damage: Damage, home: Path) -> None:
+    get_or_create("other")
+    kernel = get_or_create("mine")
+    run(kernel, "x = 42")
+    harm(damage, home, kernel)
+    assert get_or_create("mine").pid == kernel.pid
+    assert value("mine", "x") == value(kernel.kernel_id, "x") == "42"
+    assert sorted(record.name for record in list_kernels()) == ["mine", "other"]
+    with pytest.raises(FileExistsError):
+        create("mine")
+    assert restart("mine").kernel_id == kernel.kernel_id
+    assert destroy("mine")
+    assert not destroy("mine")
+    assert kernel.pid is not None
+    assert not is_running(kernel.pid)
+    assert get_or_create("mine").kernel_id != kernel.kernel_id, "the name can be used again"
+
+
+@pytest.mark.parametrize("damage", FATAL.values(), ids=list(FATAL))
+def test_a_kernel_that_cannot_be_reached_any_more_is_told_lost_and_replaced(damage: Damage, home: Path) -> None:
+    kernel = get_or_create("mine")
+    run(kernel, "x = 42")
+    harm(damage, home, kernel)
+    # Another process, which has no connection that was made before.
+    told = run_python("import kernelbox; print(kernelbox.execute('mine', 'x').text)").stdout
+    assert "is dead: its " in told
+    assert kernel.pid is not None
+    assert not is_running(kernel.pid), "it is ended before another takes its name"
+    assert execute("mine", "'x' in globals()", timeout=DEADLINE).return_value == "False", "told once"
+    assert [record.name for record in list_kernels()] == ["mine"]
+
+
+@pytest.mark.parametrize("damage", FATAL.values(), ids=list(FATAL))
+def test_who_opens_a_kernel_in_place_of_a_lost_one_is_told_so(damage: Damage, home: Path) -> None:
+    kernel = get_or_create("mine")
+    harm(damage, home, kernel)
+    fresh = get_or_create("mine")
+    assert kernel.pid is not None
+    assert not is_running(kernel.pid)
+    assert fresh.pid != kernel.pid
+    assert "the kernel that had this name before: its " in (fresh.lost or "")
+
+
+@pytest.mark.parametrize("damage", FATAL.values(), ids=list(FATAL))
+def test_a_lost_kernel_can_be_restarted(damage: Damage, home: Path) -> None:
+    kernel = get_or_create("mine")
+    harm(damage, home, kernel)
+    again = restart("mine")
+    assert kernel.pid is not None
+    assert not is_running(kernel.pid)
+    assert (again.kernel_id, again.status) == (kernel.kernel_id, "idle")
+    assert "it had died: its " in (again.lost or "")
+    assert value("mine", "1 + 1") == "2"
+
+
+@pytest.mark.parametrize("damage", FATAL.values(), ids=list(FATAL))
+def test_wipe_gets_every_kernel_whatever_became_of_its_files(damage: Damage, own_home: Path) -> None:
+    kernels = [get_or_create("mine"), get_or_create("other")]
+    harm(damage, own_home, kernels[0])
+    assert set(wipe()) == {kernel.kernel_id for kernel in kernels}
+    assert not any(is_running(kernel.pid or 0) for kernel in kernels)
+    assert not list((own_home / "runtime").glob("template-*"))
+
+
+def test_wipe_gets_a_kernel_of_which_neither_record_nor_name_are_left(own_home: Path) -> None:
+    kernel = get_or_create("mine")
+    (own_home / "runtime" / kernel.kernel_id / "connection.json").unlink()
+    shutil.rmtree(own_home / "runtime" / "names")
+    wipe()
+    assert kernel.pid is not None
+    assert not is_running(kernel.pid), "its template ends it when its directory is gone"
+
+
+@pytest.mark.parametrize(
+    ("what", "warm"), [("socket", "1"), ("directory", "0"), ("place", "1"), ("runtime", "1"), ("runtime", "0")]
+)
+def test_a_kernel_ends_soon_after_its_files_although_no_client_looks(
+    what: str, warm: str, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_TEMPLATE", warm)
+    kernel = get_or_create("mine")
+    directory = own_home / "runtime" / kernel.kernel_id
+    match what:
+        case "socket":
+            (directory / "socket").unlink()
+        case "directory":
+            shutil.rmtree(directory)
+        case "place":
+            directory.rename(own_home / "elsewhere")
+        case _:
+            shutil.rmtree(own_home / "runtime")
+    assert kernel.pid is not None
+    wait_for_end(kernel.pid)
+    if what == "socket":
+        assert "files were deleted" in (status("mine").death or "") or "was deleted" in (status("mine").death or "")
+
+
+def test_a_record_that_a_caller_kept_tells_that_its_files_were_deleted(own_home: Path) -> None:
+    kernel = get_or_create("mine")
+    shutil.rmtree(own_home / "runtime" / kernel.kernel_id)
+    (own_home / "runtime" / "names" / ("n" + b"mine".hex())).unlink()
+    told = execute(kernel, "1", timeout=DEADLINE)
+    assert told.error is not None
+    assert "its files were deleted" in told.error.evalue
+    assert kernel.pid is not None
+    assert not is_running(kernel.pid)
+
+
+def test_a_live_kernel_is_not_told_dead_when_its_home_is_moved(
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = get_or_create("mine")
+    moved = own_home.with_name(own_home.name + "-moved")
+    own_home.rename(moved)
+    try:
+        with pytest.raises(StoreFailed, match=r"'mine' lives \(pid \d+\), but .* has been moved or removed"):
+            execute(kernel, "1")
+        monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "another"))
+        with pytest.raises(StoreFailed, match=r"'mine' lives \(pid \d+\), but is kept in .*set KERNELBOX_HOME"):
+            execute(kernel, "1")
+        monkeypatch.setenv("KERNELBOX_HOME", str(moved))
+        assert value("mine", "1 + 1") == "2"
+    finally:
+        monkeypatch.setenv("KERNELBOX_HOME", str(own_home))
+        moved.rename(own_home)
+    assert value(kernel, "1 + 1") == "2"
+
+
+def test_a_directory_that_its_own_user_cannot_open_is_a_lost_kernel() -> None:
+    code = """
+store, parent = _sync.kernels().store, os.getppid()
+now = "2024-02-28T12:00:00.000000+00:00"
+facts = {"pid": parent, "start_time": _process.read_start_time(parent), "boot_id": _process.boot_id()}
+record = KernelRecord("1" * 32, "connection.json", "mine", now, now, **facts)
+with store.locking("mine"):
+    store.add(record)
+directory = f"{store.runtime_dir}/{record.kernel_id}"
+open(f"{directory}/socket", "w").close()
+print(status("mine").status)
+os.chmod(f"{directory}/connection.json", 0)
+print(status("mine").status)
+os.chmod(directory, 0)
+print(status("mine").status, status("mine").death)
+"""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o777)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KERNELBOX_HOME", f"{name}/home")
+            patch.setenv("KERNELBOX_KEY_FILE", f"{name}/keys/key")
+            first, second, third = as_user(4242, code).splitlines()
+    assert (first, second) == ("idle", "idle"), "a record that cannot be read is put back"
+    assert third.startswith("dead its directory cannot be used any more")

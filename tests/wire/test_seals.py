@@ -1,0 +1,71 @@
+"""Questions and answers that follow from a connection's key, without sockets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kernelbox.wire._framing import Decoder, encode
+from kernelbox.wire._messages import Answer, Ask
+from kernelbox.wire._seals import Questions, fingerprint, number_of
+
+KEY = "0123456789abcdef" * 2
+
+
+def question(count: int = 1, *, key: str = KEY, execution: str = "me", **args: Any) -> Ask:
+    return Ask(execution, number_of(key, execution, count), "server", "tool", args)
+
+
+def test_questions_are_taken_in_their_order_and_no_other() -> None:
+    questions = Questions(KEY, "me")
+    assert [questions.take(question(count)) for count in (1, 2, 3)] == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        question(2),
+        question(0),
+        question(key=KEY[::-1]),
+        question(execution="other"),
+        Ask("me", 1, "server", "tool", {}),
+        Ask("me", -1, "server", "tool", {}),
+    ],
+)
+def test_a_question_that_is_not_the_next_is_forged(forged: Ask) -> None:
+    assert not Questions(KEY, "me").take(forged)
+
+
+def test_a_question_is_taken_once() -> None:
+    questions = Questions(KEY, "me")
+    assert questions.take(question())
+    assert not questions.take(question())
+
+
+@pytest.mark.parametrize(
+    "args", [{}, {"cmd": "é\udcff\U0001f600\n"}, {"x": [1.5e300, -0.0, 10**20, None, True, {"y": ""}]}]
+)
+def test_the_fingerprint_of_a_question_is_the_same_on_both_sides(args: dict[str, Any]) -> None:
+    (read,) = Decoder().feed(encode(question(**args)))
+    (again,) = Decoder().feed(encode(read))
+    assert isinstance(read, Ask)
+    assert isinstance(again, Ask)
+    questions, answer = Questions(KEY, "me"), Answer("me", read.ask, True)
+    assert questions.take(again)
+    questions.sign(answer)
+    assert answer.fingerprint == fingerprint(KEY, read) != ""
+
+
+@pytest.mark.parametrize("field", ["id", "ask", "server_name", "tool_name", "tool_args"])
+def test_every_part_of_a_question_counts(field: str) -> None:
+    other = question(cmd="a")
+    setattr(other, field, 7 if field == "ask" else {"cmd": "b"} if field == "tool_args" else "else")
+    assert fingerprint(KEY, other) != fingerprint(KEY, question(cmd="a"))
+    assert fingerprint(KEY[::-1], question(cmd="a")) != fingerprint(KEY, question(cmd="a"))
+
+
+def test_an_answer_to_what_was_not_asked_says_nothing() -> None:
+    questions, answer = Questions(KEY, "me"), Answer("me", 5, True)
+    questions.sign(answer)
+    assert answer.fingerprint == ""
