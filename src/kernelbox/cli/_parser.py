@@ -133,8 +133,8 @@ def _mcp(parser: Parser) -> None:
         "--approve",
         choices=["ask", "all", "none"],
         default="ask",
-        help="tool calls and shell commands of cells that the policy leaves open: ask the user at the client, who is "
-        "rejected for if the client cannot ask; run all; reject all (ask)",
+        help="tool calls and shell commands that the policy leaves open: ask the user through the client, and reject "
+        "them if it cannot ask; accept all; accept none (ask)",
     )
     parser.add_argument("--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide first")
     parser.add_argument(
