@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import httpx2
 from mcp import Client
@@ -136,3 +136,20 @@ class Person:
     async def __call__(self, _: Any, params: ElicitRequestParams) -> ElicitResult:
         self.asked.append(params.message)
         return ElicitResult(action=self._action, content=self._content or None)  # type: ignore[arg-type]
+
+
+def begin_call(tool: str, **arguments: Any) -> list[dict[str, Any]]:
+    """Returns the messages with which a client of the older protocol calls a tool."""
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    return [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": tool, "arguments": arguments}},
+    ]
+
+
+def send(stream: IO[bytes], *messages: dict[str, Any]) -> None:
+    """Writes messages as they travel over stdio."""
+    for message in messages:
+        stream.write(json.dumps(message).encode() + b"\n")
+    stream.flush()

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from tests.engine.support import eventually, wait_for_end
 
-from .support import failure, run, text
+from .support import begin_call, command, failure, run, send, text
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -37,6 +38,28 @@ def test_a_package_is_installed_where_the_kernel_runs(tmp_path: Path, own_home: 
                 assert "pip requirement" in await failure(client, "install_package", package_name=wrong)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "terminated"])
+def test_an_installer_ends_with_its_call_and_with_the_server(tmp_path: Path, own_home: Path, end: str) -> None:
+    programs, pid = tmp_path / "programs", tmp_path / "pid"
+    programs.mkdir()
+    (programs / "uv").write_text(f"#!/bin/sh\necho $$ > {pid}.new\nmv {pid}.new {pid}\nsleep 1000\n")
+    (programs / "uv").chmod(0o755)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    server = subprocess.Popen(
+        command(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, "PATH": path}
+    )
+    assert server.stdin is not None
+    with server.stdin:
+        send(server.stdin, *begin_call("install_package", package_name="x"))
+        eventually(pid.exists)
+        if end == "cancelled":
+            send(server.stdin, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
+        else:
+            server.terminate()
+        wait_for_end(int(pid.read_text()))
+    server.wait()
 
 
 def test_without_an_installer_it_is_told_what_to_do(tmp_path: Path, own_home: Path) -> None:

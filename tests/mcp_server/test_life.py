@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import signal
@@ -18,7 +17,7 @@ from tests.engine.support import eventually, is_running, wait_for_end
 
 from kernelbox import get_or_create, list_kernels
 
-from .support import GENERATIONS, Served, call, command, failure, http_client, run, stdio_client, text
+from .support import GENERATIONS, Served, begin_call, call, command, failure, http_client, run, send, stdio_client, text
 
 # Writes its pid to a file, so that a test knows that it runs, and runs until it is stopped.
 ENDLESS = """
@@ -96,9 +95,9 @@ def test_nothing_is_left_when_the_client_or_the_server_ends(tmp_path: Path, own_
         code = (
             f"import subprocess\np = subprocess.Popen(['sleep', '1000'])\nopen({str(child)!r}, 'w').write(str(p.pid))\n"
         )
-        for message in begin_call("execute_ipython_cell", code=code + ENDLESS.format(mark=str(mark)), timeout=3600):
-            server.stdin.write(json.dumps(message).encode() + b"\n")
-        server.stdin.flush()
+        send(
+            server.stdin, *begin_call("execute_ipython_cell", code=code + ENDLESS.format(mark=str(mark)), timeout=3600)
+        )
         eventually(lambda: mark.exists() and mark.read_text())
         if end == "eof":
             server.stdin.close()
@@ -255,16 +254,6 @@ def test_variables_for_kernels_come_from_the_workspace_and_the_prefix(tmp_path: 
             )
 
     run(scenario)
-
-
-def begin_call(tool: str, **arguments: Any) -> list[dict[str, Any]]:
-    """Returns the messages with which a client of the older protocol calls a tool."""
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    return [
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": tool, "arguments": arguments}},
-    ]
 
 
 async def until_written(path: Path) -> None:

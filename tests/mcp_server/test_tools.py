@@ -109,6 +109,7 @@ def test_a_file_can_be_written_read_by_range_and_found_by_a_kernel(served: Serve
         {"code": "1", "timeout": 0},
         {"code": "1", "timeout": "nan"},
         {"code": "1", "max_output_chars": 1},
+        {"code": "1", "time": 1},
     ],
 )
 def test_wrong_arguments_are_told_and_nothing_runs(served: Served, wrong: dict[str, Any]) -> None:

@@ -51,6 +51,7 @@ def _read_options(options: Namespace) -> ServerOptions:
         approval_timeout=options.approval_timeout,
         require_shell_escape=options.require_shell_escape,
         keep_kernels=options.keep_kernels,
+        log_level=options.log_level,
     )
 
 

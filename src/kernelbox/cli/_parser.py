@@ -159,6 +159,12 @@ def _mcp(parser: Parser) -> None:
         "--allow-host", action="append", default=[], metavar="HOST[:PORT]", help="a name in URLs that lead to --http"
     )
     parser.add_argument(
+        "--log-level",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        default="WARNING",
+        help="how much is written to stderr (WARNING)",
+    )
+    parser.add_argument(
         "--print-config",
         choices=["claude-code", "claude-desktop", "cursor", "vscode"],
         help="print what to paste into a client, for the options given, and leave",

@@ -26,7 +26,7 @@ from kernelbox.mcp._options import ServerOptions
 from kernelbox.mcp._server import make_server, make_state, run_until_ended
 
 # Seconds that requests have to end when the server stops; their cells have been interrupted by then.
-_GRACE = 2
+_GRACE = 1
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -43,7 +43,18 @@ def serve_http(options: ServerOptions, address: Address, allowed_hosts: tuple[st
     print(json.dumps({"url": f"http://{bound}{PATH}", **({} if given else {"token": token})}), flush=True)
     if bound.host not in _LOOPBACK:
         print("kernelbox: warning: the token crosses the network unencrypted; put TLS in front", file=sys.stderr)
-    return run_until_ended(state, _Server(config).serve(sockets=[listener]))
+    return run_until_ended(state, _serve(_Server(config), listener))
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Serves until it is cancelled; then takes no more requests, and ends those that do not end."""
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
 
 
 class TokenRequired:

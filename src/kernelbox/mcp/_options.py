@@ -8,6 +8,7 @@ from typing import Literal
 from kernelbox.core._policy import ApprovalPolicy
 
 Approve = Literal["ask", "all", "none"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,3 +23,4 @@ class ServerOptions:
     require_shell_escape: bool = False
     keep_kernels: bool = False
     images_dir: str = "images"
+    log_level: LogLevel = "WARNING"

@@ -21,13 +21,14 @@ from kernelbox.host._workspace import Workspace
 from kernelbox.mcp._options import ServerOptions
 from kernelbox.mcp._outputs import SCHEME, Outputs
 from kernelbox.mcp._state import State
+from kernelbox.mcp._tools import Tools
 from kernelbox.mcp._toolset_files import add_file_tools
 from kernelbox.mcp._toolset_ipybox import add_ipybox_tools
 from kernelbox.mcp._toolset_kernels import add_kernel_tools
 from kernelbox.shells._asyncio_jobs import JobOptions
 from kernelbox.shells._asyncio_workplace import Workplace
 
-TOOLSETS: dict[str, Callable[[MCPServer, State], None]] = {
+TOOLSETS: dict[str, Callable[[Tools, State], None]] = {
     "ipybox": add_ipybox_tools,
     "kernels": add_kernel_tools,
     "files": add_file_tools,
@@ -49,6 +50,10 @@ _IMAGE_TYPES = {
 }
 
 
+# Seconds that calls have to end when the server does; their cells are being interrupted.
+_GRACE = 3.0
+
+
 def make_state(options: ServerOptions) -> State:
     """Returns what the tools share; kernels are opened when they are first used."""
     images_dir = os.path.join(options.workspace, options.images_dir)
@@ -66,16 +71,17 @@ def make_state(options: ServerOptions) -> State:
 
 def make_server(state: State) -> MCPServer:
     """Returns the server with the tools that were chosen."""
+    tools: Tools = {}
+    for name in state.options.toolsets:
+        TOOLSETS[name](tools, state)
     server = MCPServer(
         "kernelbox",
         title="kernelbox",
         instructions=_INSTRUCTIONS,
         version=__version__,
-        log_level="WARNING",
-        warn_on_duplicate_tools=False,  # two sets share some
+        tools=list(tools.values()),
+        log_level=state.options.log_level,
     )
-    for name in state.options.toolsets:
-        TOOLSETS[name](server, state)
     _add_resources(server, state.outputs)
     return server
 
@@ -117,21 +123,23 @@ def serve_stdio(options: ServerOptions) -> int:
 
 
 def run_until_ended(state: State, serving: Coroutine[Any, Any, None]) -> int:
-    """Runs a server until it ends or a signal comes; then ends its jobs and kernels. Does not return after a signal."""
+    """Runs a server until it ends or a signal comes; then ends its jobs and kernels. May end the process itself."""
 
     async def run() -> int:
-        ended = asyncio.Event()
-        loop = asyncio.get_running_loop()
+        loop, signalled = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, ended.set)
-        server, signalled = asyncio.ensure_future(serving), asyncio.ensure_future(ended.wait())
-        await asyncio.wait({server, signalled}, return_when=asyncio.FIRST_COMPLETED)
+            loop.add_signal_handler(number, signalled.set)
+        server, waiting = asyncio.ensure_future(serving), asyncio.ensure_future(signalled.wait())
+        await asyncio.wait({server, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        server.cancel()
+        state.workplace.cancel_all()
+        await asyncio.wait({server}, timeout=_GRACE)
         await state.workplace.stop()
         if not server.done():
             # A thread of the SDK's waits for stdin and cannot be stopped; all that must be ended has been.
             logging.shutdown()
             os._exit(0)
-        signalled.cancel()
         return 0 if server.cancelled() or server.exception() is None else 1
 
     return anyio.run(run)

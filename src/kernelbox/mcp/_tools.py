@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
@@ -20,21 +20,30 @@ _MOST_SECONDS = 86_400
 Seconds = Annotated[float, Field(gt=0, le=_MOST_SECONDS, description="seconds until the code is interrupted")]
 
 
+# Tools by their names: sets that have one in common add it once.
+Tools = dict[str, Tool]
+
+
 def add_tool(
-    server: MCPServer,
+    tools: Tools,
     function: Callable[..., Awaitable[Any]],
     annotations: ToolAnnotations,
     *,
     structured: bool = False,
 ) -> None:
-    """Registers a function under its name, with its docstring as the description."""
-    server.add_tool(
+    """Adds a function under its name, with its docstring as the description; it takes no arguments but its own."""
+    tool = Tool.from_function(
         _translating(function),
         name=function.__name__,
         description=inspect.getdoc(function),
         annotations=annotations,
         structured_output=structured,
     )
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters = arguments.model_json_schema(by_alias=True)
+    tools[tool.name] = tool
 
 
 def _translating(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Literal
 
-from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import BaseModel, Field
 
 from kernelbox.base._errors import InvalidInput
 from kernelbox.mcp._results import answer
 from kernelbox.mcp._state import State
-from kernelbox.mcp._tools import add_tool
+from kernelbox.mcp._tools import Tools, add_tool
 
 _MOST_ENTRIES = 500
 _LONGEST_READ = 100_000
@@ -45,8 +44,8 @@ class TextRange(BaseModel):
     size: int = Field(description="bytes of the whole file")
 
 
-def add_file_tools(server: MCPServer, state: State) -> None:
-    """Registers the tools."""
+def add_file_tools(tools: Tools, state: State) -> None:
+    """Adds the tools."""
     looks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
     async def list_files(path: FilePath = ".") -> Listing:
@@ -75,10 +74,10 @@ def add_file_tools(server: MCPServer, state: State) -> None:
         new = await asyncio.to_thread(state.files.write, path, raw)
         return answer(f"{'Wrote' if new else 'Replaced'} {path} ({len(raw):,} bytes).")
 
-    add_tool(server, list_files, looks, structured=True)
-    add_tool(server, read_file, looks, structured=True)
+    add_tool(tools, list_files, looks, structured=True)
+    add_tool(tools, read_file, looks, structured=True)
     add_tool(
-        server,
+        tools,
         write_file,
         ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from kernelbox.mcp._registering import register
 from kernelbox.mcp._results import DEFAULT_BUDGET, LEAST_BUDGET, answer
 from kernelbox.mcp._running import run_cell
 from kernelbox.mcp._state import State
-from kernelbox.mcp._tools import Seconds, add_tool
+from kernelbox.mcp._tools import Seconds, Tools, add_tool
 
 # The kernel of tools that name none.
 DEFAULT_KERNEL = "default"
@@ -22,8 +22,8 @@ Code = Annotated[str, Field(description="Python; IPython magics and top-level aw
 Budget = Annotated[int, Field(ge=LEAST_BUDGET, description="characters returned; what is cut stays readable")]
 
 
-def add_ipybox_tools(server: MCPServer, state: State) -> None:
-    """Registers the tools."""
+def add_ipybox_tools(tools: Tools, state: State) -> None:
+    """Adds the tools."""
 
     async def execute_ipython_cell(
         ctx: Context,
@@ -45,13 +45,13 @@ def add_ipybox_tools(server: MCPServer, state: State) -> None:
         await state.workplace.restart(DEFAULT_KERNEL)
         return answer("The kernel is fresh: variables, imports and definitions are gone.")
 
-    add_tool(server, execute_ipython_cell, ToolAnnotations(read_only_hint=False, open_world_hint=True))
-    add_shared_tools(server, state)
-    add_tool(server, reset, ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False))
+    add_tool(tools, execute_ipython_cell, ToolAnnotations(read_only_hint=False, open_world_hint=True))
+    add_shared_tools(tools, state)
+    add_tool(tools, reset, ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False))
 
 
-def add_shared_tools(server: MCPServer, state: State) -> None:
-    """Registers the tools that other sets have as well."""
+def add_shared_tools(tools: Tools, state: State) -> None:
+    """Adds the tools that other sets have as well."""
 
     async def install_package(
         package_name: Annotated[str, Field(description="pip requirement, such as `pandas>=2`, or a git+https URL")],
@@ -73,5 +73,5 @@ def add_shared_tools(server: MCPServer, state: State) -> None:
         return await register(state, server_name, server_params)
 
     installs = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
-    add_tool(server, install_package, installs)
-    add_tool(server, register_mcp_server, installs)
+    add_tool(tools, install_package, installs)
+    add_tool(tools, register_mcp_server, installs)

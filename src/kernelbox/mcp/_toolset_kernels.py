@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import BaseModel, Field
 
 from kernelbox.mcp._results import DEFAULT_BUDGET, answer
 from kernelbox.mcp._running import conclude, run_cell, wait_for
 from kernelbox.mcp._state import State
-from kernelbox.mcp._tools import Seconds, add_tool
+from kernelbox.mcp._tools import Seconds, Tools, add_tool
 from kernelbox.mcp._toolset_ipybox import DEFAULT_KERNEL, Budget, Code, add_shared_tools
 
 KernelName = Annotated[str, Field(description="name of the kernel; a new name opens one")]
@@ -59,8 +59,8 @@ class Interrupted(BaseModel):
     was_running: bool
 
 
-def add_kernel_tools(server: MCPServer, state: State) -> None:
-    """Registers the tools."""
+def add_kernel_tools(tools: Tools, state: State) -> None:
+    """Adds the tools."""
     changes = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
     looks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
@@ -149,11 +149,11 @@ def add_kernel_tools(server: MCPServer, state: State) -> None:
         await state.workplace.close(kernel)
         return answer(f"Kernel {kernel!r} is closed.")
 
-    add_tool(server, execute, ToolAnnotations(read_only_hint=False, open_world_hint=True))
-    add_tool(server, job, changes)
-    add_tool(server, interrupt, changes, structured=True)
-    add_tool(server, list_kernels, looks, structured=True)
-    add_tool(server, list_variables, looks, structured=True)
-    add_tool(server, restart_kernel, changes)
-    add_tool(server, close_kernel, changes)
-    add_shared_tools(server, state)
+    add_tool(tools, execute, ToolAnnotations(read_only_hint=False, open_world_hint=True))
+    add_tool(tools, job, changes)
+    add_tool(tools, interrupt, changes, structured=True)
+    add_tool(tools, list_kernels, looks, structured=True)
+    add_tool(tools, list_variables, looks, structured=True)
+    add_tool(tools, restart_kernel, changes)
+    add_tool(tools, close_kernel, changes)
+    add_shared_tools(tools, state)

@@ -19,7 +19,7 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Set
+    from collections.abc import Iterator, Set
 
     from kernelbox.core._gate import Habit
     from kernelbox.core._kernel import Kernel
@@ -88,11 +88,11 @@ class Job:
         timeout: float | None,  # noqa: ASYNC109  # it interrupts the cell and keeps what it wrote
     ) -> Job:
         """Sends a cell to a kernel. It waits there for its turn: a kernel runs one cell at a time."""
-        ended: list[Callable[[], object]] = []
-        run = await Run.begin(kernel, request, timeout=timeout, on_end=lambda: [end() for end in ended])
+        ending = contextlib.ExitStack()
+        run = await Run.begin(kernel, request, timeout=timeout, on_end=ending.close)
         gate = Gate(kernel.record, options.policy, sessions, shell=options.habit, tools=options.habit)
         asks = Asks(run, gate, patience=options.patience, present=True, stop_clock=True)
-        ended.append(asks.end)
+        ending.callback(asks.end)
         return cls(kernel_name, run, asks, ImageFiles(options.images_dir))
 
     def __repr__(self) -> str:

@@ -81,6 +81,11 @@ class Workplace:
         """Returns the jobs that have not come to their end."""
         return [job for job in self._jobs.values() if not job.done]
 
+    def cancel_all(self) -> None:
+        """Begins to stop every job."""
+        for job in self.running():
+            job.cancel()
+
     def note_death(self, job: Job) -> None:
         """Notes that the caller tells of a kernel that died in a job, so that the next cell gets a fresh one."""
         kernel = self._open.get(job.kernel_name)
@@ -118,9 +123,10 @@ class Workplace:
         """Starts a kernel's process anew; its variables are lost. A name that is new has nothing to lose."""
         try:
             kernel = await self._known(name)
+            record = await in_thread(self._restart, kernel)
         except KernelNotFound:
+            self._open.pop(name, None)
             return
-        record = await in_thread(self._restart, kernel)
         self._open[name] = self._kernels.kernel(record, environment=self._new.env)
 
     async def close(self, name: str) -> None:
@@ -131,14 +137,11 @@ class Workplace:
 
     async def stop(self) -> None:
         """Stops the jobs and ends the kernels that are our own; the warm template goes if no kernel is left."""
-        for job in self.running():
-            job.cancel()
+        self.cancel_all()
         if not self._shared:
             kernels, self._open = list(self._open.values()), {}
-            for kernel in kernels:
-                await in_thread(self._kernels.destroy, kernel.record.kernel_id)
-        for job in self.running():
-            await job.stop()
+            await asyncio.gather(*(in_thread(self._kernels.destroy, each.record.kernel_id) for each in kernels))
+        await asyncio.gather(*(job.stop() for job in self.running()))
         await in_thread(self._kernels.tidy)
 
     async def _known(self, name: str) -> Kernel:
