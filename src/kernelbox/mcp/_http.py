@@ -43,7 +43,7 @@ def serve_http(options: ServerOptions, address: Address, allowed_hosts: tuple[st
     print(json.dumps({"url": f"http://{bound}{PATH}", **({} if given else {"token": token})}), flush=True)
     if bound.host not in _LOOPBACK:
         print("kernelbox: warning: the token crosses the network unencrypted; put TLS in front", file=sys.stderr)
-    return run_until_ended(state, _serve(_Server(config), listener))
+    return run_until_ended(state, _serve(_Server(config), listener), grace=3 * _GRACE)
 
 
 async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:

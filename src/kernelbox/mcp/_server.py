@@ -50,8 +50,8 @@ _IMAGE_TYPES = {
 }
 
 
-# Seconds that calls have to end when the server does; their cells are being interrupted.
-_GRACE = 3.0
+# Seconds that calls have to end after a signal. The transport itself cannot: its thread waits for stdin.
+_GRACE = 0.5
 
 
 def make_state(options: ServerOptions) -> State:
@@ -119,10 +119,10 @@ def serve_stdio(options: ServerOptions) -> int:
     """Serves one client on stdin and stdout, until it closes them or a signal ends us."""
     state = make_state(options)
     server = make_server(state)
-    return run_until_ended(state, server.run_stdio_async())
+    return run_until_ended(state, server.run_stdio_async(), grace=_GRACE)
 
 
-def run_until_ended(state: State, serving: Coroutine[Any, Any, None]) -> int:
+def run_until_ended(state: State, serving: Coroutine[Any, Any, None], *, grace: float) -> int:
     """Runs a server until it ends or a signal comes; then ends its jobs and kernels. May end the process itself."""
 
     async def run() -> int:
@@ -134,7 +134,7 @@ def run_until_ended(state: State, serving: Coroutine[Any, Any, None]) -> int:
         waiting.cancel()
         server.cancel()
         state.workplace.cancel_all()
-        await asyncio.wait({server}, timeout=_GRACE)
+        await asyncio.wait({server}, timeout=grace)
         await state.workplace.stop()
         if not server.done():
             # A thread of the SDK's waits for stdin and cannot be stopped; all that must be ended has been.
