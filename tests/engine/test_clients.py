@@ -15,7 +15,7 @@ import pytest
 
 from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kernels, stream
 from kernelbox.host.own._connection import Connection
-from kernelbox.wire._messages import Done, Execute, Interrupt
+from kernelbox.wire._messages import Done, Execute, Interrupt, Message
 
 from .support import DEADLINE, Running, connected, eventually, run, value
 
@@ -84,6 +84,23 @@ def test_one_clients_interrupt_stops_only_the_running_cell(kernel: KernelRecord)
     assert interrupt(kernel)
     assert first.result().ending == "interrupted"
     assert [cell.result().output for cell in behind] == ["0\n", "1\n", "2\n"]
+
+
+def test_an_interrupt_that_names_another_execution_does_not_touch_the_cell_that_runs(
+    kernel: KernelRecord, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go on"
+    waiting = f"import os, time\nprint('begun', flush=True)\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)"
+    cell = Running(kernel, waiting).wait_for_output()
+    with connected(kernel) as connection:
+        connection.send(Execute("queued", "1"))
+        connection.send(Interrupt("another"))
+        connection.send(Interrupt("queued"))  # it is withdrawn, and the kernel says so: it has read the one before
+        received: list[Message] = []
+        while not any(isinstance(message, Done) for message in received):
+            received += connection.receive(DEADLINE)
+    go_on.touch()
+    assert cell.result().ok
 
 
 def test_what_one_clients_thread_prints_goes_to_whoever_runs_a_cell(kernel: KernelRecord) -> None:

@@ -168,19 +168,11 @@ def descriptors(directory: Path) -> Iterator[list[int]]:
         yield [listener.fileno(), *opened]
 
 
-BROKEN = """
-import sys, importlib.abc
-class Broken(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name == "IPython": raise ImportError("IPython is broken here")
-sys.meta_path.insert(0, Broken())
-"""
-
-
 def test_a_kernel_that_cannot_be_built_is_a_start_that_failed(
     own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(BROKEN)
+    (tmp_path / "IPython").mkdir()
+    (tmp_path / "IPython" / "__init__.py").write_text('raise ImportError("IPython is broken here")')
     monkeypatch.setenv("KERNELBOX_TEMPLATE", "0")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     with pytest.raises(StartFailed, match="IPython is broken here"):

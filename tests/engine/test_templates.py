@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kernelbox import get_or_create, restart
+from kernelbox import destroy, get_or_create, restart
 
-from .support import parent_of, run, value
+from .support import parent_of, run, value, wait_for_end
 
 OPEN_LIMITED = """
 import os, resource, kernelbox
@@ -110,3 +112,33 @@ print(kernelbox.__file__, [templates.index(template) for template in templates])
     path = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=path)
     assert done.stdout == f"{tmp_path}/kernelbox/__init__.py [0, 0, 2, 3]\n"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)\nnote(child.pid)",
+        "import atexit\natexit.register(lambda: note(subprocess.Popen(['sleep', '1000']).pid))",
+    ],
+    ids=["in a session of its own", "when the kernel ends"],
+)
+def test_what_a_kernel_started_does_not_survive_it_though_its_template_is_gone(
+    start: str, own_home: Path, tmp_path: Path
+) -> None:
+    kernel = get_or_create("orphan")
+    assert kernel.pid is not None
+    pid_file = tmp_path / "pid"
+    run(
+        kernel,
+        f"import pathlib, subprocess\ndef note(pid): pathlib.Path({str(pid_file)!r}).write_text(str(pid))\n{start}",
+    )
+    template = parent_of(kernel.pid)
+    os.kill(template, signal.SIGKILL)
+    wait_for_end(template)
+    assert destroy(kernel)
+    pid = int(pid_file.read_text())
+    try:
+        wait_for_end(pid)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from kernelbox import ApprovalPolicy, ApprovalRule, InvalidInput
+from kernelbox.core._policy import check_policy
 
 
 @pytest.mark.parametrize(
@@ -223,6 +224,14 @@ def test_a_rule_keeps_its_patterns_when_the_dict_they_came_in_changes() -> None:
 def test_what_cannot_be_a_rule_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="of a rule"):
         ApprovalRule(**{"action": "allow", **wrong})
+
+
+def test_no_policy_is_one_that_says_nothing_and_any_other_is_itself() -> None:
+    nothing = check_policy(None)
+    assert (nothing.rules, nothing.default) == ([], None)
+    assert check_policy(nothing) is nothing
+    with pytest.raises(InvalidInput, match="the policy"):
+        check_policy([])
 
 
 def test_what_cannot_be_a_policy_is_refused() -> None:

@@ -295,12 +295,12 @@ def _wait_a_moment() -> None:
     time.sleep(0.5)
 
 
-def test_memory_stays_bounded_however_much_is_streamed() -> None:
+def test_memory_stays_bounded_by_the_limit_however_much_is_streamed() -> None:
     code = "line = 'x' * 999\nfor _ in range(100_000): print(line)"
 
     async def scenario() -> tuple[int, float]:
         received = 0
-        async with CodeExecutor() as executor:
+        async with CodeExecutor(output_char_limit=2_000_000) as executor:
             await executor.execute("1")
             gc.collect()
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

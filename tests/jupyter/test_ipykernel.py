@@ -83,7 +83,8 @@ def test_long_texts_are_bounded_and_say_so(ipython: KernelRecord) -> None:
     assert result.truncated
     assert result.return_value is not None
     assert len(result.output) <= limit
-    assert len(result.return_value) <= limit
+    assert limit < len(result.return_value) <= 1_000_000
+    assert len(result.text) <= limit
     assert "characters cut" in result.output
 
 

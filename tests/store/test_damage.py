@@ -297,6 +297,12 @@ def test_what_crashes_left_half_made_is_removed_by_the_next_list_once_it_is_old(
         (own_home / "runtime" / name / "state").touch()
     for name in (f"{'a' * 32}.new", f"{'b' * 32}.gone"):
         os.utime(own_home / "runtime" / name, (0, 0))
+    halves = [own_home / "runtime" / "names" / "n61.1-abcdef.new", own_home / "registry.json.1-abcdef.new"]
+    for half in halves:
+        half.write_text("{")
+        os.utime(half, (0, 0))
+    (own_home / "registry.json").unlink()
     assert [record.name for record in list_kernels()] == ["kept"]
+    assert not any(half.exists() for half in halves)
     left = sorted(path.name for path in kernel_directories(own_home))
     assert [name for name in left if "." in name] == [f"{'c' * 32}.new"], "one that may still be in the making is left"

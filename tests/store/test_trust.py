@@ -8,6 +8,8 @@ import os
 import pwd
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from tests.store.support import as_user, in_many_processes, kernel_directories, 
 
 from kernelbox import StoreFailed, create, destroy, execute, get_or_create, list_kernels, status, wipe
 from kernelbox.api._here import kernels
+from kernelbox.host._home import Home
 from kernelbox.host._key import _home_directories, read_key
 
 ANOTHER_USER = 12345
@@ -840,6 +843,49 @@ def test_the_home_directory_of_the_password_database_comes_before_the_environmen
     if recorded.stat().st_uid != os.geteuid():
         pytest.skip("this user's home directory is not its own")
     assert _home_directories() == [str(recorded), str(tmp_path)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_home_directory_that_is_not_the_users_own_keeps_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert str(tmp_path) in _home_directories()
+    os.chown(tmp_path, ANOTHER_USER, ANOTHER_USER)
+    assert str(tmp_path) not in _home_directories()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_seal_fits_one_user(shared: Path) -> None:
+    code = f"""
+import os
+from kernelbox import StoreFailed
+from kernelbox.host._home import Home
+home = Home({str(shared / "home")!r}, os.environ["KERNELBOX_KEY_FILE"])
+home.make().close()
+for path in ({str(shared / "home")!r}, {str(shared / "home/seal")!r}):
+    os.chown(path, {ANOTHER_USER}, {ANOTHER_USER})
+os.seteuid({ANOTHER_USER})  # it has the key in its memory
+try:
+    home.open()
+except StoreFailed as exc:
+    print(exc)
+"""
+    assert "its seal does not fit the key" in run_python(code).stdout
+
+
+def test_a_seal_fits_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "home"))
+    Home(str(tmp_path / "home"), os.environ["KERNELBOX_KEY_FILE"]).make().close()
+    other = tmp_path / "machine-id"
+    other.write_text("0123456789abcdef0123456789abcdef\n")
+    use = f"{sys.executable} -c 'import kernelbox; print(kernelbox.list_kernels())'"
+    script = f"mount --bind {other} /etc/machine-id || exit 99; {use}"
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, check=False)
+    if done.returncode == 99 or done.stderr.startswith("unshare"):
+        pytest.skip(f"the machine cannot be given another id here: {done.stderr.strip()}")
+    assert "its seal does not fit the key" in done.stderr
+    assert run_python("import kernelbox; print(kernelbox.list_kernels())").stdout == "[]\n"
 
 
 def test_a_user_that_no_database_knows_keeps_the_key_below_the_home_of_the_environment(shared: Path) -> None:

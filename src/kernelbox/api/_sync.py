@@ -245,7 +245,7 @@ def _stream(
 ) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
     kernel = here.kernel(record)
     if record.status == "dead" and not kernel.is_connected:
-        here.claim_report(record)
+        here.condition.claim_report(record)
         yield _already_dead(record)
         return
     steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(kernel, request, timeout, may_pause=may_pause)
@@ -256,7 +256,7 @@ def _stream(
     result: ExecutionResult = yield from images.save_all(steps)
     images.conclude(result, request.text_limit)
     if result.error is not None and result.ending == "died":
-        here.claim_report(record)
+        here.condition.claim_report(record)
         if not result.error.evalue.startswith("restarted"):
             result.error.evalue += f"; get_or_create({record.name!r}) starts a fresh one"
     yield result

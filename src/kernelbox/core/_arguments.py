@@ -8,14 +8,16 @@ import os
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._text import MAX_NAME, is_name
 from kernelbox.host._record import MAX_TAGS, are_tags
+from kernelbox.wire._framing import MAX_TEXT, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._record import Lifetime
     from kernelbox.wire._messages import Language
 
-# What fits a message, whatever it takes to escape it.
+# What fits a message, unless most of it is control characters, which take six each. The other fields take little.
 _LONGEST_CODE = 8_000_000
+_OTHER_FIELDS = 100_000
 
 _LANGUAGES: dict[str, Language] = {"python": "python", "py": "python", "bash": "bash", "sh": "bash", "shell": "bash"}
 
@@ -34,6 +36,8 @@ def check_code(code: object) -> str:
         raise InvalidInput("code", code, "use a string")
     if len(code) > _LONGEST_CODE:
         raise InvalidInput("code", code, f"use at most {_LONGEST_CODE:,} characters; put data into a file")
+    if len(code) * 6 > MAX_TEXT - _OTHER_FIELDS and len(to_json(code)) > MAX_TEXT - _OTHER_FIELDS:
+        raise InvalidInput("code", code, "use fewer control characters; put data into a file")
     return code
 
 

@@ -113,7 +113,7 @@ class Kernel:
 
     def cause(self) -> str:
         """Returns why the kernel that could not be reached has ended."""
-        return self.record.death or self._kernels.cause(self.record)
+        return self.record.death or self._kernels.condition.cause(self.record)
 
     def end(self, reason: str) -> None:
         """Ends the process and what it started."""

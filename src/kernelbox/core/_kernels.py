@@ -9,13 +9,13 @@ import time
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.core._arguments import check_name
+from kernelbox.core._condition import Condition, describe_loss, is_orphan
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._pool import Pool
 from kernelbox.core._starting import new_record, start
 from kernelbox.host._engine import CAUSE_PATIENCE, ENGINES, engine_for, engine_named
-from kernelbox.host._lifeline import is_owner_alive
-from kernelbox.host._record import KernelRecord, format_time
+from kernelbox.host._record import KernelRecord
 from kernelbox.host._store import open_store
 from kernelbox.wire._layout import is_kernel_id
 
@@ -45,6 +45,7 @@ class Kernels:
         """`run` drives a cell to its end; the start-up code is one."""
         self.config = config
         self.store = open_store(config)
+        self.condition = Condition(self.store, config.kernel_idle_timeout)
         self.pool = Pool()
         self._run = run
         # What kernels opened here were given that no record keeps: environments hold secrets.
@@ -58,12 +59,12 @@ class Kernels:
     def find(self, key: str) -> KernelRecord | None:
         """Returns the record of an id, name or session name, as it is now."""
         record = (self.store.get(key) if is_kernel_id(key) else None) or self.store.find(key)
-        return None if record is None else self.refresh(record)
+        return None if record is None else self.condition.refresh(record)
 
     def _find_live(self, name: str) -> KernelRecord | None:
         """Returns the live kernel that a name leads to: the quick look before one is opened under the name's lock."""
         record = self.store.find(name, thorough=False)
-        return record if record is not None and self.refresh(record).alive else None
+        return record if record is not None and self.condition.refresh(record).alive else None
 
     def get(self, key: str) -> KernelRecord:
         """Like `find`; raises KernelNotFound."""
@@ -87,57 +88,20 @@ class Kernels:
     def all(self) -> list[KernelRecord]:
         """Returns every kernel, oldest first, as it is now."""
         deadline = time.monotonic() + CAUSE_PATIENCE  # for all the dead together
-        records = [self.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
+        records = [self.condition.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
         return [record for record in records if not self._remove_orphan(record)]
 
     def _remove_orphan(self, record: KernelRecord) -> bool:
         """Removes the record of a kernel that died with its owner: no process is left that could be told."""
-        if not _is_orphan(record):
+        if not is_orphan(record):
             return False
         with self.store.locking(*record.names):
             current = self.find(record.kernel_id)
-            if current is not None and not _is_orphan(current):
+            if current is not None and not is_orphan(current):
                 return False
             if current is not None:
                 self._discard(current, "its owner has ended")
             return True
-
-    def refresh(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> KernelRecord:
-        """Fills in what a record says of the moment: status, last use, and how a dead kernel ended.
-
-        A kernel that no client can reach any more is dead as well; its process is ended when its name is next used.
-        """
-        engine, directory = engine_named(record.engine), self.store.directory(record.kernel_id)
-        state = engine.state(directory)
-        if state is not None:
-            record.attempt_count = state.executions
-            record.last_used_at = format_time(state.last_used) if state.last_used else record.last_used_at
-            record.busy_since = format_time(state.busy_since) if state.busy_since else None
-        if record.status == "unknown":  # as kept: its start has not come to an end
-            if self.store.is_changing(record.name):
-                return record
-            current = self.store.get(record.kernel_id)
-            if current is not None and current.status != "unknown":
-                return self.refresh(current, patience=patience)  # its start came to an end since we read the record
-            record.status, record.death = "dead", "its start was cut short"
-            return record
-        if not engine.is_alive(record):
-            record.status, record.busy_since, record.stale = "dead", None, False
-            record.death = record.death or engine.find_loss(directory) or self.cause(record, patience=patience)
-            return record
-        if loss := engine.find_loss(directory):
-            record.status, record.busy_since, record.stale, record.death = "dead", None, False, loss
-            return record
-        busy = state is not None and state.activity == "busy"
-        record.status = "running" if busy else "idle"
-        idle_for = time.time() - state.last_used if state is not None and state.last_used else 0.0
-        record.stale = not busy and 0 < self.config.kernel_idle_timeout < idle_for
-        return record
-
-    def cause(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> str:
-        """Returns why the process of a record has ended."""
-        directory = self.store.directory(record.kernel_id)
-        return engine_named(record.engine).cause(record, directory, patience=patience)
 
     # -- opening ---------------------------------------------------------------------------------------------
 
@@ -181,7 +145,7 @@ class Kernels:
             record = self.find(name)
             if record is not None and record.alive:
                 return record
-            if record is not None and self.claim_report(record):
+            if record is not None and self.condition.claim_report(record):
                 self._clear(record)
                 return record
             return self._replace(record, name, _NO_OPTIONS)
@@ -195,37 +159,18 @@ class Kernels:
         if found is not None:
             return found
         record.status, record.death = "dead", record.death or "destroyed"
-        if engine_named(record.engine).is_alive(record):
-            self._require_same_place(record)
+        if self.condition.has_process(record):
+            self.condition.require_same_place(record)
             record.death = "its files were deleted"
             self.end_process(record, record.death)
         return record
 
-    def _require_same_place(self, record: KernelRecord) -> None:
-        """Raises StoreFailed if it is the directory that is missing, or another one, and not the kernel."""
-        kept_in = os.path.dirname(os.path.dirname(record.connection_file))
-        if kept_in != self.store.runtime_dir:
-            raise StoreFailed(
-                f"kernel {record.name!r} lives (pid {record.pid}), but is kept in {kept_in!r}, and this process uses "
-                f"{self.store.runtime_dir!r}; set KERNELBOX_HOME as it was when the kernel was opened"
-            )
-        if not os.path.isdir(kept_in):
-            raise StoreFailed(
-                f"kernel {record.name!r} lives (pid {record.pid}), but {kept_in!r} has been moved or removed; set "
-                "KERNELBOX_HOME to where it is now, and use the kernel by its name"
-            )
-
     def _clear(self, record: KernelRecord) -> None:
         """Ends what is left of a kernel that clients have lost, after its loss was told; its name is free then."""
-        engine = engine_named(record.engine)
-        if engine.is_alive(record):
+        if self.condition.has_process(record):
             self.end_process(record, record.death or "")
-        if engine.find_loss(self.store.directory(record.kernel_id)):
+        if self.condition.is_lost(record):
             self.store.remove(record)
-
-    def claim_report(self, record: KernelRecord) -> bool:
-        """Notes that the caller tells of a death; False if it has been told already, or there is none to tell."""
-        return engine_named(record.engine).claim_report(record, self.store.directory(record.kernel_id))
 
     def _replace(self, dead: KernelRecord | None, name: str, options: KernelOptions) -> KernelRecord:
         """Opens a kernel under a name, in place of a dead one; the caller holds the name's lock."""
@@ -237,7 +182,7 @@ class Kernels:
                 raise KernelExists(session_name)
         record = new_record(name, options, self.config, self.store)
         if dead is not None:
-            if not engine_named(dead.engine).was_reported(dead, self.store.directory(dead.kernel_id)):
+            if not self.condition.was_reported(dead):
                 record.lost = f"the kernel that had this name before: {dead.death}"
             if options.env is None and (withheld := _withheld(dead)) is not None:
                 options = options.with_env(withheld)
@@ -293,7 +238,7 @@ class Kernels:
             current = self.store.get(record.kernel_id)
             if current is None:
                 raise KernelNotFound(key)
-            self.refresh(current)
+            self.condition.refresh(current)
             seen = ended or record  # start times count in hundredths of a second: the pid belongs to them
             if (current.pid, current.start_time) != (seen.pid, seen.start_time) and current.alive:
                 return current  # another client restarted it while we waited
@@ -301,8 +246,8 @@ class Kernels:
             engine_for(current.kernel_type, current.engine).check(current.kernel_type)
             if ended is None:
                 _require_directory(current)
-            current.lost = _describe_loss(current)
-            was_lost = current.death and engine_named(current.engine).find_loss(self.store.directory(record.kernel_id))
+            current.lost = describe_loss(current)
+            was_lost = self.condition.is_lost(current)
             current.status = "unknown"
             if not was_lost:
                 self.store.save(current)  # before its process is gone: others wait for a start, and see no death
@@ -317,7 +262,7 @@ class Kernels:
             except KernelBoxError as exc:
                 self._note_failed_restart(current, exc)
                 raise
-            return self.refresh(current)
+            return self.condition.refresh(current)
 
     def _note_failed_restart(self, record: KernelRecord, exc: KernelBoxError) -> None:
         """Says in the record why there is no process, if none came to be."""
@@ -379,7 +324,7 @@ class Kernels:
         return [record.kernel_id for record in stale if self._cull(record)]
 
     def _cull(self, record: KernelRecord) -> bool:
-        if not self.refresh(record).stale:
+        if not self.condition.refresh(record).stale:
             return False
         if self.kernel(record).ask("leave", {"unused_for": self.config.kernel_idle_timeout}) is not None:
             return False
@@ -395,11 +340,6 @@ class Kernels:
         self._environments.pop(record.kernel_id, None)
         self.pool.drop(record)
         self.store.remove(record, publish=publish)
-
-
-def _is_orphan(record: KernelRecord) -> bool:
-    """Tells whether a kernel died with its owner; one that is being started has not."""
-    return record.status == "dead" and record.owner_pid is not None and not is_owner_alive(record)
 
 
 def _withheld(record: KernelRecord) -> dict[str, str] | None:
@@ -429,10 +369,3 @@ def _side_by_side(function: Callable[[KernelRecord], bool], records: list[Kernel
         return list(map(function, records))
     with pool:
         return list(pool.map(function, records))
-
-
-def _describe_loss(record: KernelRecord) -> str:
-    """Says what ends with a kernel's process."""
-    count = record.attempt_count
-    lost = f"the variables of {count} execution{'s' if count > 1 else ''}" if count else "nothing: no cell had run"
-    return f"{lost}; it had died: {record.death}" if record.status == "dead" else lost

@@ -34,6 +34,8 @@ _MANY = 100
 # Descriptors that may be spent on being told of the end of orphans; the others are looked at from time to time.
 _MOST_WATCHED = 32
 
+_HAS_WAITID = hasattr(os, "waitid")  # macOS has it from Python 3.13 on
+
 _started: set[int] = set()
 _on_start: list[Callable[[], None]] = []
 
@@ -136,22 +138,21 @@ class Orphans:
 
 
 def has_children() -> bool:
-    """Tells whether this process has children, ended or not."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
+    """Tells whether this process has children, ended or not; False where the system has no waitid(2) to tell."""
+    return _HAS_WAITID and _look_at(os.P_ALL, 0)[0]
 
 
 def _has_ended(pid: int) -> bool:
-    with contextlib.suppress(ChildProcessError):
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    return False
+    return _look_at(os.P_PID, pid)[1]
 
 
 def _is_child(pid: int) -> bool:
-    with contextlib.suppress(ChildProcessError):
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return True
-    return False
+    return _HAS_WAITID and _look_at(os.P_PID, pid)[0]
+
+
+def _look_at(kind: int, pid: int) -> tuple[bool, bool]:
+    """Tells whether there is such a child, and whether it has ended; takes no exit status."""
+    try:
+        return True, os.waitid(kind, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False, False

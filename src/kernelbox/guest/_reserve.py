@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mmap import mmap
+
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
@@ -9,19 +11,20 @@ keep_builtins(globals())
 # Enough for a traceback and the messages of a few small cells. It is never written to, and so takes address space only.
 _SIZE = 8 * 1024 * 1024
 
-_held: list[bytearray] = []
+_held: list[mmap] = []
 
 
 def spend_reserve() -> None:
     """Gives the memory up."""
-    _held.clear()
+    while _held:
+        _held.pop().close()
 
 
 def fill_reserve() -> None:
     """Takes it again, once there is much more than that."""
     if not _held:
         try:
-            bytearray(4 * _SIZE)
-            _held.append(bytearray(_SIZE))
-        except MemoryError:
+            mmap(-1, 4 * _SIZE).close()
+            _held.append(mmap(-1, _SIZE))
+        except (MemoryError, OSError):
             pass

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import stat
+import time
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._tree import remove_directory
@@ -25,6 +26,10 @@ UNFINISHED = ".new"
 # O_NONBLOCK: a FIFO in the place of a file must not make us wait for its other end. Regular files ignore it.
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+# A file is written, a directory made or removed in milliseconds; one that is still half there after this was left by a
+# crash.
+_RUBBISH_AFTER = 60.0
 
 # A name that cannot be made ours in this many attempts is being taken by another process each time.
 _ATTEMPTS = 10
@@ -211,6 +216,19 @@ class Place:
                 remove_directory(name, self.fd)
         except OSError:
             pass
+
+    def remove_rubbish(self, *endings: str, of: str = "") -> None:
+        """Removes what crashes have left half written, or under names that end so; all of it, or `of` one name."""
+        for name in self.listdir():
+            if name.startswith(of) and name.endswith((UNFINISHED, *endings)) and self.is_rubbish(name):
+                self.remove_tree(name)
+
+    def is_rubbish(self, name: str) -> bool:
+        """Tells whether an entry that is only there for a moment has been there for too long."""
+        try:
+            return time.time() - self.stat(name).st_mtime > _RUBBISH_AFTER
+        except FileNotFoundError:
+            return False  # another process has been quicker
 
     def _open_file(self, name: str, flags: int) -> tuple[int, os.stat_result]:
         """Opens a regular file of ours; raises StoreFailed for anything else."""

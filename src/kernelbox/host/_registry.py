@@ -85,6 +85,8 @@ class Registry:
         """Shows these kernels: as `known` where it tells, as before where it does not, else as `entry_of` tells."""
         self.require_usable()
         with self._root.make() as place:
+            if not self._is_named:
+                place.remove_rubbish(of=self._name)
             shown = self._read_or_set_aside(place)
             entries = {
                 kernel_id: known.get(kernel_id) or _flat(shown.get(kernel_id)) or entry_of(kernel_id)

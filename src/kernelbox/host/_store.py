@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host import _records
@@ -40,9 +39,6 @@ if TYPE_CHECKING:
 
 # Held while the registry is rewritten; the keys of names begin with n or h, and are longer.
 _REGISTRY_LOCK = "registry"
-
-# A directory is made or removed in milliseconds; one that is still half there after this was left by a crash.
-_RUBBISH_AFTER = 60.0
 
 # Another process may remove the directories between two steps of ours; not again and again.
 _ATTEMPTS = 3
@@ -127,9 +123,10 @@ class Store:
         self._repair_registry()
         try:
             with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
-                for entry in runtime.listdir():
-                    if entry.endswith((NEW, GONE)) and _is_old(runtime, entry):
-                        runtime.remove_tree(entry)
+                runtime.remove_rubbish(NEW, GONE)
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):
+                    with runtime.enter(NAMES) as names:
+                        names.remove_rubbish()
                 return _records.scan(runtime)
         except FileNotFoundError:
             return []
@@ -194,11 +191,11 @@ class Store:
                 if not is_kernel_id(kernel_id) or (not dot and _records.is_usable(runtime, kernel_id)):
                     continue
                 # A kernel's directory appears with its record; if it has none its keeper ends the process with it.
-                if not dot or f".{suffix}" == GONE or _is_old(runtime, entry):
+                if not dot or f".{suffix}" == GONE or runtime.is_rubbish(entry):
                     runtime.remove_tree(entry)
             with runtime.enter(NAMES) as names:
                 for key in names.listdir():
-                    if _records.leads_nowhere(runtime, key) and _is_old(names, key):
+                    if _records.leads_nowhere(runtime, key) and names.is_rubbish(key):
                         names.remove_tree(key)
             with runtime.enter(LOCKS) as locks:
                 remove_left_behind(locks)
@@ -263,13 +260,6 @@ class Store:
         if not self._registry.is_sound() and (self._registry.exists() or self._has_kernels()):
             with contextlib.suppress(StoreFailed):  # a disk that cannot be written to is no reason not to list
                 self._write_registry(None)
-
-
-def _is_old(place: Place, name: str) -> bool:
-    try:
-        return time.time() - place.stat(name).st_mtime > _RUBBISH_AFTER
-    except FileNotFoundError:
-        return False  # another process has been quicker
 
 
 @contextlib.contextmanager

@@ -65,14 +65,14 @@ class Executor:
             self._kernel = await _open(kernels, options)
 
     async def stop(self, *, private: bool) -> None:
-        """Ends what is running, and the kernel if it is private; returns when nothing is left of it."""
-        async with self._change:
-            kernel, self._kernel = self._kernel, None
-        self._sessions = Sessions()
-        if kernel is not None and private:
-            self._later(self._discard(kernel, self._running))
-        elif self._running is not None:
-            self._later(self._running.run.stop())
+        """Ends what is running, and the kernel if it is private; returns when nothing is left of it.
+
+        It goes on when it is cancelled, and in a loop that ends.
+        """
+        if self._change.locked():
+            await asyncio.shield(self._later(self._give_up_after_change(private)))
+        else:
+            self._give_up(private)
         if self._background:
             done, _ = await asyncio.wait(self._background)
             for task in done:
@@ -91,7 +91,7 @@ class Executor:
             self._sessions = Sessions()
             if options.name is None:
                 self._kernel = await _open(kernels, options)
-                self._later(self._discard(old, self._running))
+                self._discard(old)
                 return
             try:
                 self._kernel = await in_thread(_restart, kernels, old)
@@ -194,12 +194,27 @@ class Executor:
                     self._kernel = kernels.kernel(found, environment=kernel.environment)
                 return self._kernel
 
-    async def _discard(self, kernel: Kernel, running: ExecutorCell | None) -> None:
-        """Destroys a private kernel; the cell that runs in it, if no task awaits it, ends with it."""
+    async def _give_up_after_change(self, private: bool) -> None:
+        try:
+            async with self._change:
+                pass
+        finally:
+            self._give_up(private)
+
+    def _give_up(self, private: bool) -> None:
+        """Begins to end what is running, and the kernel if it is private."""
+        kernel, self._kernel = self._kernel, None
+        self._sessions = Sessions()
+        if kernel is not None and private:
+            self._discard(kernel)
+        elif self._running is not None:
+            self._later(self._running.run.stop())
+
+    def _discard(self, kernel: Kernel) -> None:
+        """Begins to destroy a private kernel, at once: a task that was only made would not run in a loop that ends."""
         assert self._kernels is not None
-        await in_thread(self._kernels.destroy, kernel.record.kernel_id)
-        if running is not None:
-            await running.run.stop()
+        destroyed = asyncio.get_running_loop().run_in_executor(None, self._kernels.destroy, kernel.record.kernel_id)
+        self._later(_await_end(destroyed, self._running))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
         """Has something done that must not be given up half-way; `stop` waits for it."""
@@ -207,6 +222,13 @@ class Executor:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+
+async def _await_end(destroyed: Awaitable[bool], running: ExecutorCell | None) -> None:
+    """Waits until a kernel is destroyed; the cell that runs in it, if no task awaits it, ends with it."""
+    await asyncio.shield(destroyed)
+    if running is not None:
+        await running.run.stop()
 
 
 async def _open(kernels: Kernels, options: ExecutorOptions) -> Kernel:

@@ -123,7 +123,7 @@ async def in_thread(function: Callable[..., T], *args: Any, undo: Callable[[T], 
         return await asyncio.to_thread(work)
     except asyncio.CancelledError:
         with lock:
-            abandoned = True
-        if made and undo is not None:
+            abandoned, was_made = True, bool(made)
+        if was_made and undo is not None:
             asyncio.get_running_loop().run_in_executor(None, undo, made[0])
         raise

@@ -33,6 +33,19 @@ _LENGTHS = struct.Struct("!II")
 MAX_FRAME = 64 * 1024 * 1024
 
 
+# Characters of a message's JSON, which takes up to four bytes for each while it is read: one emoji makes all the others
+# as wide. An error with its traceback fits, whatever it takes to escape it, and so does the longest value that is text.
+MAX_TEXT = 36_000_000
+
+# Bytes of one Output: a kernel sends what it reads from a pipe in much smaller pieces.
+_MAX_OUTPUT = 8 * 1024 * 1024
+
+# Bytes above which a frame is worth a copy less.
+_LARGE = 1024 * 1024
+
+_CONTINUATIONS = bytes(range(0x80, 0xC0))
+
+
 class ProtocolError(ConnectionError):
     """Raised when the bytes received are not messages; the connection is of no further use."""
 
@@ -52,6 +65,8 @@ def encode(message: m.Message) -> bytes:
         values[-1] = {mime: len(blob) for mime, blob in message.blobs.items()}
         binary = b"".join(message.blobs.values())
     text = to_json([kind.__name__, *values])
+    if len(text) > MAX_TEXT:
+        raise ProtocolError(f"a {kind.__name__} of {len(text):,} characters does not fit a frame ({MAX_TEXT:,})")
     header = text.encode("utf-8", "surrogatepass")
     if kind in _FROM_GUEST and b"\xed" in header and any(half in header for half in _HALVES):
         header = _escape_halves(text).encode("utf-8", "surrogatepass")
@@ -127,33 +142,39 @@ class Decoder:
         return len(self._buffer)
 
     def _take(self) -> list[m.Message]:
-        buffer = self._buffer
         messages: list[m.Message] = []
         start = 0
-        while len(buffer) - start >= 8:
-            header, binary = _LENGTHS.unpack_from(buffer, start)
+        while len(self._buffer) - start >= 8:
+            header, binary = _LENGTHS.unpack_from(self._buffer, start)
             if header + binary > MAX_FRAME:
                 raise ProtocolError(f"a frame announces {header + binary:,} bytes; the limit is {MAX_FRAME:,}")
-            end = start + 8 + header + binary
-            if len(buffer) < end:
+            split, end = start + 8 + header, start + 8 + header + binary
+            if len(self._buffer) < end:
                 break
-            split = start + 8 + header
-            messages.append(_decode(buffer[start + 8 : split], buffer[split:end]))
+            parts = self._buffer[start + 8 : split], self._buffer[split:end]
             start = end
+            if start > _LARGE:
+                del self._buffer[:start]  # now, or a large frame would be in memory twice while it is read
+                start = 0
+            messages.append(_decode(*parts))
         if start:
-            del buffer[:start]
+            del self._buffer[:start]
         return messages
 
 
 def _decode(header: bytearray, binary: bytearray) -> m.Message:
+    beginning = bytes(header[:80])
+    # Halves of characters are spelled so, or have this byte; whole characters may too.
+    halves = b"\\ud" in header or b"\\uD" in header or b"\xed" in header
     try:
+        if len(header) > MAX_TEXT and len(header.translate(None, _CONTINUATIONS)) > MAX_TEXT:
+            raise ValueError("too much text")
         array = load(header)
         message = _build(array, binary)
-        # Halves of characters are spelled so, or have this byte; whole characters may too.
-        if (b"\\ud" in header or b"\\uD" in header or b"\xed" in header) and type(message) in _FROM_GUEST:
+        if halves and type(message) in _FROM_GUEST:
             to_json(array).encode()
     except (ValueError, TypeError, KeyError) as exc:
-        raise ProtocolError(f"not a message: {bytes(header[:80])!r}") from exc
+        raise ProtocolError(f"not a message: {beginning!r}") from exc
     return message
 
 
@@ -163,6 +184,8 @@ def _build(array: Any, binary: bytearray) -> m.Message:
     kind, *values = array
     cls, checks = SCHEMA[kind]
     if cls is m.Output:
+        if len(binary) > _MAX_OUTPUT:
+            raise ProtocolError(f"an Output has {len(binary):,} bytes; the limit is {_MAX_OUTPUT:,}")
         values.append(binary.decode("utf-8", "replace"))
     elif cls is m.Display and values:
         values[-1] = _unpack_blobs(values[-1], binary)
@@ -182,6 +205,6 @@ def _unpack_blobs(sizes: Any, binary: bytearray) -> dict[str, bytes]:
         raise ProtocolError(f"Display.blobs does not name the {len(binary)} bytes that came")
     blobs, start = {}, 0
     for mime, size in sizes.items():
-        blobs[mime] = bytes(binary[start : start + size])
+        blobs[mime] = bytes(memoryview(binary)[start : start + size])
         start += size
     return blobs

@@ -8,7 +8,7 @@ import os
 import select
 
 from kernelbox.host.jupyter._link import reachable_directory
-from kernelbox.host.jupyter._message import Codec
+from kernelbox.host.jupyter._message import LONGEST_FRAME, Codec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Channels:
             self._sockets[channel] = sock
             sock.linger = 0
             sock.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+            sock.setsockopt(zmq.MAXMSGSIZE, LONGEST_FRAME)
             if kind == zmq.SUB:
                 sock.setsockopt(zmq.RCVHWM, _ROOM)
                 sock.setsockopt(zmq.SUBSCRIBE, b"")

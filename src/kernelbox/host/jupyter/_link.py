@@ -14,9 +14,11 @@ import contextlib
 import json
 import os
 import socket
+import stat
 import tempfile
 from dataclasses import asdict, dataclass
 
+from kernelbox.base._errors import StoreFailed
 from kernelbox.wire._layout import JUPYTER, LINK, ZMQ
 
 TYPE_CHECKING = False
@@ -64,7 +66,11 @@ class Link:
 
 @contextlib.contextmanager
 def create_link(directory: KernelDirectory, spec: JupyterSpec) -> Iterator[str]:
-    """Writes the files for a new process; gives the path of the connection file. Leave it when the kernel answers."""
+    """Writes the files for a new process; gives the path of the connection file. Leave it when the kernel answers.
+
+    Raises StoreFailed if others could have that path lead the kernel to files of theirs.
+    """
+    _require_unmovable(directory.path)
     with directory.open() as place, _shortened(directory.path) as short:
         for number in range(1, len(_CHANNELS) + 1):
             place.remove_tree(f"{ZMQ}-{number}")
@@ -98,6 +104,23 @@ def _connection_info(link: Link, spec: JupyterSpec, directory: str) -> dict[str,
         "signature_scheme": "hmac-sha256",
         "kernel_name": spec.name,
     }
+
+
+def _require_unmovable(path: str) -> None:
+    """Checks who can rename the directories that lead to a path: the kernel is given it, and opens it by itself.
+
+    A group that is our own process's may: that is how the umask 002 of systems with a group for each user leaves them.
+    """
+    at = os.path.realpath(path)
+    while at != "/":
+        at = os.path.dirname(at)
+        info = os.stat(at)
+        writable = info.st_mode & stat.S_IWOTH or (info.st_mode & stat.S_IWGRP and info.st_gid != os.getegid())
+        if info.st_uid not in (0, os.geteuid()) or (writable and not info.st_mode & stat.S_ISVTX):
+            raise StoreFailed(
+                f"other users can rename what is in {at!r} (uid {info.st_uid}, mode {stat.S_IMODE(info.st_mode):o}): "
+                "a Jupyter kernel is not started with a path below it; set KERNELBOX_HOME to a directory elsewhere"
+            )
 
 
 @contextlib.contextmanager

@@ -24,6 +24,9 @@ _VERSION = "5.3"
 # Bytes of a content that is read: a frame of our own twice over, because pictures come in base64 and text is escaped.
 _LONGEST_CONTENT = 128 * 1024 * 1024
 
+# Bytes of a frame that is taken from the network at all. A kernel that announces more is cut off.
+LONGEST_FRAME = 2 * _LONGEST_CONTENT
+
 # Characters of a kind and of an id; Jupyter's have 50 at most.
 _LONGEST_NAME = 256
 

@@ -1,0 +1,105 @@
+"""What has become of a kernel: idle, running, stale, dead or lost, by what cause, and whether it has been told.
+
+This is the one place that decides it. A kernel is dead when its process has ended. It is lost, which counts as dead,
+when no client can reach its process any more.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from kernelbox.base._errors import StoreFailed
+from kernelbox.host._engine import CAUSE_PATIENCE, engine_named
+from kernelbox.host._lifeline import is_owner_alive
+from kernelbox.host._record import format_time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host._record import KernelRecord
+    from kernelbox.host._store import Store
+
+
+class Condition:
+    """Looks at the kernels of a store; one that is idle for longer than `idle_timeout` is stale, 0 for never."""
+
+    def __init__(self, store: Store, idle_timeout: float) -> None:
+        self._store = store
+        self._idle_timeout = idle_timeout
+
+    def __repr__(self) -> str:
+        return f"<Condition of the kernels in {self._store.runtime_dir}>"
+
+    def refresh(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> KernelRecord:
+        """Fills in what a record says of the moment: status, last use, and how a dead kernel ended."""
+        engine, directory = engine_named(record.engine), self._store.directory(record.kernel_id)
+        state = engine.state(directory)
+        if state is not None:
+            record.attempt_count = state.executions
+            record.last_used_at = format_time(state.last_used) if state.last_used else record.last_used_at
+            record.busy_since = format_time(state.busy_since) if state.busy_since else None
+        if record.status == "unknown":  # as kept: its start has not come to an end
+            if self._store.is_changing(record.name):
+                return record
+            current = self._store.get(record.kernel_id)
+            if current is not None and current.status != "unknown":
+                return self.refresh(current, patience=patience)  # its start came to an end since we read the record
+            record.status, record.death = "dead", "its start was cut short"
+            return record
+        alive, loss = engine.is_alive(record), engine.find_loss(directory)
+        if not alive or loss:
+            death = loss if alive else record.death or loss or self.cause(record, patience=patience)
+            record.status, record.busy_since, record.stale, record.death = "dead", None, False, death
+            return record
+        busy = state is not None and state.activity == "busy"
+        record.status = "running" if busy else "idle"
+        idle_for = time.time() - state.last_used if state is not None and state.last_used else 0.0
+        record.stale = not busy and 0 < self._idle_timeout < idle_for
+        return record
+
+    def cause(self, record: KernelRecord, *, patience: float = CAUSE_PATIENCE) -> str:
+        """Returns why the process of a record has ended."""
+        directory = self._store.directory(record.kernel_id)
+        return engine_named(record.engine).cause(record, directory, patience=patience)
+
+    def has_process(self, record: KernelRecord) -> bool:
+        """Tells whether the process of a record lives, be it lost or not."""
+        return engine_named(record.engine).is_alive(record)
+
+    def is_lost(self, record: KernelRecord) -> bool:
+        """Tells whether no client can reach the kernel of a record any more, even if its process lives."""
+        return bool(engine_named(record.engine).find_loss(self._store.directory(record.kernel_id)))
+
+    def claim_report(self, record: KernelRecord) -> bool:
+        """Notes that the caller tells of a death; False if it has been told already, or there is none to tell."""
+        return engine_named(record.engine).claim_report(record, self._store.directory(record.kernel_id))
+
+    def was_reported(self, record: KernelRecord) -> bool:
+        """Tells whether a death has been told."""
+        return engine_named(record.engine).was_reported(record, self._store.directory(record.kernel_id))
+
+    def require_same_place(self, record: KernelRecord) -> None:
+        """Raises StoreFailed if a live kernel is not found because its directory was moved, or we use another."""
+        kept_in = os.path.dirname(os.path.dirname(record.connection_file))
+        if kept_in != self._store.runtime_dir:
+            raise StoreFailed(
+                f"kernel {record.name!r} lives (pid {record.pid}), but is kept in {kept_in!r}, and this process uses "
+                f"{self._store.runtime_dir!r}; set KERNELBOX_HOME as it was when the kernel was opened"
+            )
+        if not os.path.isdir(kept_in):
+            raise StoreFailed(
+                f"kernel {record.name!r} lives (pid {record.pid}), but {kept_in!r} has been moved or removed; set "
+                "KERNELBOX_HOME to where it is now, and use the kernel by its name"
+            )
+
+
+def is_orphan(record: KernelRecord) -> bool:
+    """Tells whether a kernel died with its owner; one that is being started has not."""
+    return record.status == "dead" and record.owner_pid is not None and not is_owner_alive(record)
+
+
+def describe_loss(record: KernelRecord) -> str:
+    """Says what ends with a kernel's process."""
+    count = record.attempt_count
+    lost = f"the variables of {count} execution{'s' if count > 1 else ''}" if count else "nothing: no cell had run"
+    return f"{lost}; it had died: {record.death}" if record.status == "dead" else lost
