@@ -59,7 +59,9 @@ def test_every_tool_says_what_it_does_and_whether_it_changes_anything(served: Se
         async with http_client(served) as client:
             for tool in (await client.list_tools()).tools:
                 assert tool.description
-                assert len(tool.description) < 400
+                assert len(tool.description) < 300
+                assert "\n" not in tool.description
+                assert '"title"' not in tool.model_dump_json(exclude={"title", "annotations"})
                 assert tool.annotations is not None
                 reads = tool.name.startswith(("list_", "read_"))
                 assert tool.annotations.read_only_hint is reads

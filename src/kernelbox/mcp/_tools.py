@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -35,15 +34,29 @@ def add_tool(
     tool = Tool.from_function(
         _translating(function),
         name=function.__name__,
-        description=inspect.getdoc(function),
+        description=" ".join((function.__doc__ or "").split()),
         annotations=annotations,
         structured_output=structured,
     )
     arguments = tool.fn_metadata.arg_model
     arguments.model_config["extra"] = "forbid"
     arguments.model_rebuild(force=True)
-    tool.parameters = arguments.model_json_schema(by_alias=True)
+    tool.parameters = _without_titles(arguments.model_json_schema(by_alias=True))
+    tool.fn_metadata.output_schema = _without_titles(tool.fn_metadata.output_schema)
     tools[tool.name] = tool
+
+
+def _without_titles(schema: Any) -> Any:
+    """Returns a schema without the titles that pydantic makes of names: a model reads the names themselves."""
+    if isinstance(schema, list):
+        return [_without_titles(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _without_titles(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))  # a property of that name has a schema
+    }
 
 
 def _translating(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

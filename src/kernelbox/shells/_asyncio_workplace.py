@@ -90,7 +90,7 @@ class Workplace:
         """Notes that the caller tells of a kernel that died in a job, so that the next cell gets a fresh one."""
         kernel = self._open.get(job.kernel_name)
         if kernel is not None:
-            self._kernels.claim_report(kernel.record)
+            self._kernels.condition.claim_report(kernel.record)
 
     # -- kernels ---------------------------------------------------------------------------------------------
 
@@ -171,14 +171,12 @@ class Workplace:
         known = self._open.get(name)
         if known is not None:
             record = self._kernels.settled(known.record.kernel_id)
-            if record is not None and not record.alive and self._kernels.claim_report(record):
+            if record is not None and not record.alive and self._kernels.condition.claim_report(record):
                 raise KernelBoxError(
                     f"kernel {name!r} has died since it was last used: {record.death}. Its variables are lost, and "
                     "nothing was run; the next call starts a fresh kernel"
                 )
-        found = self._kernels.find(name) if self._shared else None
-        if found is None or not found.alive:  # one that others opened is used as it is
-            found = self._kernels.get_or_create(f"{name}{self._suffix}", self._new)
+        found = self._kernels.get_or_create(f"{name}{self._suffix}", self._new, as_it_is=True)
         return self._kernels.kernel(found, environment=self._new.env)
 
     def _undo(self, kernel: Kernel) -> None:
