@@ -15,6 +15,9 @@ from kernelbox.mcp._running import run_cell
 from kernelbox.mcp._state import State
 from kernelbox.mcp._tools import Seconds, Tools, add_tool
 
+# Code can change and reach anything.
+RUNS_CODE = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
+
 # The kernel of tools that name none.
 DEFAULT_KERNEL = "default"
 
@@ -45,7 +48,7 @@ def add_ipybox_tools(tools: Tools, state: State) -> None:
         await state.workplace.restart(DEFAULT_KERNEL)
         return answer("The kernel is fresh: variables, imports and definitions are gone.")
 
-    add_tool(tools, execute_ipython_cell, ToolAnnotations(read_only_hint=False, open_world_hint=True))
+    add_tool(tools, execute_ipython_cell, RUNS_CODE)
     add_shared_tools(tools, state)
     add_tool(tools, reset, ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False))
 
@@ -72,6 +75,5 @@ def add_shared_tools(tools: Tools, state: State) -> None:
         """
         return await register(state, server_name, server_params)
 
-    installs = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
-    add_tool(tools, install_package, installs)
-    add_tool(tools, register_mcp_server, installs)
+    add_tool(tools, install_package, RUNS_CODE)
+    add_tool(tools, register_mcp_server, RUNS_CODE)

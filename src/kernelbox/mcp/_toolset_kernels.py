@@ -12,13 +12,13 @@ from kernelbox.mcp._results import DEFAULT_BUDGET, answer
 from kernelbox.mcp._running import conclude, run_cell, wait_for
 from kernelbox.mcp._state import State
 from kernelbox.mcp._tools import Seconds, Tools, add_tool
-from kernelbox.mcp._toolset_ipybox import DEFAULT_KERNEL, Budget, Code, add_shared_tools
+from kernelbox.mcp._toolset_ipybox import DEFAULT_KERNEL, RUNS_CODE, Budget, Code, add_shared_tools
 
 KernelName = Annotated[str, Field(description="name of the kernel; a new name opens one")]
 KnownKernel = Annotated[str, Field(description="name of the kernel")]
 
 # Variables in one answer: more than a model looks through.
-_MOST_VARIABLES = 200
+_MOST_VARIABLES = 100
 
 
 class KernelInfo(BaseModel):
@@ -149,7 +149,7 @@ def add_kernel_tools(tools: Tools, state: State) -> None:
         await state.workplace.close(kernel)
         return answer(f"Kernel {kernel!r} is closed.")
 
-    add_tool(tools, execute, ToolAnnotations(read_only_hint=False, open_world_hint=True))
+    add_tool(tools, execute, RUNS_CODE)
     add_tool(tools, job, changes)
     add_tool(tools, interrupt, changes, structured=True)
     add_tool(tools, list_kernels, looks, structured=True)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # Each takes memory of its own; a client that opens more has forgotten those it has.
 _MOST_KERNELS = 64
 
+# Each holds a connection to its kernel.
+_MOST_RUNNING = 200
+
 # Jobs whose results are kept: a client asks for one that has just ended, not for one of yesterday.
 _MOST_JOBS = 32
 
@@ -65,6 +68,8 @@ class Workplace:
     ) -> Job:
         """Runs a cell in the kernel of a name, which is opened if it is new."""
         request = self._options.request(check_code(code), check_language(language))
+        if len(self.running()) >= _MOST_RUNNING:
+            raise KernelBoxError(f"{_MOST_RUNNING} cells run or wait already; wait for some, or cancel them")
         kernel = await self._find(name)
         job = await Job.begin(name, kernel, request, self._options, self._sessions, timeout=timeout)
         self._forget_old_jobs()
@@ -125,14 +130,14 @@ class Workplace:
             kernel = await self._known(name)
             record = await in_thread(self._restart, kernel)
         except KernelNotFound:
-            self._open.pop(name, None)
+            self._forget(name)
             return
         self._open[name] = self._kernels.kernel(record, environment=self._new.env)
 
     async def close(self, name: str) -> None:
         """Ends a kernel, its child processes and its files."""
         kernel = await self._known(name)
-        self._open.pop(name, None)
+        self._forget(name)
         await in_thread(self._kernels.destroy, kernel.record.kernel_id)
 
     async def stop(self) -> None:
@@ -157,14 +162,20 @@ class Workplace:
     async def _find(self, name: str) -> Kernel:
         """Returns the live kernel of a name. One that has died since is told of once, before a new one replaces it."""
         check_name(name)
+        kernel = self._open.get(name)
+        if kernel is not None and kernel.is_connected:
+            return kernel
+        if name not in self._opening and len(self._opening) >= _MOST_KERNELS:
+            allowed = f"{_MOST_KERNELS} kernels are open; use one of them, or close one"
+            raise InvalidInput("the kernel", name, allowed)
         async with self._opening.setdefault(name, asyncio.Lock()):
-            kernel = self._open.get(name)
-            if kernel is not None and kernel.is_connected:
-                return kernel
-            if name not in self._open and len(self._open) >= _MOST_KERNELS:
-                allowed = f"{_MOST_KERNELS} kernels are open; use one of them, or close one"
-                raise InvalidInput("the kernel", name, allowed)
-            self._open[name] = await in_thread(self._open_kernel, name, undo=self._undo)
+            new = name not in self._open
+            try:
+                self._open[name] = await in_thread(self._open_kernel, name, undo=self._undo if new else None)
+            except BaseException:
+                if new:
+                    self._forget(name)
+                raise
             return self._open[name]
 
     def _open_kernel(self, name: str) -> Kernel:
@@ -178,6 +189,10 @@ class Workplace:
                 )
         found = self._kernels.get_or_create(f"{name}{self._suffix}", self._new, as_it_is=True)
         return self._kernels.kernel(found, environment=self._new.env)
+
+    def _forget(self, name: str) -> None:
+        self._open.pop(name, None)
+        self._opening.pop(name, None)
 
     def _undo(self, kernel: Kernel) -> None:
         if not self._shared:
