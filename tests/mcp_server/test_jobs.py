@@ -67,14 +67,16 @@ def test_a_job_ends_with_its_workplace_and_no_kernel_is_left(tmp_path: Path, hom
     run(scenario)
 
 
-def test_a_call_that_is_cancelled_while_its_kernel_opens_leaves_no_kernel(tmp_path: Path, home: Path) -> None:
+def test_a_call_that_is_cancelled_while_its_kernel_opens_disturbs_no_other(tmp_path: Path, home: Path) -> None:
     async def scenario() -> None:
         async with workplace(tmp_path) as place:
             opening = asyncio.ensure_future(place.begin("a", "1"))
             await asyncio.sleep(0)
+            second = asyncio.ensure_future(place.begin("a", "1 + 1"))
+            await asyncio.sleep(0)
             opening.cancel()
             await asyncio.wait({opening})
-            job = await place.begin("a", "1 + 1")
+            job = await second
             await job.wait(DEADLINE)
             assert job.result.return_value == "2"
         assert list_kernels() == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 
 from kernelbox.base._errors import InvalidInput, KernelBoxError, KernelNotFound
@@ -49,7 +48,7 @@ class Workplace:
         self._shared = shared
         self._suffix = "" if shared else f"-{os.urandom(4).hex()}"
         self._open: dict[str, Kernel] = {}
-        self._opening: dict[str, asyncio.Lock] = {}
+        self._opening: dict[str, asyncio.Future[Kernel]] = {}
         self._jobs: dict[str, Job] = {}
         self._sessions = Sessions()
 
@@ -130,19 +129,21 @@ class Workplace:
             kernel = await self._known(name)
             record = await in_thread(self._restart, kernel)
         except KernelNotFound:
-            self._forget(name)
+            self._open.pop(name, None)
             return
         self._open[name] = self._kernels.kernel(record, environment=self._new.env)
 
     async def close(self, name: str) -> None:
         """Ends a kernel, its child processes and its files."""
         kernel = await self._known(name)
-        self._forget(name)
+        self._open.pop(name, None)
         await in_thread(self._kernels.destroy, kernel.record.kernel_id)
 
     async def stop(self) -> None:
         """Stops the jobs and ends the kernels that are our own; the warm template goes if no kernel is left."""
         self.cancel_all()
+        if self._opening:
+            await asyncio.wait(self._opening.values())
         if not self._shared:
             kernels, self._open = list(self._open.values()), {}
             await asyncio.gather(*(in_thread(self._kernels.destroy, each.record.kernel_id) for each in kernels))
@@ -165,18 +166,21 @@ class Workplace:
         kernel = self._open.get(name)
         if kernel is not None and kernel.is_connected:
             return kernel
-        if name not in self._opening and len(self._opening) >= _MOST_KERNELS:
+        if name not in self._open and len(self._open.keys() | self._opening.keys()) >= _MOST_KERNELS:
             allowed = f"{_MOST_KERNELS} kernels are open; use one of them, or close one"
             raise InvalidInput("the kernel", name, allowed)
-        async with self._opening.setdefault(name, asyncio.Lock()):
-            new = name not in self._open
-            try:
-                self._open[name] = await in_thread(self._open_kernel, name, undo=self._undo if new else None)
-            except BaseException:
-                if new:
-                    self._forget(name)
-                raise
-            return self._open[name]
+        if name not in self._opening:
+            self._opening[name] = asyncio.ensure_future(self._reopen(name))
+            self._opening[name].add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._opening[name])
+
+    async def _reopen(self, name: str) -> Kernel:
+        """Opens a kernel, in a task of its own: a call that is cancelled meanwhile may not be the only one."""
+        try:
+            self._open[name] = await in_thread(self._open_kernel, name)
+        finally:
+            del self._opening[name]
+        return self._open[name]
 
     def _open_kernel(self, name: str) -> Kernel:
         known = self._open.get(name)
@@ -189,15 +193,6 @@ class Workplace:
                 )
         found = self._kernels.get_or_create(f"{name}{self._suffix}", self._new, as_it_is=True)
         return self._kernels.kernel(found, environment=self._new.env)
-
-    def _forget(self, name: str) -> None:
-        self._open.pop(name, None)
-        self._opening.pop(name, None)
-
-    def _undo(self, kernel: Kernel) -> None:
-        if not self._shared:
-            with contextlib.suppress(KernelBoxError):
-                self._kernels.destroy(kernel.record.kernel_id)
 
     def _restart(self, kernel: Kernel) -> KernelRecord:
         return self._kernels.restart(kernel.record.kernel_id, environment=self._new.env)
