@@ -53,7 +53,8 @@ ROOMS = {
     "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
     "shells": Room(ours=("wire", "base", "host", "core", "tools")),
     "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
-    "cli": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
+    "mcp": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
+    "cli": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "mcp", "__version__")),
     # The package itself: the lazy table of public names, and `python -m kernelbox`.
     "": Room(ours=("wire", "base", "host", "core", "tools", "api")),
     "__main__.py": Room(ours=("cli",)),
@@ -64,8 +65,9 @@ POWERS = (
     (("zmq", "jupyter_client"), ("host/jupyter/*",)),
     (
         ("mcp", "mcp_types", "httpx2"),
-        ("tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py"),
+        ("mcp/*", "tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py"),
     ),
+    (("starlette", "uvicorn"), ("mcp/*",)),
     (
         ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"),
         ("base/_config.py", "guest/*", "tools/_supervisor.py"),

@@ -130,6 +130,60 @@ def _console(parser: Parser) -> None:
     parser.add_argument("name", help="the kernel's name; a new name opens one")
 
 
+def _mcp(parser: Parser) -> None:
+    parser.add_argument(
+        "--workspace", metavar="DIR", default=".", help="where kernels work; its .env is read (the current directory)"
+    )
+    parser.add_argument(
+        "--toolset",
+        type=_toolsets,
+        metavar="SET[,SET]",
+        default=["ipybox"],
+        help="which tools to offer: ipybox (run a cell, install, reset), kernels (named kernels, jobs, variables), "
+        "files, or all (ipybox)",
+    )
+    parser.add_argument(
+        "--approve",
+        choices=["ask", "all", "none"],
+        default="ask",
+        help="tool calls and shell commands that the policy leaves open: ask the user through the client, and reject "
+        "them if it cannot ask; accept all; accept none (ask)",
+    )
+    parser.add_argument("--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide first")
+    parser.add_argument(
+        "--approval-timeout",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="reject what has not been answered after this long (300)",
+    )
+    parser.add_argument(
+        "--require-shell-escape", action="store_true", help="let cells start processes only where they are asked about"
+    )
+    parser.add_argument(
+        "--keep-kernels",
+        action="store_true",
+        help="use the kernels of KERNELBOX_HOME, which other processes see and which stay when the server ends",
+    )
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="serve HTTP; the token is KERNELBOX_MCP_TOKEN, or a new one"
+    )
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="HOST[:PORT]", help="a name in URLs that lead to --http"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        default="WARNING",
+        help="how much is written to stderr (WARNING)",
+    )
+    parser.add_argument(
+        "--print-config",
+        choices=["claude-code", "claude-desktop", "cursor", "vscode"],
+        help="print what to paste into a client, for the options given, and leave",
+    )
+
+
 def _logs(parser: Parser) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--name", help="the kernel's name")
@@ -183,6 +237,15 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _toolsets(text: str) -> list[str]:
+    known = ["ipybox", "kernels", "files"]
+    names = known if text == "all" else text.split(",")
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is no set of tools; use {', '.join(known)} or all")
+    return names
+
+
 def _characters(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of characters")
@@ -205,6 +268,7 @@ _OPTIONS: dict[str, Callable[[Parser], None]] = {
     "destroy": _one,
     "wipe": _wipe,
     "console": _console,
+    "mcp": _mcp,
     "logs": _logs,
     "tools": _tools,
     "doctor": _pretty,

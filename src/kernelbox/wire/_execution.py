@@ -98,6 +98,11 @@ class Execution:
         """When `tick` wants to be called next."""
         return self._due
 
+    @property
+    def text(self) -> str:
+        """What the cell has written and shown so far."""
+        return self._transcript.text
+
     def hold(self, seconds: float) -> None:
         """Moves the deadline: time spent waiting for a person is not the cell's."""
         if self._rung == "running":
