@@ -35,11 +35,10 @@ from kernelbox.wire._messages import Execute, Interrupt, Query
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import select
-
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._process import Process
     from kernelbox.host.jupyter._actions import Action
+    from kernelbox.host.jupyter._channels import Combined
     from kernelbox.wire._messages import Message
 
 # What was in flight when the kernel died arrives within this.
@@ -66,7 +65,7 @@ class JupyterConnection(LocalConnection):
         )
         self._queue = QueueLock(directory)
         self._channels: Channels | None = None
-        self._combined: select.epoll | None = None
+        self._combined: Combined | None = None
         self._inbox: list[Message] = []
         self._busy_since = 0.0
         self._alarm: threading.Timer | None = None
