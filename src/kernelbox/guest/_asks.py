@@ -17,7 +17,7 @@ from kernelbox.wire._approvals import SHELL_SERVER, ApprovalRejectedError
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Answer, Ask, Execute, Withdraw
 from kernelbox.wire._pristine import keep_builtins
-from kernelbox.wire._seals import fingerprint, number_of
+from kernelbox.wire._questions import fingerprint, number_of
 
 keep_builtins(globals())
 

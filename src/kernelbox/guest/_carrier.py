@@ -38,8 +38,10 @@ if hasattr(os, "memfd_create"):
     environment = dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
 else:
     import tempfile
-    fd = os.dup(tempfile.TemporaryFile().fileno())
-    os.write(fd, script)
+    with tempfile.TemporaryFile() as file:
+        file.write(script)
+        file.flush()
+        fd = os.dup(file.fileno())
     environment = dict(os.environb)
 os.lseek(fd, 0, os.SEEK_SET)
 os.dup2(fd, 0)
