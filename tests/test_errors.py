@@ -24,8 +24,8 @@ ERRORS: list[KernelBoxError] = [
     kernelbox.ApprovalClosed("shell", "accepted"),
     kernelbox.ExecutorStopped(),
     kernelbox.InheritedStream(),
-    kernelbox.CodeExecutionError(FAILED, [Path("a.png")]),
-    kernelbox.ExecutionTimeout(FAILED, []),
+    kernelbox.CodeExecutionError.of(FAILED, [Path("a.png")]),
+    kernelbox.ExecutionTimeout.of(FAILED, []),
 ]
 
 

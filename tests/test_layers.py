@@ -46,6 +46,8 @@ ROOMS = {
     "wire": Room(ours=(), others=PURE),
     "guest": Room(ours=("wire",)),
     "base": Room(ours=("wire",)),
+    # For those who come from KernelBox 0.1, as are `core/types.py` and `core/exceptions.py`.
+    "config": Room(ours=("base",)),
     "host": Room(ours=("wire", "base")),
     "core": Room(ours=("wire", "base", "host")),
     "shells": Room(ours=("wire", "base", "host", "core")),

@@ -20,11 +20,14 @@ DEFAULT_HOME = ".kernelbox"
 
 @dataclass(frozen=True, slots=True)
 class KernelBoxConfig:
-    """What the KERNELBOX_* variables say. Paths are absolute: a later chdir changes nothing."""
+    """What the KERNELBOX_* variables say. Paths are absolute: a later chdir changes nothing.
+
+    A path may be given as any path-like object, and None where a text is expected stands for the default.
+    """
 
     max_retries: int = 5
-    execution_timeout: float = 60.0
     kernel_idle_timeout: float = 1800.0
+    execution_timeout: float = 60.0
     output_char_limit: int = 10_000
     store_backend: str = "file"
     registry_path: str = ""
@@ -69,8 +72,10 @@ class KernelBoxConfig:
         object.__setattr__(self, "home", home)
         object.__setattr__(self, "registry_path", os.path.abspath(os.path.expanduser(registry)))
         object.__setattr__(self, "runtime_dir", os.path.abspath(os.path.expanduser(runtime)))
-        if self.key_file:
-            object.__setattr__(self, "key_file", os.path.abspath(os.path.expanduser(self.key_file)))
+        key_file = os.path.abspath(os.path.expanduser(self.key_file)) if self.key_file else ""
+        object.__setattr__(self, "key_file", key_file)
+        object.__setattr__(self, "startup_code", self.startup_code or "")
+        object.__setattr__(self, "kernel_type", self.kernel_type or "python3")
 
 
 def wants_color() -> bool:

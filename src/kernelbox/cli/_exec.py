@@ -6,7 +6,7 @@ import signal
 import sys
 
 from kernelbox.api import _sync
-from kernelbox.base._errors import InvalidInput, KernelNotFound
+from kernelbox.base._errors import InvalidInput
 from kernelbox.cli._output import emit, emit_line, say
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._results import ExecutionResult, OutputItem
@@ -117,9 +117,9 @@ def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Cal
 def _read_key(options: Namespace) -> str:
     if options.id is None:
         return str(options.name)
-    if not is_kernel_id(options.id):
-        raise KernelNotFound(options.id)
-    return str(options.id)
+    if is_kernel_id(options.id):
+        return str(options.id)
+    return _sync.status(options.id).kernel_id  # a name, which must be there: only --name opens a kernel
 
 
 def _read_code(options: Namespace) -> str:

@@ -70,7 +70,7 @@ def _exec(parser: Parser) -> None:
         "--timeout",
         type=_seconds,
         metavar="SECONDS",
-        help="stop the code after this long (KERNELBOX_EXECUTION_TIMEOUT)",
+        help="stop the code after this long (0: KERNELBOX_EXECUTION_TIMEOUT)",
     )
     parser.add_argument(
         "--output-char-limit",
@@ -133,7 +133,7 @@ def _completion(parser: Parser) -> None:
 def _target(parser: Parser, name_help: str) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--name", help=name_help)
-    group.add_argument("--id", help="its id")
+    group.add_argument("--id", help="its id or name")
 
 
 def _pretty(parser: Parser) -> None:
@@ -144,9 +144,9 @@ def _seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return value
 
 
