@@ -93,6 +93,7 @@ class Kernel:
         self._queue_lock = threading.Lock()
         self._withdrawn: set[str] = set()
         self._abandoned: Abandoned | None = None
+        self._asking: Peer | None = None  # whose query is being answered
         self._idle = False
         self._idle_timeout = idle_timeout
         self._forks = Forks()
@@ -189,6 +190,8 @@ class Kernel:
     def lose(self, peer: Peer) -> float | None:
         """Lets go of a client that has gone away, and stops its cell: no client is left that would."""
         self.asks.abandon(peer)
+        if peer is self._asking:
+            return self.interrupts.request("")
         if peer is not self.outbox.peer:
             return None
         self._abandoned = Abandoned(self.outbox.execution_id, time.monotonic() + GRACE)
@@ -338,15 +341,15 @@ class Kernel:
             self.die(f"its guards could not be raised: {exc}")
 
     def _answer(self, peer: Peer, query: Query) -> None:
-        self.interrupts.begin(query.id)
+        self.interrupts.begin_query(query.id)
+        self._asking = peer
         self._io.cell_begins()
         try:
             self.interrupts.expose()
             content = _queries.answer(self, query)
-        except BaseException as exc:  # noqa: BLE001  # user code runs here too: properties, reprs
-            content = {"status": "error", "ename": type_name(exc), "evalue": format_value(exc)}
         finally:
             self.interrupts.protect()
+            self._asking = None
             self._io.cell_ends()
             self.interrupts.end()
         try:
