@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._requests import Approve, SyncApprovalRequest
+    from kernelbox.core._tool_events import ToolEvent
     from kernelbox.host._record import Lifetime
+    from kernelbox.tools._toolbox import Toolbox
 
 
 def get_or_create(
@@ -95,7 +97,7 @@ def stream(
     approve: Approve | bool | None = None,
     policy: ApprovalPolicy | None = None,
     output_char_limit: int | None = None,
-) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
+) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     """Runs code and yields each output as it comes, the result last. Leaving the loop interrupts the cell.
 
     The timeout holds whether or not the outputs are asked for.
@@ -219,7 +221,7 @@ def _begin(
     output_char_limit: int | None,
     *,
     may_pause: bool,
-) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
+) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     """Checks what was asked for and finds the kernel; the cell is sent when the first item is asked for."""
     here = kernels()
     request = Execute(
@@ -243,17 +245,22 @@ def _stream(
     approve: Approve | bool | None,
     policy: ApprovalPolicy | None,
     may_pause: bool,
-) -> Iterator[OutputItem | SyncApprovalRequest | ExecutionResult]:
+) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     kernel = here.kernel(record)
     if record.status == "dead" and not kernel.is_connected:
         here.condition.claim_report(record)
         yield _already_dead(record)
         return
-    steps: Generator[Any, Any, ExecutionResult] = _blocking.drive(kernel, request, timeout, may_pause=may_pause)
-    if approve is not None or policy is not None:
+    steps: Generator[Any, Any, ExecutionResult]
+    if approve is None and policy is None:
+        steps = _blocking.drive(kernel, request, timeout, may_pause=may_pause)
+    else:
         from kernelbox.shells._blocking_asks import answering
+        from kernelbox.shells._blocking_calls import Calls
 
-        steps = answering(steps, _gate(record, policy), approve)
+        calls = Calls(lambda: _toolbox(here))
+        steps = _blocking.drive(kernel, request, timeout, calls, may_pause=may_pause)
+        steps = answering(steps, _gate(record, policy), approve, calls)
     result: ExecutionResult = yield from images.save_all(steps)
     images.conclude(result, request.text_limit)
     if result.error is not None and result.ending == "died":
@@ -269,6 +276,12 @@ def _gate(record: KernelRecord, policy: ApprovalPolicy | None) -> Gate:
     from kernelbox.core._policy import check_policy
 
     return Gate(record, check_policy(policy), shared_sessions, shell="ask", tools="ask")
+
+
+def _toolbox(here: Kernels) -> Toolbox:
+    from kernelbox.tools._toolbox import shared_toolbox
+
+    return shared_toolbox(here.config)
 
 
 def _concerns_shell(approve: Approve | bool | None, policy: ApprovalPolicy | None) -> bool:

@@ -109,11 +109,6 @@ def variables_with_prefix(prefix: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if name}
 
 
-def variable(name: str) -> str | None:
-    """Returns one of the caller's variables; an empty one counts as none."""
-    return os.environ.get(name) or None
-
-
 # Variables that say which programs and code are run, and how kernelbox works: a file in a folder that somebody else
 # may have made does not set them.
 _NOT_FROM_FILES = ("KERNELBOX_", "PYTHON", "LD_", "DYLD_", "BASH_", "PIP_", "UV_", "GIT_", "NODE_OPTIONS", "IFS", "ENV")
@@ -126,6 +121,11 @@ def add_variables(pairs: Mapping[str, str]) -> list[str]:
         if name not in refused and "\0" not in value:
             os.environ.setdefault(name, value)
     return refused
+
+
+def host_variable(name: str) -> str | None:
+    """Returns a variable of the host's environment: a token, or what the parameters of a tool server name."""
+    return os.environ.get(name)
 
 
 # What a template is started with. Its children get their own environment, but can read the one it began with

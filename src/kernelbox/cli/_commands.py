@@ -117,6 +117,18 @@ COMMANDS = (
         ("kernelbox logs --name demo --pretty", "kernelbox logs --template --lines 50"),
     ),
     Command(
+        "tools",
+        "add MCP servers, whose tools code can call; list, refresh or remove them",
+        "_tools:run",
+        (
+            "kernelbox tools add time -- uvx mcp-server-time",
+            "kernelbox tools add github --url https://api.example.com/mcp --header 'Authorization=Bearer ${TOKEN}'",
+            "kernelbox tools list",
+            "kernelbox tools refresh time",
+            'kernelbox exec --name demo --approve all "import mcptools; print(mcptools)"',
+        ),
+    ),
+    Command(
         "doctor",
         "check the installation, and say how to fix it",
         "_doctor:run",

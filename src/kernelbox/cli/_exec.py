@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator
 
+    from kernelbox.core._requests import SyncApprovalRequest
+
 _INTERRUPTED = 130
 
 
@@ -23,9 +25,15 @@ def run(options: Namespace) -> int:
     """Runs the command."""
     code, key = _read_code(options), _read_key(options)
     show, finish = _presentation(options)
-    with CtrlC() as ctrl_c:
-        steps = _start(options, key, code)
-        result = follow(steps, key, show, ctrl_c)
+    try:
+        with CtrlC() as ctrl_c:
+            steps = _start(options, key, code)
+            result = follow(steps, key, show, ctrl_c)
+    finally:
+        if options.approve != "none":
+            from kernelbox.cli._tools import end_sessions
+
+            end_sessions()
     finish(result)
     if ctrl_c.pressed:
         say(f"interrupted: {result.error.evalue if result.error else 'the cell had just ended'}")
@@ -53,6 +61,19 @@ class CtrlC:
             raise KeyboardInterrupt
 
 
+def _ask_terminal(request: SyncApprovalRequest) -> bool | str:
+    from kernelbox.cli._tools import ask_terminal
+
+    return ask_terminal(str(request))
+
+
+_APPROVE: dict[str, Callable[[SyncApprovalRequest], bool | str] | None] = {
+    "all": lambda request: True,
+    "ask": _ask_terminal,
+    "none": None,
+}
+
+
 def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
     def start() -> Iterator[object]:
         language = "bash" if options.bash else "python"
@@ -63,6 +84,7 @@ def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
             timeout=options.timeout,
             images_dir=options.images_dir,
             output_char_limit=options.output_char_limit,
+            approve=_APPROVE[options.approve],
         )
 
     if not options.pretty:

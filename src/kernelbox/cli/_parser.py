@@ -28,7 +28,13 @@ class UsageError(Exception):
 
 def parse(command: Command, words: list[str]) -> argparse.Namespace:
     """Returns the options on a command line; raises UsageError."""
-    return parser_for(command).parse_args(words)
+    program: list[str] = []
+    if command.name == "tools" and "--" in words:  # what follows is another program's, options and all
+        at = words.index("--")
+        words, program = words[:at], words[at + 1 :]
+    options = parser_for(command).parse_args(words)
+    options.program = program
+    return options
 
 
 def parser_for(command: Command) -> Parser:
@@ -81,6 +87,13 @@ def _exec(parser: Parser) -> None:
     parser.add_argument("--images-dir", metavar="DIR", help="where images are written (images/ in KERNELBOX_HOME)")
     parser.add_argument(
         "--stream", action="store_true", help="print each output as it comes, as JSON lines; the last is the result"
+    )
+    parser.add_argument(
+        "--approve",
+        choices=["all", "ask", "none"],
+        default="none",
+        help="what becomes of calls of tools: run all of them, ask at the terminal (for shell commands too), or "
+        "reject them (none)",
     )
     _pretty(parser)
 
@@ -180,6 +193,26 @@ def _logs(parser: Parser) -> None:
     _pretty(parser)
 
 
+def _tools(parser: Parser) -> None:
+    parser.add_argument("action", choices=["add", "list", "remove", "refresh"])
+    parser.add_argument("name", nargs="?", help="the server's name; refresh without one refreshes all")
+    parser.add_argument("--url", help="the address of a server that runs already; others have a command behind --")
+    parser.add_argument(
+        "--transport", choices=["streamable_http", "sse"], help="how to talk to the address (it is guessed)"
+    )
+    parser.add_argument(
+        "--header", action="append", default=[], metavar="NAME=VALUE", help="a header for the address; may be repeated"
+    )
+    parser.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the command; may be repeated"
+    )
+    parser.add_argument("--server-cwd", metavar="DIR", help="the directory that the command is run in")
+    parser.add_argument("--root", default="mcptools", metavar="DIR", help="where packages are written (mcptools)")
+    parser.add_argument(
+        "--connect-timeout", type=_seconds, default=30.0, metavar="SECONDS", help="how long to wait for a server (30)"
+    )
+
+
 def _completion(parser: Parser) -> None:
     parser.add_argument("shell", choices=["bash", "zsh", "fish"])
 
@@ -237,6 +270,7 @@ _OPTIONS: dict[str, Callable[[Parser], None]] = {
     "console": _console,
     "mcp": _mcp,
     "logs": _logs,
+    "tools": _tools,
     "doctor": _pretty,
     "version": _pretty,
     "completion": _completion,
