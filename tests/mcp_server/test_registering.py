@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.support import wait_for_end
-from tests.tools.support import PLAIN, plain
+from tests.tools.support import PLAIN, cell, plain
 
 from .support import GENERATIONS, Person, failure, run, stdio_client, text
 
@@ -52,11 +52,10 @@ def test_a_variable_of_the_workspace_reaches_the_server_and_not_the_kernel(tmp_p
         async with stdio_client(tmp_path, "--approve", "all") as client:
             params = {**PLAIN, "env": {"GIVEN": "${SECRET}"}}
             await text(client, "register_mcp_server", server_name="plain", server_params=params)
-            code = "from mcptools.sdk import environment as e\nprint(e.run(e.Params(name='GIVEN')))"
-            assert (await text(client, "execute_ipython_cell", code=code)).startswith("s3cret\n")
-            assert "None" in await text(
-                client, "execute_ipython_cell", code="import os; print(os.environ.get('SECRET'))"
-            )
+            shown = await text(client, "execute_ipython_cell", code=cell("environment", name="GIVEN"))
+            assert shown.startswith("s3cret\n")
+            code = "import os; print(os.environ.get('SECRET'), os.environ.get('GIVEN'))"
+            assert "None None" in await text(client, "execute_ipython_cell", code=code)
 
     run(scenario)
     written = [path.read_bytes() for path in (tmp_path / "mcptools").rglob("*") if path.is_file()]
