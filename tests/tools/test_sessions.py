@@ -65,6 +65,43 @@ asyncio.run(main())
         wait_for_end(int((project / name).read_text()))
 
 
+def test_a_fork_of_the_application_has_servers_of_its_own_and_keeps_none_of_its_parents(project: Path) -> None:
+    code = f"""
+import os, signal, sys
+from kernelbox import execute, get_or_create
+kernel = get_or_create("forking", cwd={str(project)!r})
+def call(code):
+    result = execute(kernel, code, approve=lambda request: True)
+    assert result.ok, result.text
+    return result.output
+before = call({cell("pid")!r})
+child = os.fork()
+if child == 0:
+    assert call({cell("pid")!r}) != before
+    from kernelbox.tools._toolbox import close_shared
+    close_shared()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert call({cell("pid")!r}) == before
+call({cell("leave", marks=str(project))!r})
+holder = os.fork()
+if holder == 0:
+    signal.pause()
+open({str(project / "holder")!r}, "w").write(str(holder))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=100)
+    assert done.returncode == -signal.SIGKILL
+    holder = int((project / "holder").read_text())
+    try:
+        for name in ("server", "child"):
+            wait_for_end(int((project / name).read_text()))
+        assert is_running(holder)
+    finally:
+        os.kill(holder, signal.SIGKILL)
+        wait_for_end(holder)
+
+
 def test_a_server_that_crashes_fails_that_call_and_is_started_again_for_the_next(project: Path) -> None:
     async def scenario() -> tuple[str, str | None]:
         async with executing(project) as executor:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
+
+from kernelbox.host._forks import forget_in_forks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,21 +15,34 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_lock = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
-_owner = 0
-
 
 def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
     """Runs a coroutine in the thread; cancelling the future cancels it."""
-    return asyncio.run_coroutine_threadsafe(work, _running_loop())
+    return asyncio.run_coroutine_threadsafe(work, _thread.loop())
 
 
-def _running_loop() -> asyncio.AbstractEventLoop:
-    """Returns the loop of this process; a forked child has its own, because the thread stayed behind."""
-    global _loop, _owner
-    with _lock:
-        if _loop is None or _owner != os.getpid():
-            _loop, _owner = asyncio.new_event_loop(), os.getpid()
-            threading.Thread(target=_loop.run_forever, name="kernelbox-tools", daemon=True).start()
-        return _loop
+class _Thread:
+    """The thread of this process, started when it is first needed. In a fork there is none: it stayed behind."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._inherited: list[object] = []
+        forget_in_forks(self)
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="kernelbox-tools", daemon=True).start()
+            return self._loop
+
+    def forget(self) -> None:
+        """Lets a fork begin anew. The loop is kept: closing it would change what its owner waits for (epoll(7))."""
+        self._lock = threading.Lock()
+        self._inherited.append(self._loop)
+        self._loop = None
+        forget_in_forks(self)
+
+
+_thread = _Thread()

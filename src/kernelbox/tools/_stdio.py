@@ -21,6 +21,7 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, json
 
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import ToolServerFailed
+from kernelbox.host._forks import forget_in_forks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,19 +66,33 @@ class Words:
         return "\n".join(line for line in text.splitlines()[-10:])
 
 
+class _Lifeline:
+    """A pipe whose one end the supervisor watches; no fork of this process holds the other."""
+
+    def __init__(self) -> None:
+        self.end, self._ours = os.pipe()
+        forget_in_forks(self)
+
+    def forget(self) -> None:
+        """Closes our end."""
+        ours, self._ours = self._ours, -1
+        if ours >= 0:
+            os.close(ours)
+
+
 @asynccontextmanager
 async def connect_stdio(
     server: str, parameters: ServerParameters, words: Words, on_end: Callable[[], None]
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]], None]:
     """Starts a server and gives the two streams that a session uses. `on_end` is called when it writes no more."""
-    lifeline, ours = os.pipe()
+    lifeline = _Lifeline()
     try:
-        process = await _start(server, parameters, lifeline)
+        process = await _start(server, parameters, lifeline.end)
     except BaseException:
-        os.close(ours)
+        lifeline.forget()
         raise
     finally:
-        os.close(lifeline)
+        os.close(lifeline.end)
     incoming_in, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, outgoing_out = anyio.create_memory_object_stream[SessionMessage](0)
     assert process.stdin is not None
@@ -91,7 +106,7 @@ async def connect_stdio(
     try:
         yield incoming, outgoing
     finally:
-        os.close(ours)
+        lifeline.forget()
         for task in tasks:
             task.cancel()
         process.stdin.close()

@@ -9,6 +9,7 @@ import json
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._shown import show
+from kernelbox.host._forks import forget_in_forks
 from kernelbox.tools import _loop
 from kernelbox.tools._naming import check_server_name
 from kernelbox.tools._parameters import read_parameters
@@ -51,9 +52,7 @@ class Toolbox:
         self._config = config
         self._servers: Servers | None = None
         self._connect_timeout = connect_timeout
-        self._sessions: dict[str, Session] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-        self._opening: dict[str, asyncio.Lock] = {}
+        self.forget()
 
     def __repr__(self) -> str:
         return f"<Toolbox sessions={sorted(self._sessions)}>"
@@ -68,6 +67,13 @@ class Toolbox:
         The next call opens new ones.
         """
         return _loop.submit(self._close()) if self._sessions or self._closing else None
+
+    def forget(self) -> None:
+        """Begins without sessions; those of the process that we were forked from are its own."""
+        self._sessions: dict[str, Session] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._opening: dict[str, asyncio.Lock] = {}
+        forget_in_forks(self)
 
     async def _answer(self, ask: Ask, on_event: OnEvent) -> Answer:
         from kernelbox.tools._results import encode_failure, encode_result
