@@ -133,16 +133,16 @@ class Workplace:
         return await in_thread(self._kernels.interrupt, kernel.record.kernel_id)
 
     async def restart(self, name: str) -> None:
-        """Starts a kernel's process anew; its variables are lost. A name that is new has nothing to lose.
+        """Starts a kernel's process anew; its variables are lost. Raises KernelNotFound for a name that is new.
 
         Tool servers that no cell is using are ended; they are started again when they are called.
         """
+        kernel = await self._known(name)
         try:
-            kernel = await self._known(name)
             record = await in_thread(self._restart, kernel)
         except KernelNotFound:
             self._open.pop(name, None)
-            return
+            raise
         self._open[name] = self._kernels.kernel(record, environment=self._new.env)
         if not self.running():
             await self._close_toolbox()
