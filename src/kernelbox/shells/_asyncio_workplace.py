@@ -13,7 +13,6 @@ from kernelbox.core._options import KernelOptions
 from kernelbox.shells._asyncio import query
 from kernelbox.shells._asyncio_jobs import Job
 from kernelbox.shells._loop_connection import in_thread
-from kernelbox.tools._toolbox import Toolbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ class Workplace:
         self._opening: dict[str, asyncio.Future[Kernel]] = {}
         self._jobs: dict[str, Job] = {}
         self._sessions = Sessions()
-        self._toolbox = Toolbox(kernels.config)
 
     def __repr__(self) -> str:
         return f"<Workplace of {len(self._open)} kernels, {len(self._jobs)} jobs>"
