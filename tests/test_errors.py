@@ -22,10 +22,11 @@ ERRORS: list[KernelBoxError] = [
     kernelbox.StartFailed("no"),
     kernelbox.StoreFailed.because(OSError(28, "No space left on device", "/x"), "/x"),
     kernelbox.ApprovalClosed("shell", "accepted"),
+    kernelbox.ToolServerFailed("server", "it is gone"),
     kernelbox.ExecutorStopped(),
     kernelbox.InheritedStream(),
-    kernelbox.CodeExecutionError(FAILED, [Path("a.png")]),
-    kernelbox.ExecutionTimeout(FAILED, []),
+    kernelbox.CodeExecutionError.of(FAILED, [Path("a.png")]),
+    kernelbox.ExecutionTimeout.of(FAILED, []),
 ]
 
 

@@ -46,24 +46,36 @@ ROOMS = {
     "wire": Room(ours=(), others=PURE),
     "guest": Room(ours=("wire",)),
     "base": Room(ours=("wire",)),
+    # For those who come from KernelBox 0.1, as are `core/types.py` and `core/exceptions.py`.
+    "config": Room(ours=("base",)),
     "host": Room(ours=("wire", "base")),
     "core": Room(ours=("wire", "base", "host")),
-    "shells": Room(ours=("wire", "base", "host", "core")),
-    "api": Room(ours=("wire", "base", "host", "core", "shells")),
-    "cli": Room(ours=("wire", "base", "host", "core", "shells", "api", "__version__")),
+    "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
+    "shells": Room(ours=("wire", "base", "host", "core", "tools")),
+    "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
+    "mcp": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
+    "cli": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "mcp", "__version__")),
     # The package itself: the lazy table of public names, and `python -m kernelbox`.
-    "": Room(ours=("wire", "base", "host", "core", "api")),
+    "": Room(ours=("wire", "base", "host", "core", "tools", "api")),
     "__main__.py": Room(ours=("cli",)),
 }
 
 # One importer per power: (what is used, the only files that may).
 POWERS = (
     (("zmq", "jupyter_client"), ("host/jupyter/*",)),
-    (("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"), ("base/_config.py", "guest/*")),
+    (
+        ("mcp", "mcp_types", "httpx2"),
+        ("mcp/*", "tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py"),
+    ),
+    (("starlette", "uvicorn"), ("mcp/*",)),
+    (
+        ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"),
+        ("base/_config.py", "guest/*", "tools/_supervisor.py"),
+    ),
     (("os.fork", "os.forkpty", "pty.fork"), ("guest/*",)),
     (
         ("os.kill", "os.killpg", "signal.pidfd_send_signal", "signal.pthread_kill", "signal.raise_signal"),
-        ("host/_process.py", "guest/*"),
+        ("host/_process.py", "guest/*", "tools/_supervisor.py"),
     ),
 )
 

@@ -25,10 +25,12 @@ from kernelbox import (
     SyncApprovalRequest,
 )
 from kernelbox.api._here import kernels
+from kernelbox.base._config import KernelBoxConfig
 from kernelbox.core._gate import Gate
 from kernelbox.core._memory import Sessions
 from kernelbox.shells._asyncio import Run
 from kernelbox.shells._asyncio_asks import Asks
+from kernelbox.tools._toolbox import Toolbox
 from kernelbox.wire._messages import Ask, Execute
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -446,7 +448,7 @@ def test_a_decision_that_is_still_being_made_is_cancelled_when_the_execution_end
         gate = Slow(record, ApprovalPolicy(), Sessions(), shell="ask", tools="ask")
         request = Execute("x", "!echo", approve_shell=True)
         execution = await Run.begin(here.kernel(record), request, timeout=DEADLINE, on_end=lambda: asks.end())
-        asks = Asks(execution, gate, patience=None, present=True, stop_clock=False)
+        asks = Asks(execution, gate, Toolbox(KernelBoxConfig()), patience=None, present=True, stop_clock=False)
         while not begun.is_set():
             for event in await execution.next():
                 if isinstance(event, Ask):
@@ -610,9 +612,10 @@ def test_a_call_of_a_server_that_is_not_there_is_refused_even_when_accepted() ->
             seen.append(request)
             await request.accept()
 
+        code = "raise RuntimeError(get_ipython().kernel.asks.ask('github', 'search', {'q': [1]}).decode())"
         async with CodeExecutor() as executor:
             with pytest.raises(CodeExecutionError) as caught:
-                await answer_all(executor, "get_ipython().kernel.asks.ask('github', 'search', {'q': [1]})", take)
+                await answer_all(executor, code, take)
         return seen[0], caught.value
 
     request, error = run(scenario)

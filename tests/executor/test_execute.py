@@ -399,8 +399,7 @@ def test_a_working_dir_is_restored_after_each_cell_with_a_notice(tmp_path: Path)
 
     moved, after = run(scenario)
     assert moved is not None
-    assert moved.startswith("/\n")
-    assert moved.endswith(f"cwd reset to {tmp_path}")
+    assert moved == f"/\n[kernelbox] cwd reset to {tmp_path}"
     assert after == str(tmp_path)
 
 

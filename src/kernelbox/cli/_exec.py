@@ -6,7 +6,7 @@ import signal
 import sys
 
 from kernelbox.api import _sync
-from kernelbox.base._errors import InvalidInput, KernelNotFound
+from kernelbox.base._errors import InvalidInput
 from kernelbox.cli._output import FAILED, INTERRUPTED, emit, emit_line, say
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._results import ExecutionResult, OutputItem
@@ -16,14 +16,22 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator
 
+    from kernelbox.core._requests import SyncApprovalRequest
+
 
 def run(options: Namespace) -> int:
     """Runs the command."""
     code, key = _read_code(options), _read_key(options)
     show, finish = _presentation(options)
-    with CtrlC() as ctrl_c:
-        steps = _start(options, key, code)
-        result = follow(steps, key, show, ctrl_c)
+    try:
+        with CtrlC() as ctrl_c:
+            steps = _start(options, key, code)
+            result = follow(steps, key, show, ctrl_c)
+    finally:
+        if options.approve != "none":
+            from kernelbox.cli._tools import end_sessions
+
+            end_sessions()
     finish(result)
     if ctrl_c.pressed:
         say(f"interrupted: {result.error.evalue if result.error else 'the cell had just ended'}")
@@ -51,6 +59,19 @@ class CtrlC:
             raise KeyboardInterrupt
 
 
+def _ask_terminal(request: SyncApprovalRequest) -> bool | str:
+    from kernelbox.cli._tools import ask_terminal
+
+    return ask_terminal(str(request))
+
+
+_APPROVE: dict[str, Callable[[SyncApprovalRequest], bool | str] | None] = {
+    "all": lambda request: True,
+    "ask": _ask_terminal,
+    "none": None,
+}
+
+
 def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
     def start() -> Iterator[object]:
         language = "bash" if options.bash else "python"
@@ -61,6 +82,7 @@ def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
             timeout=options.timeout,
             images_dir=options.images_dir,
             output_char_limit=options.output_char_limit,
+            approve=_APPROVE[options.approve],
         )
 
     if not options.pretty:
@@ -115,9 +137,9 @@ def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Cal
 def _read_key(options: Namespace) -> str:
     if options.id is None:
         return str(options.name)
-    if not is_kernel_id(options.id):
-        raise KernelNotFound(options.id)
-    return str(options.id)
+    if is_kernel_id(options.id):
+        return str(options.id)
+    return _sync.status(options.id).kernel_id  # a name, which must be there: only --name opens a kernel
 
 
 def _read_code(options: Namespace) -> str:

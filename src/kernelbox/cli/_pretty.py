@@ -51,6 +51,8 @@ def show_output(item: OutputItem) -> None:
         out.flush()
     elif item.kind in ("display_data", "execute_result") and item.text:
         print(_printable(item.text, sys.stdout), flush=True)
+    elif item.kind == "error":
+        print(color_traceback(_printable(item.readable, sys.stderr)), file=sys.stderr)
 
 
 def show_result(result: ExecutionResult) -> None:

@@ -291,13 +291,21 @@ class Kernels:
 
         gone = _side_by_side(destroy, records)
         self.store.publish_all()
+        self._tidy()
+        if failures:
+            raise failures[0]
+        return [record.kernel_id for record, destroyed in zip(records, gone, strict=True) if destroyed]
+
+    def tidy(self) -> None:
+        """Ends the templates if no kernel is left."""
+        if not self.store.all():
+            self._tidy()
+
+    def _tidy(self) -> None:
         self.store.sweep()
         with contextlib.suppress(FileNotFoundError), self.store.runtime() as runtime:
             for name in ENGINES:
                 engine_named(name).tidy(runtime)
-        if failures:
-            raise failures[0]
-        return [record.kernel_id for record, destroyed in zip(records, gone, strict=True) if destroyed]
 
     def _destroy(self, record: KernelRecord, reason: str, *, publish: bool = True) -> bool:
         with self.store.locking(*record.names):

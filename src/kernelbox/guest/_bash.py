@@ -1,7 +1,9 @@
 """A real bash that lives as long as its kernel: directory, variables and functions last from cell to cell.
 
 It is an interactive bash without a terminal: only an interactive shell survives SIGINT and goes back to its prompt.
-The prompt is how it says that a cell has ended: PROMPT_COMMAND writes the exit status to a pipe.
+The prompt is how it says that a cell has ended: PROMPT_COMMAND writes the exit status to a pipe. Only cells have the
+kernel's stderr: what bash itself says between them (`exit`, when the kernel dies, or our own lines under `set -x`) is
+nobody's output.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class Bash:
         self._process: Child | None = None
         self._statuses = -1
         self._pipe_in_bash = -1
+        self._stderr_in_bash = -1
         self._pidfd = -1
         self._line = b""
         self._unsettled = False  # a cell was begun and its end has not been seen
@@ -60,7 +63,7 @@ class Bash:
         quoted = program.argv[-1].replace(b"'", b"'\\''")
         try:
             self._unsettled = True
-            self._send(b"eval '" + quoted + b"' </dev/null")
+            self._send(b"eval '" + quoted + b"' </dev/null 2>&%d" % self._stderr_in_bash)
             status = self._wait(None)
             self._unsettled = False
         except KeyboardInterrupt:
@@ -105,7 +108,7 @@ class Bash:
             self._process = start(
                 Program((b"bash", b"--noprofile", b"--norc", b"--noediting", b"-i"), environment, "bash"),
                 pipe_in=True,
-                err="drop",  # it complains once about the missing terminal
+                err="drop",
                 inherit=(statuses, stderr),
             )
         except BaseException as exc:
@@ -117,9 +120,11 @@ class Bash:
             os.close(statuses)
             os.close(stderr)
         self._pidfd = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else -1
-        self._pipe_in_bash = statuses
+        self._pipe_in_bash, self._stderr_in_bash = statuses, stderr
         first = (
-            f"PS1= PS2=; set +H +m +o history; exec 2>&{stderr} {stderr}>&-; "
+            "PS1= PS2=; set +H +m +o history; "
+            # An interactive bash says `exit` when it is told to.
+            'exit() { { builtin exit "$@"; } 2>/dev/null; }; '
             f'readonly PROMPT_COMMAND=\'printf "%s\\n" "$?" >&{statuses}\''
         )
         self._send(first.encode())

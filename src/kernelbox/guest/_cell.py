@@ -15,7 +15,7 @@ from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._pristine import asyncio, os, threading
 from kernelbox.guest._program import bash_program
 from kernelbox.guest._shell import ZMQInteractiveShell
-from kernelbox.wire._messages import Done, Execute
+from kernelbox.wire._messages import Display, Done, Execute
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
@@ -261,6 +261,8 @@ class Cells:
             return
         try:
             os.chdir(request.restore_cwd)
-            print(f"\n[kernelbox] cwd reset to {request.restore_cwd}")
+            notice = f"[kernelbox] cwd reset to {request.restore_cwd}"
         except OSError as exc:
-            print(f"\n[kernelbox] cwd cannot be reset to {request.restore_cwd}: {exc.strerror}", file=sys.stderr)
+            notice = f"[kernelbox] cwd cannot be reset to {request.restore_cwd}: {exc.strerror}"
+        # A display has lines of its own, whatever the cell has begun to write.
+        self._shell.displayhook.outbox.send(Display(request.id, "display_data", {"text/plain": notice}, {}))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from kernelbox.guest._pristine import os
+from kernelbox.guest._pristine import contextlib, os, threading
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._json import exact, type_name
 from kernelbox.wire._messages import Query
@@ -31,7 +32,19 @@ _LONGEST_INSPECTION = 1_000_000
 
 
 def answer(kernel: Kernel, query: Query) -> dict[str, Any]:
-    """Answers a query; the content is what Jupyter's replies of the same name carry."""
+    """Answers a query; the content is what Jupyter's replies of the same name carry.
+
+    What user code writes on the way, in a property or a repr, and IPython's completer about it, belongs to no cell.
+    """
+    out, err = _Silent(sys.stdout), _Silent(sys.stderr)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            return _answer(kernel, query)
+    finally:
+        out.thread = err.thread = None  # a logger may have kept them
+
+
+def _answer(kernel: Kernel, query: Query) -> dict[str, Any]:
     shell, args = kernel.shell, query.args
     match query.what:
         case "complete":
@@ -49,6 +62,21 @@ def answer(kernel: Kernel, query: Query) -> dict[str, Any]:
             with kernel.quiesced():
                 return {"threads": len(os.listdir("/proc/self/task")), "python_threads": _thread_names()}
     raise ValueError(f"no such query: {query.what!r}")
+
+
+class _Silent(io.TextIOBase):
+    """Drops what one thread writes, the one that makes it; what others write goes on to the stream behind."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.thread: int | None = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.get_ident() == self.thread else self._stream.write(text)
+
+    def flush(self) -> None:
+        if threading.get_ident() != self.thread:
+            self._stream.flush()
 
 
 def _complete(shell: ZMQInteractiveShell, code: str, cursor: int) -> dict[str, Any]:
@@ -131,6 +159,4 @@ def _size(value: object) -> int:
 
 
 def _thread_names() -> list[str]:
-    import threading
-
     return [thread.name for thread in threading.enumerate()]

@@ -204,7 +204,12 @@ def _located(record: KernelRecord, runtime: Place) -> KernelRecord:
 
 
 def _parse(data: bytes) -> KernelRecord:
-    return KernelRecord.from_dict(json.loads(data.decode()))
+    record = KernelRecord.from_dict(json.loads(data.decode()))
+    if not is_kernel_id(record.kernel_id):
+        raise ValueError("its kernel_id makes no sense")
+    if not record.name:
+        raise ValueError("its name is missing")
+    return record
 
 
 def _dump(record: KernelRecord) -> bytes:

@@ -25,6 +25,7 @@ from kernelbox.wire._messages import (
     Message,
     Output,
     Started,
+    Withdraw,
 )
 from kernelbox.wire._results import ErrorInfo, ExecutionResult
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     # What holds a kernel: this execution, one of another client, one whose client has gone, or no execution at all.
     Holder = Literal["this", "other", "abandoned", "none"]
-    Event = OutputItem | Ask | Comm
+    Event = OutputItem | Ask | Withdraw | Comm
 
 # Long enough for a numpy call or a `finally:` block to end by itself; with LAST_GRACE below the 4 s a caller may wait.
 GRACE = 1.5
@@ -60,6 +61,14 @@ _HELD_BY: dict[Holder, str] = {
     "none": "work that an earlier cell had left in the background",
     "abandoned": "a cell whose client had gone away",
 }
+
+
+def _where(traceback: list[str]) -> list[str]:
+    """Returns where a cell was when it was interrupted: a traceback without the name of what we raised in it."""
+    if not traceback or traceback[-1].rstrip(" :") != "KeyboardInterrupt":
+        return traceback
+    lines = traceback[:-1]
+    return lines if any(lines) else []
 
 
 class Execution:
@@ -89,6 +98,11 @@ class Execution:
         """When `tick` wants to be called next."""
         return self._due
 
+    @property
+    def text(self) -> str:
+        """What the cell has written and shown so far."""
+        return self._transcript.text
+
     def hold(self, seconds: float) -> None:
         """Moves the deadline: time spent waiting for a person is not the cell's."""
         if self._rung == "running":
@@ -112,7 +126,7 @@ class Execution:
                 return [self._transcript.add_display(message)]
             case Clear():
                 return [self._transcript.clear(message)]
-            case Ask() | Comm():
+            case Ask() | Withdraw() | Comm():
                 return [message]
             case Done() if self._rung != "killing":  # it comes too late to keep the kernel
                 self._finish(message)
@@ -177,7 +191,7 @@ class Execution:
         self._now = now
         if self.result is None:
             self._cause = None  # what was to end the cell has not
-            self._end("died", cause, ename="KernelDied")
+            self._end("died", f"{cause}; its variables are lost", ename="KernelDied")
 
     def cut_off(self, reason: str, *, now: float) -> None:
         """Ends the execution: the kernel lives, and what it says of this cell does not reach us any more."""
@@ -208,7 +222,7 @@ class Execution:
             self._end(
                 "interrupted",
                 f"{self._what_happened()}; the cell was interrupted and the kernel kept its variables",
-                traceback=done.traceback,
+                traceback=_where(done.traceback),
                 done=done,
             )
             return
@@ -251,7 +265,7 @@ class Execution:
         if error is not None:
             error, cut = self._fit(error)
             if error.traceback:  # or it has been written to stderr, as IPython does with a magic that is misused
-                transcript.add_error("\n".join(error.traceback), by_cell=done is not None)
+                transcript.add_error(error, by_cell=done is not None)
         timed_out = self._cause == "timeout" and ending != "finished"
         text = transcript.text
         self.result = ExecutionResult(
