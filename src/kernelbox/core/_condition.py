@@ -93,7 +93,7 @@ class Condition:
             )
 
 
-def is_orphan(record: KernelRecord) -> bool:
+def died_with_owner(record: KernelRecord) -> bool:
     """Tells whether a kernel died with its owner; one that is being started has not."""
     return record.status == "dead" and record.owner_pid is not None and not is_owner_alive(record)
 
