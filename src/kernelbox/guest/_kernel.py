@@ -79,10 +79,10 @@ class Kernel:
     def __init__(self, shell: ZMQInteractiveShell, identity: Identity, idle_timeout: float) -> None:
         self.shell = shell
         self._identity = identity
-        self.loop = Loop()  # whatever policy a preloaded module has set
-        asyncio.set_event_loop(self.loop)
         waker = Waker()
-        self.interrupts = Interrupts(self.loop, identity.memory, waker.wake)
+        self.interrupts = Interrupts(identity.memory, waker.wake)
+        self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # whatever policy a module has set
+        asyncio.set_event_loop(self.loop)
         self.outbox = Outbox(identity, self.interrupts)
         self.asks = Asks(self.outbox, waker.wake)
         self.bash = Bash()
@@ -169,10 +169,14 @@ class Kernel:
                 if self._idle and threading.get_ident() != self._main:  # who is not in the loop then, but here
                     self.loop.call_soon_threadsafe(self._stop_idling)
             case Interrupt():
-                if (waiting := self._withdraw(message.id)) is not None:
-                    return self.interrupts.request_background() if waiting else None
+                if (waiting := self._withdraw(message.id)) is False:
+                    return None
                 if message.harder and self.interrupts.is_running(message.id):
                     self._kill_what_the_cell_started()
+                elif message.harder:
+                    self.interrupts.interrupt_programs()  # which a task may wait for, in C code such as `system(3)`
+                if waiting:
+                    return self.interrupts.request_background()
                 return None if self.interrupts.aimed else self.interrupts.request(message.id)
             case Answer():
                 self.asks.answer(peer, message)
