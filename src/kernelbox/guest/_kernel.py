@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import errno
 import os as user_os
+import posix as user_posix
 import sys
 from collections import deque
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 from kernelbox.guest import _comm, _environment, _guards, _queries
 from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
-from kernelbox.guest._c_streams import CStdout
+from kernelbox.guest._c_streams import write_c_stdout_at_once
 from kernelbox.guest._cell import Cells
 from kernelbox.guest._descendants import children, kill_descendants, signal_all
 from kernelbox.guest._handlers import get_handler, set_handler
@@ -86,7 +87,6 @@ class Kernel:
         self.outbox = Outbox(identity, self.interrupts)
         self.asks = Asks(self.outbox, waker.wake)
         self.bash = Bash()
-        self._c_stdout = CStdout()
         self.comm_manager = _comm.install(self.outbox)
         self._io = IO(self, identity, waker)
         self._queue: deque[tuple[Peer, Execute | Query]] = deque()
@@ -322,7 +322,6 @@ class Kernel:
             self._raise_guards()
         with self.asks.guarding(request):
             done = self._cells.run(request)
-        self._c_stdout.flush(before=self._io.call_helper)
         self._io.cell_ends()
         self.interrupts.end()
         done.execution_count = None if bash else self.shell.execution_count - 1
@@ -380,7 +379,8 @@ class Kernel:
         self.shell.display_pub.outbox = self.shell.displayhook.outbox = self.outbox
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # as long as the process
         sys.stdout, sys.stderr = OutStream(self.outbox, 0), OutStream(self.outbox, 1)
-        user_os._exit = self._exit_at_once
+        user_os._exit = user_posix._exit = self._exit_at_once
+        write_c_stdout_at_once()
         sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc, assignment]  # what libraries restore
 
     def _exit_at_once(self, status: int) -> NoReturn:
