@@ -65,9 +65,9 @@ POWERS = (
     (("zmq", "jupyter_client"), ("host/jupyter/*",)),
     (
         ("mcp", "mcp_types", "httpx2"),
-        ("mcp/*", "tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py"),
+        ("tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py", "mcp/*"),
     ),
-    (("starlette", "uvicorn"), ("mcp/*",)),
+    (("starlette", "uvicorn", "PIL"), ("mcp/*",)),
     (
         ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"),
         ("base/_config.py", "guest/*", "tools/_supervisor.py"),

@@ -14,6 +14,7 @@ from kernelbox.api._here import kernels
 from kernelbox.core._policy import ApprovalPolicy
 from kernelbox.shells._asyncio_jobs import JobOptions
 from kernelbox.shells._asyncio_workplace import Workplace
+from kernelbox.tools._toolbox import Toolbox
 
 from .support import DEADLINE, run
 
@@ -22,7 +23,8 @@ ENDLESS = "print('begun')\nimport time\nwhile True: time.sleep(0.01)"
 
 @contextlib.asynccontextmanager
 async def workplace(folder: Path) -> AsyncIterator[Workplace]:
-    place = Workplace(kernels(), JobOptions(str(folder / "images"), ApprovalPolicy()), cwd=str(folder), env={})
+    options, here = JobOptions(str(folder / "images"), ApprovalPolicy()), kernels()
+    place = Workplace(here, options, Toolbox(here.config), cwd=str(folder), env={})
     try:
         yield place
     finally:

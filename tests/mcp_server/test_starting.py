@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
 from tests.cli.support import fail, kernelbox
 
 from kernelbox import ApprovalRule, InvalidInput
 from kernelbox.base._dotenv import parse_dotenv, read_dotenv
 from kernelbox.core._policy_file import parse_policy, read_policy
+
+from .support import run
 
 
 @pytest.mark.parametrize(
@@ -25,6 +30,19 @@ def test_what_is_printed_for_a_client_is_its_configuration(tmp_path: Path, clien
     described = json.loads(done.stdout)[key]["kernelbox"]
     assert [described["command"], *described["args"]] == [sys.executable, "-m", "kernelbox", "mcp", *words]
     assert "merge this into" in done.stderr
+
+
+def test_what_is_printed_starts_a_server(tmp_path: Path, own_home: Path) -> None:
+    done = kernelbox("mcp", "--workspace", str(tmp_path), "--toolset", "files", "--print-config", "cursor")
+    described = json.loads(done.stdout)["mcpServers"]["kernelbox"]
+    settings = {name: value for name, value in os.environ.items() if name.startswith("KERNELBOX_")}
+
+    async def scenario() -> None:
+        async with Client(StdioServerParameters(**described, env=settings)) as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            assert names == ["list_files", "read_file", "write_file"]
+
+    run(scenario)
 
 
 def test_what_is_printed_for_claude_code_is_a_command(tmp_path: Path) -> None:

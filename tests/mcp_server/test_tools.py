@@ -23,6 +23,7 @@ def test_the_tools_of_ipybox_are_there_with_their_arguments_and_defaults(
                 "register_mcp_server": {"server_name": ..., "server_params": ...},
                 "reset": {},
             }
+            await text(client, "reset")
             assert await text(client, "execute_ipython_cell", code="x = 20\nprint('hi')\nx + 1") == (
                 "hi\n21\n[variables: added x]"
             )
@@ -49,7 +50,8 @@ def test_kernels_are_told_apart_by_name(served: Served, mode: str) -> None:
             assert "NameError" in await failure(client, "execute", code="label", kernel="a")
             assert await text(client, "execute", code="label", kernel="b") == "'b'"
             await text(client, "close_kernel", kernel="b")
-            assert "there is no kernel 'b'" in await failure(client, "close_kernel", kernel="b")
+            for tool in ("close_kernel", "restart_kernel", "interrupt"):
+                assert "there is no kernel 'b'" in await failure(client, tool, kernel="b")
 
     run(scenario)
 

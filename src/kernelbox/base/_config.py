@@ -103,20 +103,10 @@ def scrubbed_environment(kernel_env: dict[str, str]) -> dict[str, str]:
     return {**harmless, **kernel_env}
 
 
-def host_variable(name: str) -> str | None:
-    """Returns a variable of the host's environment, for the parameters of tool servers that name it."""
-    return os.environ.get(name)
-
-
 def variables_with_prefix(prefix: str) -> dict[str, str]:
     """Returns the caller's variables whose names begin with a prefix, without it."""
     found = {name.removeprefix(prefix): value for name, value in os.environ.items() if name.startswith(prefix)}
     return {name: value for name, value in found.items() if name}
-
-
-def variable(name: str) -> str | None:
-    """Returns one of the caller's variables; an empty one counts as none."""
-    return os.environ.get(name) or None
 
 
 # Variables that say which programs and code are run, and how kernelbox works: a file in a folder that somebody else
@@ -131,6 +121,11 @@ def add_variables(pairs: Mapping[str, str]) -> list[str]:
         if name not in refused and "\0" not in value:
             os.environ.setdefault(name, value)
     return refused
+
+
+def host_variable(name: str) -> str | None:
+    """Returns a variable of the host's environment: a token, or what the parameters of a tool server name."""
+    return os.environ.get(name)
 
 
 # What a template is started with. Its children get their own environment, but can read the one it began with

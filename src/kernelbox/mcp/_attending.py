@@ -61,4 +61,4 @@ async def cancel_when_gone(job: Job, ctx: Context) -> None:
 
 async def _report(job: Job, ctx: Context, seconds: float | None) -> None:
     last_line = job.text[-_LONGEST_MESSAGE:].rpartition("\n")[2]
-    await ctx.report_progress(job.seconds, seconds, last_line or "running")
+    await ctx.report_progress(job.seconds, seconds, job.notice[:_LONGEST_MESSAGE] or last_line or "running")

@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kernelbox.base._config import variable
+from kernelbox.base._config import host_variable
 from kernelbox.base._errors import StartFailed
 from kernelbox.mcp._address import PATH, TOKEN_VARIABLE, Address
 from kernelbox.mcp._attending import GONE
@@ -33,7 +33,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def serve_http(options: ServerOptions, address: Address, allowed_hosts: tuple[str, ...] = ()) -> int:
     """Serves any number of clients until a signal ends us; prints the URL and, if it made one, the token."""
-    given = variable(TOKEN_VARIABLE)
+    given = host_variable(TOKEN_VARIABLE)
     token = given or os.urandom(24).hex()
     listener = _listen(address)
     bound = Address(address.host, listener.getsockname()[1])

@@ -27,6 +27,7 @@ from kernelbox.mcp._toolset_ipybox import add_ipybox_tools
 from kernelbox.mcp._toolset_kernels import add_kernel_tools
 from kernelbox.shells._asyncio_jobs import JobOptions
 from kernelbox.shells._asyncio_workplace import Workplace
+from kernelbox.tools._toolbox import Toolbox
 
 TOOLSETS: dict[str, Callable[[Tools, State], None]] = {
     "ipybox": add_ipybox_tools,
@@ -65,7 +66,10 @@ def make_state(options: ServerOptions) -> State:
         shell_escape_only=options.require_shell_escape,
     )
     environment = scrubbed_environment(variables_with_prefix(_KERNEL_PREFIX))
-    workplace = Workplace(kernels(), jobs, cwd=options.workspace, env=environment, shared=options.keep_kernels)
+    here = kernels()
+    workplace = Workplace(
+        here, jobs, Toolbox(here.config), cwd=options.workspace, env=environment, shared=options.keep_kernels
+    )
     return State(options, workplace, Outputs(images_dir), Workspace(options.workspace))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field
 
+from kernelbox.base._errors import KernelNotFound
 from kernelbox.mcp._installing import install
 from kernelbox.mcp._registering import register
 from kernelbox.mcp._results import DEFAULT_BUDGET, LEAST_BUDGET, answer
@@ -45,7 +47,8 @@ def add_ipybox_tools(tools: Tools, state: State) -> None:
 
     async def reset() -> CallToolResult:
         """Restart the kernel: all variables and imports are lost. Files and installed packages stay."""
-        await state.workplace.restart(DEFAULT_KERNEL)
+        with contextlib.suppress(KernelNotFound):  # nothing has run in it
+            await state.workplace.restart(DEFAULT_KERNEL)
         return answer("The kernel is fresh: variables, imports and definitions are gone.")
 
     add_tool(tools, execute_ipython_cell, RUNS_CODE)

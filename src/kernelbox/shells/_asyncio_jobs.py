@@ -11,9 +11,10 @@ from kernelbox.core._gate import Gate
 from kernelbox.core._images import ImageFiles
 from kernelbox.core._memory import Sessions
 from kernelbox.core._requests import ApprovalRequest
+from kernelbox.core._tool_events import ToolEvent
 from kernelbox.shells._asyncio import Run
 from kernelbox.shells._asyncio_asks import Asks
-from kernelbox.wire._messages import Ask, Execute
+from kernelbox.wire._messages import Ask, Execute, Withdraw
 from kernelbox.wire._results import OutputItem
 from kernelbox.wire._values import dataclass
 
@@ -59,14 +60,15 @@ class JobOptions:
 class Job:
     """One cell, driven by a task of its own to its end.
 
-    `requests` are the approvals that wait for an answer, by their ids. A job that is attended by no caller for `leash`
-    seconds is cancelled.
+    `requests` are the approvals that wait for an answer, by their ids; `notice` is what a tool's server said last. A
+    job that is attended by no caller for `leash` seconds is cancelled.
     """
 
     def __init__(self, kernel_name: str, run: Run, asks: Asks, images: ImageFiles) -> None:
         self.id = os.urandom(16).hex()
         self.kernel_name = kernel_name
         self.requests: dict[str, ApprovalRequest] = {}
+        self.notice = ""
         self._began = time.monotonic()
         self._run = run
         self._asks = asks
@@ -168,6 +170,10 @@ class Job:
     async def _take(self, event: object) -> None:
         if isinstance(event, Ask):
             self._asks.take(event)
+        elif isinstance(event, Withdraw):
+            self._asks.withdraw(event.ask)
+        elif isinstance(event, ToolEvent):
+            self.notice = f"{event.server_name}.{event.tool_name}: {event.text}"
         elif isinstance(event, ApprovalRequest):
             if self._asks.show(event):
                 self.requests[event.id] = event

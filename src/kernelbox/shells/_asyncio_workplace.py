@@ -13,7 +13,6 @@ from kernelbox.core._options import KernelOptions
 from kernelbox.shells._asyncio import query
 from kernelbox.shells._asyncio_jobs import Job
 from kernelbox.shells._loop_connection import in_thread
-from kernelbox.tools._toolbox import Toolbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernels import Kernels
     from kernelbox.host._record import KernelRecord
     from kernelbox.shells._asyncio_jobs import JobOptions
+    from kernelbox.tools._toolbox import Toolbox
 
 # Each takes memory of its own; a client that opens more has forgotten those it has.
 _MOST_KERNELS = 64
@@ -41,10 +41,18 @@ class Workplace:
     """
 
     def __init__(
-        self, kernels: Kernels, options: JobOptions, *, cwd: str, env: dict[str, str], shared: bool = False
+        self,
+        kernels: Kernels,
+        options: JobOptions,
+        toolbox: Toolbox,
+        *,
+        cwd: str,
+        env: dict[str, str],
+        shared: bool = False,
     ) -> None:
         self._kernels = kernels
         self._options = options
+        self._toolbox = toolbox
         self._new = KernelOptions(cwd=cwd, env=env, lifetime="kernel" if shared else "process")
         self._shared = shared
         self._suffix = "" if shared else f"-{os.urandom(4).hex()}"
@@ -52,7 +60,6 @@ class Workplace:
         self._opening: dict[str, asyncio.Future[Kernel]] = {}
         self._jobs: dict[str, Job] = {}
         self._sessions = Sessions()
-        self._toolbox = Toolbox(kernels.config)
 
     def __repr__(self) -> str:
         return f"<Workplace of {len(self._open)} kernels, {len(self._jobs)} jobs>"
@@ -126,14 +133,19 @@ class Workplace:
         return await in_thread(self._kernels.interrupt, kernel.record.kernel_id)
 
     async def restart(self, name: str) -> None:
-        """Starts a kernel's process anew; its variables are lost. A name that is new has nothing to lose."""
+        """Starts a kernel's process anew; its variables are lost. Raises KernelNotFound for a name that is new.
+
+        Tool servers that no cell is using are ended; they are started again when they are called.
+        """
+        kernel = await self._known(name)
         try:
-            kernel = await self._known(name)
             record = await in_thread(self._restart, kernel)
         except KernelNotFound:
             self._open.pop(name, None)
-            return
+            raise
         self._open[name] = self._kernels.kernel(record, environment=self._new.env)
+        if not self.running():
+            await self._close_toolbox()
 
     async def close(self, name: str) -> None:
         """Ends a kernel, its child processes and its files."""
@@ -150,9 +162,13 @@ class Workplace:
             kernels, self._open = list(self._open.values()), {}
             await asyncio.gather(*(in_thread(self._kernels.destroy, each.record.kernel_id) for each in kernels))
         await asyncio.gather(*(job.stop() for job in self.running()))
-        if (closing := self._toolbox.close()) is not None:
-            await asyncio.wrap_future(closing)
+        await self._close_toolbox()
         await in_thread(self._kernels.tidy)
+
+    async def _close_toolbox(self) -> None:
+        closing = self._toolbox.close()
+        if closing is not None:
+            await asyncio.shield(asyncio.wrap_future(closing))
 
     async def _known(self, name: str) -> Kernel:
         """Returns the kernel of a name that has been opened."""
