@@ -206,14 +206,13 @@ class Kernels:
         """Interrupts whatever holds the kernel: a cell, or what one has left behind; returns whether anything did."""
         record = self.get(key)
         kernel = self.kernel(record)
-        held = record.status == "idle" and not kernel.answers()
-        if record.status != "running" and not held:
+        if not record.alive or (record.status == "idle" and kernel.answers()):
             return False
         try:
             connection = kernel.connect()
         except OSError:
             return False  # it has ended since
-        connection.interrupt("", harder=held)
+        connection.interrupt("", harder=connection.holder("") == "none")
         kernel.release(connection)
         return True
 
