@@ -1,4 +1,4 @@
-"""A tool server for the tests, written with the SDK: `server.py [http PORT_FILE | sse PORT_FILE]`, stdio without."""
+"""A tool server for the tests, written with the SDK: `server.py [http|sse PORT_FILE [PORT]]`, stdio without."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def main() -> None:
 
     transport, port_file = sys.argv[1:3]
     app = server.sse_app() if transport == "sse" else server.streamable_http_app()
-    sock = socket.create_server(("127.0.0.1", 0))
+    sock = socket.create_server(("127.0.0.1", int(sys.argv[3]) if len(sys.argv) > 3 else 0))
     Path(port_file).write_text(str(sock.getsockname()[1]))
     asyncio.run(uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[sock]))
 

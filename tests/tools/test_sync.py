@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,16 +11,18 @@ from pathlib import Path
 import pytest
 from tests.cli.support import fail, kernelbox, succeed
 from tests.engine.support import eventually, is_running
-from tests.executor.support import run, text
-from tests.tools.support import COMMAND, HERE, cell, executing, generate
+from tests.executor.support import run
+from tests.tools.support import COMMAND, HERE, cell, executing
 
 from kernelbox import (
+    CodeExecutionError,
     ExecutionResult,
     KernelRecord,
     SyncApprovalRequest,
     ToolEvent,
     execute,
     execute_with_retry,
+    generate_mcp_sources,
     get_or_create,
     stream,
 )
@@ -140,43 +141,46 @@ def test_the_command_line_says_what_is_wrong_with_a_server(
 
 
 @contextlib.contextmanager
-def serving(transport: str, tmp_path: Path) -> Iterator[str]:
-    """Runs the server made with the SDK on a port of its own."""
-    port = tmp_path / f"{transport}-port"
-    process = subprocess.Popen([sys.executable, str(HERE / "server.py"), transport, str(port)])
+def serving(transport: str, tmp_path: Path, *port: str) -> Iterator[str]:
+    """Runs the server made with the SDK, on a port of its own or on one that another has had."""
+    told = tmp_path / "port"
+    told.unlink(missing_ok=True)
+    process = subprocess.Popen([sys.executable, str(HERE / "server.py"), transport, str(told), *port])
     try:
-        eventually(lambda: port.exists() and port.read_text())
-        yield f"http://127.0.0.1:{port.read_text()}/{'sse' if transport == 'sse' else 'mcp'}"
+        eventually(lambda: told.exists() and told.read_text())
+        yield told.read_text()
     finally:
         process.kill()
         process.wait()
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
-def test_servers_at_an_address_are_called_and_found_again_after_a_restart(
+def test_a_server_at_an_address_is_called_and_found_again_after_a_restart(
     home: Path, tmp_path: Path, transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SERVER_URL", "")
     code = """
 from mcptools.remote.image_search import Params, Result, run
 result: Result = run(Params(query="neural topic models", count=3))
 print(f"num results = {len(result.items)}")
 """
+    params = {
+        "url": "http://127.0.0.1:${PORT}/" + ("sse" if transport == "sse" else "mcp"),
+        "headers": {"X-Token": "t"},
+    }
 
-    async def scenario() -> list[str | None]:
+    async def scenario() -> list[str]:
         told = []
         async with executing(tmp_path) as executor:
-            told.append(await text(executor, code))
+            with serving(transport, tmp_path) as port:
+                monkeypatch.setenv("PORT", port)
+                await generate_mcp_sources("remote", params, tmp_path / "mcptools")
+                told.append((await executor.execute(code)).text or "")
+            with pytest.raises(CodeExecutionError) as caught:
+                await executor.execute(code)
+            told.append(caught.value.ename)
+            with serving(transport, tmp_path, port):
+                told.append((await executor.execute(code)).text or "")
         return told
 
-    with serving(transport, tmp_path) as url:
-        monkeypatch.setenv("SERVER_URL", url)
-        params = {"url": "${SERVER_URL}", "headers": {"X-Token": "t"}, "type": "sse" if transport == "sse" else "http"}
-        generate(tmp_path, params, "remote")
-        assert run(scenario) == ["num results = 3"]
-    (tmp_path / "again").mkdir()
-    with serving(transport, tmp_path / "again") as url:
-        monkeypatch.setenv("SERVER_URL", url)
-        assert run(scenario) == ["num results = 3"]
-    kept = json.dumps((tmp_path / "mcptools/remote/tools.json").read_text())
-    assert "127.0.0.1" not in kept
+    assert run(scenario) == ["num results = 3", "ToolError", "num results = 3"]
+    assert "127.0.0.1" not in (tmp_path / "mcptools/remote/tools.json").read_text()

@@ -13,10 +13,9 @@ import termios
 
 from kernelbox.guest._child import Child, start
 from kernelbox.guest._descendants import kill_descendants
-from kernelbox.guest._environment import Environment
 from kernelbox.guest._interrupts import held
 from kernelbox.guest._pristine import contextlib, fcntl, os, select, signal, time
-from kernelbox.guest._program import Program
+from kernelbox.guest._program import Program, lasting_bash
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
@@ -58,7 +57,7 @@ class Bash:
     def run(self, program: Program) -> tuple[int, bool]:
         """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""
         if not self.waiting:
-            self._start(program.environment)
+            self._start(lasting_bash(program.environment, program.directory))
         assert self._process is not None
         quoted = program.argv[-1].replace(b"'", b"'\\''")
         try:
@@ -90,27 +89,22 @@ class Bash:
         os.close(self._statuses)
         self._process = None
 
-    def _start(self, environment: Environment) -> None:
+    def _start(self, bash: Program) -> None:
         try:
             with held():
-                self._spawn(environment)
+                self._spawn(bash)
             self._wait(None)
         except KeyboardInterrupt:
             self.close()  # it has not come to its first prompt
             raise
 
-    def _spawn(self, environment: Environment) -> None:
+    def _spawn(self, bash: Program) -> None:
         self.close()
         self._line, self._unsettled = b"", False
         self._statuses, statuses = os.pipe()
         stderr = os.dup(2)
         try:
-            self._process = start(
-                Program((b"bash", b"--noprofile", b"--norc", b"--noediting", b"-i"), environment, "bash"),
-                pipe_in=True,
-                err="drop",
-                inherit=(statuses, stderr),
-            )
+            self._process = start(bash, pipe_in=True, err="drop", inherit=(statuses, stderr))
         except BaseException as exc:
             os.close(self._statuses)
             if not isinstance(exc, FileNotFoundError):

@@ -229,12 +229,12 @@ class Cells:
     def _run_in_bash(self, code: str) -> tuple[int, bool]:
         """Runs a bash cell; returns its exit status and whether bash has lasted, where it is meant to."""
         shell = self._shell
-        program = bash_program(code, take_environment())
-        if _guards.is_raised():  # in a bash of its own: a cell could write to one that waits for the next
-            shell.approve("shell", program)
-            return run_command(program), True
-        shell.approve("shell", program, with_changes=not self._bash.waiting)
-        return self._bash.run(program)
+        alone = _guards.is_raised()  # in a bash of its own: a cell could write to one that waits for the next
+        waiting = self._bash.waiting and not alone
+        directory = shell.kernel.asks.take_directory(self._bash.pid if waiting else 0)
+        program = bash_program(code, take_environment(), directory)
+        shell.approve("shell", program, with_changes=not waiting)
+        return (run_command(program), True) if alone else self._bash.run(program)
 
     def _failure(self, result: Any) -> BaseException | None:
         """Returns what a cell failed with: what the shell showed, or only noted."""

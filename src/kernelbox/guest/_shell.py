@@ -321,8 +321,9 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def _shell_command(self, command: str) -> Program:
         environment = take_environment()
-        shell = given_shell() if self.kernel.asks.holds_commands else environment.shell
-        program = shell_program(command, environment, shell)
+        directory = self.kernel.asks.take_directory()
+        shell = environment.shell if directory is None else given_shell()
+        program = shell_program(command, environment, shell, directory)
         self.approve("shell", program)
         return program
 
@@ -362,8 +363,8 @@ class Scripts(ScriptMagics):
             raise UsageError("%%script: name a program, as in %%script bash")
         shell = self.shell
         assert isinstance(shell, ZMQInteractiveShell)
-        approved = shell.kernel.asks.holds_commands
-        program = script_program(line, command, cell, take_environment(), approved=approved)
+        directory = shell.kernel.asks.take_directory()
+        program = script_program(line, command, cell, take_environment(), directory)
         shell.approve("shell_magic", program)
         try:
             if args.bg:

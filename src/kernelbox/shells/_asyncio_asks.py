@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from kernelbox.core._requests import ApprovalRequest
-from kernelbox.wire import _seals  # noqa: F401  # connections load it at the first ask: the loop would wait for the disk
+from kernelbox.wire import _questions  # noqa: F401  # connections load it at the first ask: the loop would wait for it
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     OnEvent = Callable[[ToolEvent], None]
 
-# How long a server that did not end a cancelled call may take to answer something simple, before it is replaced.
+# How long a server may take to answer something simple, after a call that was cancelled or failed, before the session
+# is replaced: it may hang, or have been restarted at its address.
 _PROBE = 3.0
 
 # Pages of a list of tools: no honest server has so many, and a dishonest one must not keep us.
@@ -63,14 +64,14 @@ class Session:
         self._calls[call] = (on_event, tool)
         try:
             return await client.call_tool(tool, args, progress_callback=on_progress)
-        except asyncio.CancelledError:
+        except BaseException:
             self._suspect = True
             raise
         finally:
             del self._calls[call]
 
     async def is_usable(self) -> bool:
-        """Tells whether another call can be sent: a server that left a call hanging must answer first."""
+        """Tells whether another call can be sent: after one that was cancelled or failed the server must answer."""
         if self._suspect and not self.ended and self._opened is not None:
             try:
                 async with asyncio.timeout(_PROBE):
