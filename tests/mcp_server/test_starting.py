@@ -74,8 +74,9 @@ def test_options_that_make_no_sense_are_told(words: list[str], sentence: str) ->
     assert sentence in fail("mcp", *words, status=2)
 
 
-def test_a_server_without_stdin_says_what_it_needs(tmp_path: Path, own_home: Path) -> None:
-    line = f"exec {shlex.join(command(tmp_path))} <&-"
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+def test_a_server_without_stdin_or_stdout_says_what_it_needs(tmp_path: Path, own_home: Path, closed: str) -> None:
+    line = f"exec {shlex.join(command(tmp_path))} {closed}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "with pipes for both" in done.stderr

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TextIO
 
 import anyio
 from mcp.server.mcpserver import MCPServer, RequestStateSecurity
@@ -124,13 +125,17 @@ def _image_reader(outputs: Outputs, suffix: str) -> Callable[[str], bytes]:
 
 def serve_stdio(options: ServerOptions) -> int:
     """Serves one client on stdin and stdout, until it closes them or a signal ends us."""
-    if sys.stdin is None or sys.stdout is None:
+    if _access(sys.stdin) == os.O_WRONLY or _access(sys.stdout) == os.O_RDONLY:  # they were closed, and filled in
         raise StartFailed("stdin or stdout is closed; an MCP client starts this command with pipes for both")
     if sys.stdin.isatty():
         print("kernelbox: this waits for an MCP client; --print-config says how to set one up", file=sys.stderr)
     state = make_state(options)
     server = make_server(state)
     return run_until_ended(state, server.run_stdio_async(), grace=_GRACE)
+
+
+def _access(stream: TextIO) -> int:
+    return fcntl.fcntl(stream, fcntl.F_GETFL) & os.O_ACCMODE
 
 
 def run_until_ended(state: State, serving: Coroutine[Any, Any, None], *, grace: float) -> int:
