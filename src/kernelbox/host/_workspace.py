@@ -51,11 +51,12 @@ class Workspace:
     def __repr__(self) -> str:
         return f"<Workspace {self.root!r}>"
 
-    def entries(self, path: str) -> list[Entry]:
-        """Returns the entries of a directory, by name."""
+    def entries(self, path: str, most: int) -> tuple[list[Entry], int]:
+        """Returns the first entries of a directory, by name, and how many it has."""
         with self._refusing(path), self._directory(self._parts(path)) as fd:
-            found = [_describe(name, fd) for name in sorted(os.listdir(fd)) if name not in _WITHHELD]
-        return [entry for entry in found if entry is not None]
+            names = sorted(name for name in os.listdir(fd) if name not in _WITHHELD)
+            found = [_describe(name, fd) for name in names[:most]]
+        return [entry for entry in found if entry is not None], len(names)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
         """Returns bytes of a file from `start`, and how many it has in all."""
