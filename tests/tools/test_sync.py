@@ -101,7 +101,7 @@ def test_a_large_answer_and_a_retry_work_in_the_synchronous_api(kernel: KernelRe
 
 
 def test_the_command_line_adds_lists_calls_refreshes_and_removes(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     added = succeed("tools", "add", "plain", "--env", "TOKEN=hunter2", "--", *COMMAND)
