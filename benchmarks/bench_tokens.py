@@ -2,8 +2,8 @@
 
 The task: of fifty images that a search returns, name the three with the shortest titles. The server has nine tools.
 Raw: all schemas are in the prompt, and the result of the tool as well. Generated sources: the model reads the module
-of the tool, writes code, and reads what it prints, as in ipybox. Ours: it searches, reads how the tool is called, writes
-the same code and reads what that prints.
+of the tool, writes code, and reads what it prints, as in ipybox. Ours: it searches, reads how the tool is called,
+writes the same code and reads what that prints.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from tests.executor.support import accept, answer_all, reject, run, text
-from tests.tools.support import PLAIN, cell, executing, until
+from tests.tools.support import PLAIN, cell, executing, generate, plain, until
 
 from kernelbox import (
+    ApprovalClosed,
     ApprovalPolicy,
     ApprovalRequest,
     CodeExecutionError,
@@ -202,6 +203,77 @@ for n in range(4):
     result = run(scenario)
     assert result is not None
     assert result.text == '{"n": 0}\n{"n": 1}\nrefused echo: not two\n{"n": 3}'
+
+
+def test_calls_that_come_at_once_share_one_session_also_the_first_ones(project: Path) -> None:
+    code = """
+import asyncio
+from mcptools.plain import pid
+print(len(set(await asyncio.gather(*(pid.run_async(pid.Params()) for _ in range(20))))))
+"""
+
+    async def scenario() -> str | None:
+        async with executing(project) as executor:
+            return await text(executor, code)
+
+    assert run(scenario) == "1"
+
+
+def test_a_request_that_the_cell_no_longer_waits_for_cannot_be_answered(project: Path) -> None:
+    code = """
+import asyncio
+from mcptools.plain import echo
+try:
+    await asyncio.wait_for(echo.run_async(echo.Params(a=1)), 0.5)
+except TimeoutError:
+    print("gone on")
+"""
+
+    async def scenario() -> tuple[ApprovalRequest, CodeExecutionResult]:
+        async with executing(project) as executor:
+            async for item in executor.stream(code):
+                if isinstance(item, ApprovalRequest):
+                    request = item
+                if isinstance(item, CodeExecutionResult):
+                    with pytest.raises(ApprovalClosed):
+                        await request.accept()
+                    return request, item
+        raise AssertionError("no result")
+
+    request, result = run(scenario)
+    assert result.text == "gone on"
+    assert not request.open
+
+
+def test_tools_can_be_called_where_shell_commands_are_guarded(project: Path) -> None:
+    async def scenario() -> tuple[list[ApprovalRequest], CodeExecutionResult | None]:
+        async with executing(project, approve_shell_cmds=True, require_shell_escape=True) as executor:
+            return await answer_all(executor, cell("echo", a=1) + "\n!echo shell", accept)
+
+    requests, result = run(scenario)
+    assert [request.server_name for request in requests] == ["plain", "kernelbox"]
+    assert result is not None
+    assert result.text == '{"a": 1}\nshell'
+
+
+def test_a_tool_on_a_later_page_whose_result_does_not_fit_its_schema_says_so(home: Path, tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    tools = [
+        {"name": name, "inputSchema": {"type": "object"}, "outputSchema": schema} for name in ("one", "two", "three")
+    ]
+    structured = {"one": {"n": 1}, "two": {"n": 2}, "three": {"n": "many"}}
+    generate(tmp_path, plain(tmp_path, tools=tools, page=1, structured=structured))
+
+    async def scenario() -> tuple[str | None, str]:
+        async with executing(tmp_path) as executor:
+            told = await text(executor, cell("two"))
+            with pytest.raises(CodeExecutionError) as caught:
+                await executor.execute(cell("three"))
+            return told, caught.value.evalue
+
+    told, failed = run(scenario)
+    assert told == "n=2"
+    assert "many" in failed
 
 
 def test_a_server_that_nobody_added_is_named_in_the_error(home: Path) -> None:
