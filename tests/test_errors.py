@@ -25,8 +25,8 @@ ERRORS: list[KernelBoxError] = [
     kernelbox.ToolServerFailed("server", "it is gone"),
     kernelbox.ExecutorStopped(),
     kernelbox.InheritedStream(),
-    kernelbox.CodeExecutionError(FAILED, [Path("a.png")]),
-    kernelbox.ExecutionTimeout(FAILED, []),
+    kernelbox.CodeExecutionError.of(FAILED, [Path("a.png")]),
+    kernelbox.ExecutionTimeout.of(FAILED, []),
 ]
 
 

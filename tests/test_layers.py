@@ -46,12 +46,15 @@ ROOMS = {
     "wire": Room(ours=(), others=PURE),
     "guest": Room(ours=("wire",)),
     "base": Room(ours=("wire",)),
+    # For those who come from KernelBox 0.1, as are `core/types.py` and `core/exceptions.py`.
+    "config": Room(ours=("base",)),
     "host": Room(ours=("wire", "base")),
     "core": Room(ours=("wire", "base", "host")),
     "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
     "shells": Room(ours=("wire", "base", "host", "core", "tools")),
     "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
-    "cli": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
+    "mcp": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
+    "cli": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "mcp", "__version__")),
     # The package itself: the lazy table of public names, and `python -m kernelbox`.
     "": Room(ours=("wire", "base", "host", "core", "tools", "api")),
     "__main__.py": Room(ours=("cli",)),
@@ -62,8 +65,9 @@ POWERS = (
     (("zmq", "jupyter_client"), ("host/jupyter/*",)),
     (
         ("mcp", "mcp_types", "httpx2"),
-        ("tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py"),
+        ("tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py", "mcp/*"),
     ),
+    (("starlette", "uvicorn", "PIL"), ("mcp/*",)),
     (
         ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"),
         ("base/_config.py", "guest/*", "tools/_supervisor.py"),

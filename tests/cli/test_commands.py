@@ -103,9 +103,8 @@ def test_code_comes_from_an_argument_a_file_or_stdin(home: Path, tmp_path: Path)
         (["-f", "/no/such/file"], b"", "No such file"),
         (["-f", "/"], b"", "Is a directory"),
         (["-"], b"\xff\xfe", "not UTF-8"),
-        (["--timeout", "0", "1"], b"", "not a number of seconds above 0"),
-        (["--timeout", "soon", "1"], b"", "not a number of seconds above 0"),
-        (["--timeout", "nan", "1"], b"", "not a number of seconds above 0"),
+        (["--timeout", "soon", "1"], b"", "not a number of seconds"),
+        (["--timeout", "nan", "1"], b"", "not a number of seconds"),
         (["--colour", "1"], b"", "unrecognized arguments"),
     ],
 )
@@ -134,10 +133,33 @@ def test_wrong_usage_exits_2_with_a_sentence(home: Path, words: list[str], sente
     assert sentence in fail(*words, status=2)
 
 
-@pytest.mark.parametrize("command", ["status", "restart", "destroy", "interrupt", "logs"])
+@pytest.mark.parametrize("command", ["status", "restart", "interrupt", "logs"])
 @pytest.mark.parametrize("target", [("--name", "nobody"), ("--id", "nobody"), ("--id", "0" * 32)])
 def test_an_unknown_kernel_exits_1(home: Path, command: str, target: tuple[str, str]) -> None:
     assert "there is no kernel" in fail(command, *target)
+
+
+@pytest.mark.parametrize("target", [("--name", "nobody"), ("--id", "nobody"), ("--id", "0" * 32)])
+def test_destroying_an_unknown_kernel_exits_1_and_says_that_none_was_destroyed(
+    home: Path, target: tuple[str, str]
+) -> None:
+    done = kernelbox("destroy", *target)
+    assert (done.status, done.json) == (1, {"destroyed": False})
+    assert done.stderr.startswith(f"kernelbox: there is no kernel {target[1]!r}")
+
+
+def test_an_id_may_be_a_name(home: Path) -> None:
+    succeed("create", "--name", "demo")
+    assert succeed("exec", "--id", "demo", "1 + 1")["return_value"] == "2"
+    for command in ("status", "restart", "interrupt", "logs", "destroy"):
+        succeed(command, "--id", "demo")
+
+
+def test_a_timeout_of_0_is_the_configured_one(home: Path) -> None:
+    words = ("exec", "--name", "demo", "--timeout", "0")
+    assert succeed(*words, "1 + 1")["return_value"] == "2"
+    done = kernelbox(*words, "while True: pass", KERNELBOX_EXECUTION_TIMEOUT="0.3")
+    assert "timed out after 0.3 s" in done.json["error"]["evalue"]
 
 
 def test_exec_by_an_unknown_id_opens_nothing(home: Path) -> None:
@@ -269,6 +291,19 @@ def test_pretty_prints_what_a_person_wants_to_read(home: Path) -> None:
     assert "demo" in kernelbox("status", "--name", "demo", "--pretty").stdout
     assert kernelbox("destroy", "--name", "demo", "--pretty").stdout == "destroyed 'demo'\n"
     assert kernelbox("list", "--pretty").stdout == "there are no kernels\n"
+
+
+def test_on_a_terminal_the_status_of_a_kernel_has_a_colour_and_its_name_has_none(home: Path) -> None:
+    succeed("create", "--name", "idle")
+    leader, follower = os.openpty()
+    with open(leader, "rb", buffering=0) as terminal:
+        environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        subprocess.run(
+            [KERNELBOX, "list", "--pretty"], stdout=follower, env={**environment, "TERM": "xterm"}, check=True
+        )
+        os.close(follower)
+        shown = terminal.read(4096).decode()
+    assert "\r\nidle  \x1b[32midle" in shown
 
 
 def test_pretty_survives_a_terminal_that_knows_only_ascii(home: Path) -> None:

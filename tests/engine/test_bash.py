@@ -231,3 +231,31 @@ def test_a_harder_interrupt_of_a_python_cell_keeps_bash(kernel: KernelRecord) ->
     result = execute(kernel, code, timeout=0.2)
     assert (result.status, result.state) == ("timeout", "kept")
     assert run(kernel, "echo $X", language="bash").output == "kept\n"
+
+
+@pytest.mark.parametrize(
+    "code", ["exit 3", "echo bye; exit 3", "(exit 2); exit", "f() { exit 4; }; f", "set -e; false"]
+)
+def test_an_exit_says_only_what_became_of_bash(kernel: KernelRecord, code: str) -> None:
+    assert bash(kernel, code).stderr == "[bash exited; the next bash cell starts a new one]\n"
+
+
+def test_the_death_of_a_kernel_makes_its_bash_say_nothing(kernel: KernelRecord) -> None:
+    assert say(kernel, "echo ready") == "ready\n"
+    assert execute(kernel, "import os; os._exit(3)", timeout=DEADLINE).stderr == ""
+
+
+def test_a_trace_shows_the_commands_of_the_cell_and_none_of_ours(kernel: KernelRecord) -> None:
+    assert bash(kernel, "set -x\necho one").stderr == "++ echo one\n"
+    assert bash(kernel, "echo two; (exit 5)").stderr == "++ echo two\n++ exit 5\n"
+    assert bash(kernel, "echo $?").output == "5\n"
+    assert bash(kernel, "set +x").stderr == "++ set +x\n"
+    assert bash(kernel, "echo three").stderr == ""
+
+
+@pytest.mark.parametrize("code", ["sleep 60", "while :; do :; done"])
+def test_a_timeout_is_one_sentence(kernel: KernelRecord, code: str) -> None:
+    say(kernel, "true")  # or starting bash would be part of it
+    result = bash(kernel, code, timeout=1)
+    ended = "the cell was interrupted and the kernel kept its variables"
+    assert result.text == f"TimeoutError: timed out after 1 s; {ended}"

@@ -338,6 +338,56 @@ def ask(kernel: KernelRecord, what: str, **args: Any) -> dict[str, Any]:
                     return message.content
 
 
+NOISY = """
+import sys, warnings
+class Noisy:
+    @property
+    def loud(self):
+        print('out'); print('err', file=sys.stderr); warnings.warn('careful')
+        raise RuntimeError('no')
+    def __dir__(self):
+        print('dir'); raise RuntimeError('no')
+    def __repr__(self):
+        print('repr'); raise RuntimeError('no')
+    def _ipython_key_completions_(self):
+        print('keys'); raise RuntimeError('no')
+    def __getattr__(self, name):
+        print('getattr'); raise RuntimeError(name)
+def matcher(completer, event):
+    print('matcher'); raise RuntimeError('no')
+get_ipython().set_hook('complete_command', matcher, str_key='%noisy')
+get_ipython().set_custom_completer(matcher)
+noisy = Noisy()
+"""
+
+
+@pytest.mark.parametrize("code", ["noisy.", "noisy.lo", "noisy.loud.", "noisy['", "%noisy ", "noi"])
+def test_what_a_query_makes_user_code_write_reaches_no_cell(kernel: KernelRecord, code: str) -> None:
+    run(kernel, NOISY)
+    ask(kernel, "complete", code=code, cursor_pos=len(code))
+    ask(kernel, "inspect", code=code, cursor_pos=len(code.rstrip(" .'[")), detail_level=1)
+    ask(kernel, "variables")
+    after = run(kernel, "1 + 1")
+    assert (after.text, after.output, after.stderr) == ("2", "", "")
+
+
+def test_what_a_thread_writes_while_a_query_is_answered_is_kept(kernel: KernelRecord) -> None:
+    code = """
+import threading
+asked, written = threading.Event(), threading.Event()
+class Slow:
+    def __repr__(self):
+        asked.set(); written.wait(); return 'slow'
+def write():
+    asked.wait(); print('from the thread'); written.set()
+slow = Slow()
+threading.Thread(target=write).start()
+"""
+    run(kernel, code)
+    ask(kernel, "variables")
+    assert run(kernel, "pass").output == "from the thread\n"
+
+
 def test_names_are_completed_and_objects_inspected(kernel: KernelRecord) -> None:
     run(kernel, "value_one, value_two = 1, 2\ndef double(x):\n    'Doubles.'\n    return 2 * x")
     completed = ask(kernel, "complete", code="value_", cursor_pos=6)

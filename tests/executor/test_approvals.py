@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,10 @@ def test_every_package_manager_asks(tmp_path: Path, magic: str) -> None:
     history = tmp_path / "conda-meta" / "history"  # by which IPython knows an environment of conda's
     history.parent.mkdir()
     history.touch()
+    # Neither is run; that they are there is enough for the question.
+    (tmp_path / "pip.py").touch()
+    (tmp_path / "uv").touch(mode=0o755)
+    env = {"PYTHONPATH": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
     async def scenario() -> list[ApprovalRequest]:
         seen: list[ApprovalRequest] = []
@@ -104,7 +109,7 @@ def test_every_package_manager_asks(tmp_path: Path, magic: str) -> None:
             seen.append(request)
             await request.reject()
 
-        async with CodeExecutor(approve_shell_cmds=True) as executor:
+        async with CodeExecutor(approve_shell_cmds=True, kernel_env=env) as executor:
             with pytest.raises(CodeExecutionError):
                 await answer_all(executor, f"import sys; sys.prefix = {str(tmp_path)!r}\n%{magic} install x", refuse)
         return seen

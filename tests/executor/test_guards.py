@@ -253,7 +253,7 @@ def test_a_command_that_was_not_approved_is_not_admitted(tmp_path: Path) -> None
     made = tmp_path / "made"
     code = f"""
 from kernelbox.guest import _commands, _program, _environment
-program = _program.shell_program('touch {made}', _environment.take_environment(), b'/bin/sh')
+program = _program.shell_program('touch {made}', _environment.take_environment(), b'/bin/sh', None)
 failures = []
 for start in (lambda: _commands.run_command(program), lambda: get_ipython().kernel.bash.run(program)):
     try: start()

@@ -15,7 +15,7 @@ from kernelbox.wire._messages import Ask
 
 
 def shell(command: str, **args: object) -> SyncApprovalRequest:
-    return SyncApprovalRequest(Ask("cell", 1, "kernelbox", "shell", {"cmd": command, **args}))
+    return SyncApprovalRequest.of(Ask("cell", 1, "kernelbox", "shell", {"cmd": command, **args}))
 
 
 def test_a_request_is_answered_once() -> None:
@@ -44,11 +44,12 @@ def test_closing_an_answered_request_changes_nothing() -> None:
 
 
 def test_the_one_that_watches_a_request_is_told_once() -> None:
-    request, told = shell("ls"), []
-    request.watch(lambda: told.append(request.verdict))
+    request = shell("ls")
+    told: list[bool] = []
+    request.on_decision(told.append)
     request.reject("no")
     request.close("again")
-    assert told == [Verdict(False, "no")]
+    assert told == [False]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_a_wrong_answer_is_refused_and_the_request_stays_open(wrong: dict[str, A
 
 def test_changing_a_requests_arguments_changes_neither_the_call_nor_what_is_shown() -> None:
     ask = Ask("c", 1, "s", "t", {"deep": ["a", {"b": 1}]})
-    request = SyncApprovalRequest(ask)
+    request = SyncApprovalRequest.of(ask)
     request.tool_args["deep"].append("c")
     request.tool_args["deep"][1]["b"] = 2
     assert ask.tool_args == {"deep": ["a", {"b": 1}]}
@@ -81,7 +82,7 @@ def test_changing_a_requests_arguments_changes_neither_the_call_nor_what_is_show
 
 
 def test_both_kinds_of_request_say_what_they_are() -> None:
-    request = ApprovalRequest(Ask("cell", 1, "kernelbox", "shell", {"cmd": "ls"}))
+    request = ApprovalRequest.of(Ask("cell", 1, "kernelbox", "shell", {"cmd": "ls"}))
     assert repr(request) == "<ApprovalRequest kernelbox.shell(cmd='ls') open>"
     assert request.id == "cell-1"
     answered = shell("ls")
@@ -130,7 +131,7 @@ MISLEADING = [
 @pytest.mark.parametrize("text", MISLEADING, ids=ascii)
 def test_every_part_of_a_request_is_escaped_where_it_would_mislead(text: str) -> None:
     nested = {f"k{text}": [f"v{text}", {f"d{text}": text}]}
-    request = SyncApprovalRequest(Ask("c", 1, f"s{text}", f"t{text}", {f"n{text}": f"x{text}", "nested": nested}))
+    request = SyncApprovalRequest.of(Ask("c", 1, f"s{text}", f"t{text}", {f"n{text}": f"x{text}", "nested": nested}))
     for shown in (str(request), repr(request)):
         assert shown.isascii()
         assert shown.isprintable()
@@ -157,7 +158,7 @@ json_values = st.recursive(
 def test_whatever_is_asked_for_is_shown_on_one_line_of_characters_that_stay_where_they_are(
     server: str, tool: str, args: dict[str, Any]
 ) -> None:
-    shown = repr(SyncApprovalRequest(Ask("c", 1, server, tool, args)))
+    shown = repr(SyncApprovalRequest.of(Ask("c", 1, server, tool, args)))
     assert shown.isprintable()
     assert not {unicodedata.category(char) for char in shown} & {"Cc", "Cf", "Cs", "Mn", "Me", "Zl", "Zp"}
     assert not {unicodedata.bidirectional(char) for char in shown} & {"R", "AL", "AN"}
@@ -168,9 +169,11 @@ def test_words_of_other_languages_are_shown_as_they_are() -> None:
 
 
 def test_a_name_that_is_no_plain_word_is_quoted_and_cannot_pass_for_another_call() -> None:
-    request = SyncApprovalRequest(Ask("c", 1, "kernelbox.shell(cmd='ls')  #", "a b", {"x=1, y": 2}))
+    request = SyncApprovalRequest.of(Ask("c", 1, "kernelbox.shell(cmd='ls')  #", "a b", {"x=1, y": 2}))
     assert str(request) == "\"kernelbox.shell(cmd='ls')  #\".'a b'('x=1, y'=2)"
-    assert str(SyncApprovalRequest(Ask("c", 1, "my-server", "get_it", {"a-b": None}))) == "my-server.get_it(a-b=None)"
+    assert (
+        str(SyncApprovalRequest.of(Ask("c", 1, "my-server", "get_it", {"a-b": None}))) == "my-server.get_it(a-b=None)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,7 +189,7 @@ def test_a_name_that_is_no_plain_word_is_quoted_and_cannot_pass_for_another_call
     ids=["text", "escapes", "list", "dict", "arguments", "nested"],
 )
 def test_a_long_request_is_shown_shortened_with_its_length_and_kept_whole(args: dict[str, Any], said: str) -> None:
-    request = SyncApprovalRequest(Ask("c", 1, "s", "t", args))
+    request = SyncApprovalRequest.of(Ask("c", 1, "s", "t", args))
     assert len(str(request)) < 12_000
     assert said in str(request)
     assert "begins" in str(request)
@@ -203,17 +206,17 @@ def test_long_names_at_every_level_take_no_more_room_than_one() -> None:
     nested: Any = 1
     for _ in range(9):
         nested = {"k" * 5000: nested}
-    assert len(str(SyncApprovalRequest(Ask("c", 1, "s", "t", {"nested": nested})))) < 4000
+    assert len(str(SyncApprovalRequest.of(Ask("c", 1, "s", "t", {"nested": nested})))) < 4000
 
 
 def test_a_long_name_is_shortened() -> None:
-    assert len(str(SyncApprovalRequest(Ask("c", 1, "s" * 100_000, "t" * 100_000, {"n" * 100_000: 1})))) < 1000
+    assert len(str(SyncApprovalRequest.of(Ask("c", 1, "s" * 100_000, "t" * 100_000, {"n" * 100_000: 1})))) < 1000
 
 
 def test_deep_arguments_are_copied_whole_and_shown_as_deep_as_a_person_reads() -> None:
     deep: Any = "bottom"
     for _ in range(100):
         deep = [deep]
-    request = SyncApprovalRequest(Ask("c", 1, "s", "t", {"deep": deep}))
+    request = SyncApprovalRequest.of(Ask("c", 1, "s", "t", {"deep": deep}))
     assert request.tool_args == {"deep": deep}
     assert str(request) == "s.t(deep=" + "[" * 10 + "… 1 items …" + "]" * 10 + ")"

@@ -1380,7 +1380,7 @@ os.environ['SAMENESS']
 %save saved.py 1-2
 # %%
 print(open('saved.py').read())
-# %% differs in outputs: the text is meant for the next input field, and our caller has none
+# %% differs in outputs: the text is meant for the next input field; our caller has none, and sees it
 %load saved.py
 # %%
 # | differs in outputs: ipykernel runs commands in a pseudo-terminal, which columns and colours are for; ours in none
@@ -1520,7 +1520,7 @@ $\alpha$
 # %%
 of_a_front_end = {'autosave', 'connect_info', 'qtconsole', 'subshell'}
 sorted(set(get_ipython().magics_manager.magics['line']) - of_a_front_end)
-# %% differs in outputs: these speak to a notebook page or to ZeroMQ
+# %%
 sorted(set(get_ipython().magics_manager.magics['line']) & of_a_front_end)
 # %%
 sorted(get_ipython().magics_manager.magics['cell'])
@@ -1625,13 +1625,13 @@ def documented(a, b=1):
 
     With a second paragraph.'''
     return a + b
-# %%
+# %% differs in outputs: ours names no file, because a cell is in none
 documented?
-# %%
+# %% differs in outputs: ours names no file, because a cell is in none
 documented??
-# %%
+# %% differs in outputs: ours names no file, because a cell is in none
 ?documented
-# %%
+# %% differs in outputs: ours names no file, because a cell is in none
 %pinfo documented
 # %% differs in outputs: without colours IPython ends the line elsewhere
 %pdef documented

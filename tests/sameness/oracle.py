@@ -267,7 +267,7 @@ def _user_lines(traceback: str) -> str:
         if kept[-2:] == kept[-4:-2]:
             del kept[-2:]
     last_blank = max((number for number, line in enumerate(lines) if not line.strip()), default=-1)
-    message = [line for line in lines[last_blank + 1 :] if not _ABOVE_MESSAGE.match(line)]
+    message = [line for line in lines[last_blank + 1 :] if not _ABOVE_MESSAGE.match(line) and line[:6] != "Hint: "]
     return "\n".join([*kept, *(_CARETS.sub(r"\1^", line) for line in message)])
 
 
@@ -291,7 +291,7 @@ _MASKS = tuple(
         # A cell's code is in a file that never existed, which each kernel names in its own way.
         (r"(?<![\w./-])/[\w./-]*/(?:ipykernel_\d+|kernelbox[\w.-]*)/\d+\.py", "<cell>"),
         (r"(?:<cwd>/)?<ipython-input-[\w-]+>", "<cell>"),
-        (r"\(\d+\.py, line", "(<cell>, line"),
+        (r"\((?:\d+\.py|Cell In\[\d+\]), line", "(<cell>, line"),
         (r"\(pid=\d+\)", "(pid=<pid>)"),
         (r"0x[0-9a-f]{6,}", "0x<address>"),
         (r"\b[0-9a-f]{32}\b", "<id>"),

@@ -103,7 +103,7 @@ def _run(name: str, cell: Cell, cwd: Path) -> Observation:
 
 def _from_item(item: OutputItem) -> Output:
     if item.kind in ("stream", "error"):
-        return Output(item.kind, item.text or "", item.name or "")
+        return Output(item.kind, item.readable, item.name or "")
     return Output(item.kind, data=item.data, metadata=item.metadata, display_id=item.display_id or "")
 
 

@@ -115,7 +115,7 @@ def test_a_cell_that_fails_gives_its_error() -> None:
     assert result.error == ErrorInfo("ValueError", "no", ["Traceback:", "ValueError: no"])
     assert outcome(execution) == ("error", "finished", "kept")
     assert result.text == "before\nTraceback:\nValueError: no"
-    assert result.outputs[-1] == OutputItem("error", text="Traceback:\nValueError: no")
+    assert result.outputs[-1] == OutputItem("error", text="ValueError: no", data=result.error.to_dict())
     assert (result.output, result.execution_count) == ("before", 7)
 
 
@@ -330,21 +330,21 @@ def test_output_is_taken_on_every_rung() -> None:
 def test_a_cell_that_stops_when_interrupted_has_timed_out_and_keeps_the_state(stage: str, status: str) -> None:
     execution = bring_to(stage)
     execution.receive(Output("me", "stdout", "partial"), now=NOW + 11)
-    lines = ["Traceback:", "KeyboardInterrupt"] if status == "error" else []
+    where = ["Cell In[7], line 1"] if status == "error" else []
     result = finish(
         execution,
         status=status,
         now=NOW + 12,
         execution_count=7,
         ename="KeyboardInterrupt",
-        traceback=lines,
+        traceback=[*where, "KeyboardInterrupt: "] if where else [],
         interrupted=True,
         changed={"added": ["x"]},
     )
     assert outcome(execution) == ("timeout", "interrupted", "kept")
     sentence = f"timed out after 10 s; {INTERRUPTED}"
-    assert result.error == ErrorInfo("TimeoutError", sentence, [*lines, f"TimeoutError: {sentence}"])
-    assert result.text == "\n".join(["partial", *lines, f"TimeoutError: {sentence}"])
+    assert result.error == ErrorInfo("TimeoutError", sentence, [*where, f"TimeoutError: {sentence}"])
+    assert result.text == "\n".join(["partial", *where, f"TimeoutError: {sentence}"])
     assert (result.duration_ms, result.execution_count, result.changed) == (12_000, 7, {"added": ["x"]})
 
 
@@ -534,7 +534,7 @@ def test_a_cancelled_cell_that_stops_keeps_the_state() -> None:
     result = finish(execution, status="error", traceback=["KeyboardInterrupt"], interrupted=True)
     assert outcome(execution) == ("error", "interrupted", "kept")
     sentence = f"cancelled; {INTERRUPTED}"
-    assert result.error == ErrorInfo("Cancelled", sentence, ["KeyboardInterrupt", f"Cancelled: {sentence}"])
+    assert result.error == ErrorInfo("Cancelled", sentence, [f"Cancelled: {sentence}"])
 
 
 def test_a_cancelled_cell_that_had_just_finished_succeeds() -> None:
@@ -605,8 +605,9 @@ def test_a_kernel_that_dies_ends_the_execution_at_any_stage(stage: str) -> None:
     execution.died("killed by SIGKILL", now=NOW + 20)
     result = result_of(execution)
     assert outcome(execution) == ("error", "died", "lost")
-    assert result.error == ErrorInfo("KernelDied", "killed by SIGKILL", ["KernelDied: killed by SIGKILL"])
-    assert result.text == "before\nKernelDied: killed by SIGKILL"
+    said = "killed by SIGKILL; its variables are lost"
+    assert result.error == ErrorInfo("KernelDied", said, [f"KernelDied: {said}"])
+    assert result.text == f"before\nKernelDied: {said}"
     assert result.duration_ms == 20_000
     assert result.execution_count == (None if stage in ("queued", "withdrawing") else 7)
     assert execution.tick(now=NOW + 1e9) is None
@@ -617,7 +618,7 @@ def test_a_kernel_that_was_killed_and_not_replaced_has_died_and_says_why() -> No
     execution.died("killed; no other could be started", now=NOW + 20)
     execution.killed(now=NOW + 21)
     assert outcome(execution) == ("error", "died", "lost")
-    assert result_of(execution).text == "KernelDied: killed; no other could be started"
+    assert result_of(execution).text == "KernelDied: killed; no other could be started; its variables are lost"
     assert result_of(execution).duration_ms == 20_000
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._messages import Clear, Display, Output
-from kernelbox.wire._results import OutputItem
+from kernelbox.wire._results import ErrorInfo, OutputItem
 from kernelbox.wire._transcript import Transcript
 
 from .strategies import any_text, untimed
@@ -65,15 +65,15 @@ def test_outputs_are_kept_in_the_order_they_came() -> None:
     show(transcript, "two")
     write(transcript, "three\n", "stderr")
     show(transcript, "four", kind="execute_result")
-    transcript.add_error("five", by_cell=True)
+    transcript.add_error(ErrorInfo("Five", "5"), by_cell=True)
     assert outline(transcript) == [
         ("stdout", "one\n"),
         ("display_data", "two"),
         ("stderr", "three\n"),
         ("execute_result", "four"),
-        ("error", "five"),
+        ("error", "Five: 5"),
     ]
-    assert transcript.text == "one\ntwo\nthree\nfour\nfive"
+    assert transcript.text == "one\ntwo\nthree\nfour\nFive: 5"
 
 
 def test_text_written_to_one_stream_in_pieces_is_one_output() -> None:
@@ -93,9 +93,9 @@ def test_text_is_not_merged_across_what_came_between(between: str) -> None:
         case "display":
             show(transcript, "-")
         case _:
-            transcript.add_error("-", by_cell=True)
+            transcript.add_error(ErrorInfo("E", "-"), by_cell=True)
     write(transcript, "b")
-    assert [text for _, text in outline(transcript)] == ["a", "-", "b"]
+    assert [text for _, text in outline(transcript)] == ["a", "E: -" if between == "error" else "-", "b"]
     assert transcript.stdout.text == "ab"
 
 
@@ -214,7 +214,7 @@ def test_text_keeps_blanks_in_front_and_gives_displays_lines_of_their_own(
 def test_an_error_stands_on_lines_of_its_own() -> None:
     transcript = Transcript(0)
     write(transcript, "working...")
-    transcript.add_error("Traceback\nValueError: no", by_cell=True)
+    transcript.add_error(ErrorInfo("ValueError", "no", ["Traceback", "ValueError: no"]), by_cell=True)
     assert transcript.text == "working...\nTraceback\nValueError: no"
 
 
@@ -265,7 +265,7 @@ def test_text_is_cut_as_a_whole(steps: list[tuple[str, str]], limit: int) -> Non
 def test_what_was_cut_is_counted_once_though_more_came_after() -> None:
     transcript = Transcript(1000)
     write(transcript, "x" * 1_000_000)
-    transcript.add_error("ValueError: no", by_cell=True)
+    transcript.add_error(ErrorInfo("ValueError", "no"), by_cell=True)
     head, _, rest = transcript.text.partition("\n[… ")
     count, _, tail = rest.partition(" characters cut …]\n")
     assert int(count.replace(",", "")) == len("x" * 1_000_000 + "\nValueError: no\n") - len(head) - len(tail + "\n")
@@ -698,12 +698,12 @@ def test_a_progress_display_that_clears_and_prints_keeps_only_the_last_line() ->
     assert transcript.stdout.text == "99 %\n"
 
 
-@pytest.mark.parametrize(("by_cell", "text"), [(True, "ValueError"), (False, "progress\nValueError")])
+@pytest.mark.parametrize(("by_cell", "text"), [(True, "ValueError: no"), (False, "progress\nValueError: no")])
 def test_an_error_is_such_an_output_if_the_cell_showed_it(by_cell: bool, text: str) -> None:
     transcript = Transcript(1000)
     write(transcript, "progress\n")
     transcript.clear(Clear("a", True))
-    transcript.add_error("ValueError", by_cell=by_cell)
+    transcript.add_error(ErrorInfo("ValueError", "no"), by_cell=by_cell)
     assert transcript.text == text
 
 

@@ -62,8 +62,8 @@ def execute(
 ) -> ExecutionResult:
     """Runs code in a kernel and returns what came of it; whatever the code does, it does not raise.
 
-    `kernel` is a record, an id or a name; an unknown name opens a kernel. `timeout` is in seconds and defaults to
-    KERNELBOX_EXECUTION_TIMEOUT. With `approve`, shell commands are held until it has been called with a
+    `kernel` is a record, an id or a name; an unknown name opens a kernel. `timeout` is in seconds; None, 0 and
+    less stand for KERNELBOX_EXECUTION_TIMEOUT. With `approve`, shell commands are held until it has been called with a
     SyncApprovalRequest: True from it accepts, a string rejects with that reason, anything else rejects. The rules of
     a `policy` decide first; with a policy and no `approve`, what would be asked is rejected. `output_char_limit` is how
     many characters are kept of each text, 0 for all; it defaults to KERNELBOX_OUTPUT_CHAR_LIMIT.
@@ -124,11 +124,12 @@ def execute_with_retry(
 ) -> ExecutionResult:
     """Runs code until it succeeds, asking `on_error_fn(result, attempt)` for new code after each failure.
 
-    None from it means the same code again. After `max_attempts` failures the status is max_attempts_exceeded.
+    None from it means the same code again. After `max_attempts` failures (None or 0: KERNELBOX_MAX_RETRIES) the status
+    is max_attempts_exceeded.
     """
-    allowed = kernels().config.max_retries if max_attempts is None else max_attempts
-    if type(allowed) is not int or allowed < 1:
-        raise InvalidInput("max_attempts", allowed, "use a whole number of at least 1")
+    if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 0):
+        raise InvalidInput("max_attempts", max_attempts, "use a whole number, or None or 0 for the configured one")
+    allowed = max_attempts or kernels().config.max_retries
     if not callable(on_error_fn):
         raise InvalidInput("on_error_fn", on_error_fn, "use a function of a result and the number of the attempt")
     attempts = []
@@ -171,9 +172,9 @@ def restart(kernel: KernelRecord | str) -> KernelRecord:
     return kernels().restart(_key(kernel))
 
 
-def destroy(kernel: KernelRecord | str) -> bool:
-    """Ends a kernel, its children and its files; returns whether there was one."""
-    return kernels().destroy(_key(kernel))
+def destroy(name: KernelRecord | str) -> bool:
+    """Ends a kernel, its children and its files; returns whether there was one. `name` may be a record or an id."""
+    return kernels().destroy(_key(name))
 
 
 def list_kernels() -> list[KernelRecord]:
@@ -265,7 +266,7 @@ def _stream(
     if result.error is not None and result.ending == "died":
         here.condition.claim_report(record)
         if not result.error.evalue.startswith("restarted"):
-            result.error.evalue += f"; get_or_create({record.name!r}) starts a fresh one"
+            result.error.evalue += f"; {_advice(record)}"
     yield result
 
 
@@ -321,9 +322,13 @@ def _resolve(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
 
 
 def _already_dead(record: KernelRecord) -> ExecutionResult:
-    value = f"kernel {record.name!r} is dead: {record.death}; get_or_create({record.name!r}) starts a fresh one"
+    value = f"kernel {record.name!r} is dead: {record.death}; its variables are lost; {_advice(record)}"
     error = ErrorInfo("KernelDied", value, [f"KernelDied: {value}"])
     return ExecutionResult("error", error=error, text=error.traceback[0], state="lost", ending="never ran")
+
+
+def _advice(record: KernelRecord) -> str:
+    return f"get_or_create({record.name!r}) starts a fresh one"
 
 
 def _key(kernel: KernelRecord | str) -> str:
@@ -331,8 +336,9 @@ def _key(kernel: KernelRecord | str) -> str:
 
 
 def _check_timeout(timeout: float | None, default: float) -> float:
+    """Returns the seconds that a cell may take; 0 and less, as models fill in for "no limit given", are the default."""
     if timeout is None:
         return default
-    if type(timeout) not in (int, float) or not math.isfinite(timeout) or timeout <= 0:
-        raise InvalidInput("timeout", timeout, "use a number of seconds above 0, or None for the configured one")
-    return float(timeout)
+    if type(timeout) not in (int, float) or not math.isfinite(timeout):
+        raise InvalidInput("timeout", timeout, "use a number of seconds, or None for the configured one")
+    return float(timeout) if timeout > 0 else default

@@ -20,11 +20,14 @@ DEFAULT_HOME = ".kernelbox"
 
 @dataclass(frozen=True, slots=True)
 class KernelBoxConfig:
-    """What the KERNELBOX_* variables say. Paths are absolute: a later chdir changes nothing."""
+    """What the KERNELBOX_* variables say. Paths are absolute: a later chdir changes nothing.
+
+    A path may be given as any path-like object, and None where a text is expected stands for the default.
+    """
 
     max_retries: int = 5
-    execution_timeout: float = 60.0
     kernel_idle_timeout: float = 1800.0
+    execution_timeout: float = 60.0
     output_char_limit: int = 10_000
     store_backend: str = "file"
     registry_path: str = ""
@@ -69,8 +72,10 @@ class KernelBoxConfig:
         object.__setattr__(self, "home", home)
         object.__setattr__(self, "registry_path", os.path.abspath(os.path.expanduser(registry)))
         object.__setattr__(self, "runtime_dir", os.path.abspath(os.path.expanduser(runtime)))
-        if self.key_file:
-            object.__setattr__(self, "key_file", os.path.abspath(os.path.expanduser(self.key_file)))
+        key_file = os.path.abspath(os.path.expanduser(self.key_file)) if self.key_file else ""
+        object.__setattr__(self, "key_file", key_file)
+        object.__setattr__(self, "startup_code", self.startup_code or "")
+        object.__setattr__(self, "kernel_type", self.kernel_type or "python3")
 
 
 def wants_color() -> bool:
@@ -98,8 +103,28 @@ def scrubbed_environment(kernel_env: dict[str, str]) -> dict[str, str]:
     return {**harmless, **kernel_env}
 
 
+def variables_with_prefix(prefix: str) -> dict[str, str]:
+    """Returns the caller's variables whose names begin with a prefix, without it."""
+    found = {name.removeprefix(prefix): value for name, value in os.environ.items() if name.startswith(prefix)}
+    return {name: value for name, value in found.items() if name}
+
+
+# Variables that say which programs and code are run, and how kernelbox works: a file in a folder that somebody else
+# may have made does not set them.
+_NOT_FROM_FILES = ("KERNELBOX_", "PYTHON", "LD_", "DYLD_", "BASH_", "PIP_", "UV_", "GIT_", "NODE_OPTIONS", "IFS", "ENV")
+
+
+def add_variables(pairs: Mapping[str, str]) -> list[str]:
+    """Sets variables that the caller has not set; returns the names of those that a file may not set."""
+    refused = [name for name in pairs if name.startswith(_NOT_FROM_FILES)]
+    for name, value in pairs.items():
+        if name not in refused and "\0" not in value:
+            os.environ.setdefault(name, value)
+    return refused
+
+
 def host_variable(name: str) -> str | None:
-    """Returns a variable of the host's environment, for the parameters of tool servers that name it."""
+    """Returns a variable of the host's environment: a token, or what the parameters of a tool server name."""
     return os.environ.get(name)
 
 

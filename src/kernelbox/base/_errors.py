@@ -25,9 +25,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from typing import Any
+    from typing import Any, Literal, Self
 
-    from kernelbox.wire._results import AttemptSnapshot, ExecutionResult
+    from kernelbox.wire._results import AttemptSnapshot, ErrorInfo, ExecutionResult
 
 
 class KernelBoxError(Exception):
@@ -129,16 +129,31 @@ class InheritedStream(KernelBoxError, RuntimeError):
 class _Unfinished(KernelBoxError):
     """What both ways to fail carry: everything the cell had written and shown, and what became of the kernel."""
 
-    def __init__(self, message: str, result: ExecutionResult, images: list[Path]) -> None:
-        assert result.error is not None
+    def __init__(self, message: str = "") -> None:
         super().__init__(message)
-        self.text = result.text or None
-        self.images = images
-        self.ename = result.error.ename
-        self.evalue = result.error.evalue
-        self.traceback = "\n".join(result.error.traceback)
-        self.state = result.state
-        self.changed = result.changed
+        self.text: str | None = None
+        self.images: list[Path] = []
+        self.ename = self.evalue = self.traceback = ""
+        self.state: Literal["kept", "lost"] = "kept"
+        self.changed: dict[str, list[str]] | None = None
+
+    @classmethod
+    def of(cls, result: ExecutionResult, images: list[Path]) -> Self:
+        """Makes the error of a result."""
+        assert result.error is not None
+        exc = cls(cls._sentence(result.error))
+        exc.text = result.text or None
+        exc.images = images
+        exc.ename = result.error.ename
+        exc.evalue = result.error.evalue
+        exc.traceback = "\n".join(result.error.traceback)
+        exc.state = result.state
+        exc.changed = result.changed
+        return exc
+
+    @staticmethod
+    def _sentence(error: ErrorInfo) -> str:
+        return error.evalue
 
 
 class CodeExecutionError(_Unfinished):
@@ -149,18 +164,14 @@ class CodeExecutionError(_Unfinished):
     kernel's variables were kept or lost.
     """
 
-    def __init__(self, result: ExecutionResult, images: list[Path]) -> None:
-        assert result.error is not None
-        head, body = f"{result.error.ename}: {result.error.evalue}", "\n".join(result.error.traceback)
-        super().__init__(head if body == head else f"{head}\n{body}", result, images)
+    @staticmethod
+    def _sentence(error: ErrorInfo) -> str:
+        head, body = f"{error.ename}: {error.evalue}", "\n".join(error.traceback)
+        return head if body == head else f"{head}\n{body}"
 
 
 class ExecutionTimeout(_Unfinished, TimeoutError):
     """Raised when the code in a cell takes too long; the fields are those of CodeExecutionError."""
-
-    def __init__(self, result: ExecutionResult, images: list[Path]) -> None:
-        assert result.error is not None
-        super().__init__(result.error.evalue, result, images)
 
 
 def attach_attempts(exc: BaseException, attempts: list[AttemptSnapshot]) -> None:

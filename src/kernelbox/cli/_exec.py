@@ -6,8 +6,8 @@ import signal
 import sys
 
 from kernelbox.api import _sync
-from kernelbox.base._errors import InvalidInput, KernelNotFound
-from kernelbox.cli._output import emit, emit_line, say
+from kernelbox.base._errors import InvalidInput
+from kernelbox.cli._output import FAILED, INTERRUPTED, emit, emit_line, say
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._results import ExecutionResult, OutputItem
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kernelbox.core._requests import SyncApprovalRequest
-
-_INTERRUPTED = 130
 
 
 def run(options: Namespace) -> int:
@@ -37,8 +35,8 @@ def run(options: Namespace) -> int:
     finish(result)
     if ctrl_c.pressed:
         say(f"interrupted: {result.error.evalue if result.error else 'the cell had just ended'}")
-        return _INTERRUPTED
-    return 0 if result.ok else 1
+        return INTERRUPTED
+    return 0 if result.ok else FAILED
 
 
 class CtrlC:
@@ -139,9 +137,9 @@ def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Cal
 def _read_key(options: Namespace) -> str:
     if options.id is None:
         return str(options.name)
-    if not is_kernel_id(options.id):
-        raise KernelNotFound(options.id)
-    return str(options.id)
+    if is_kernel_id(options.id):
+        return str(options.id)
+    return _sync.status(options.id).kernel_id  # a name, which must be there: only --name opens a kernel
 
 
 def _read_code(options: Namespace) -> str:

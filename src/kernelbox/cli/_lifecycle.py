@@ -11,7 +11,7 @@ from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.base._text import escape
 from kernelbox.cli._output import emit, say
-from kernelbox.wire._layout import LOG, TEMPLATE, is_kernel_id
+from kernelbox.wire._layout import LOG, TEMPLATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,9 +82,14 @@ def restart(options: Namespace) -> int:
 
 
 def destroy(options: Namespace) -> int:
-    record = _find(options)
-    if not _sync.destroy(record):
-        raise KernelNotFound(record.name)  # another process has, since we looked
+    try:
+        record = _find(options)
+        if not _sync.destroy(record):
+            raise KernelNotFound(record.name)  # another process has, since we looked
+    except KernelNotFound as exc:
+        say(str(exc))
+        _print(options, {"destroyed": False}, "")
+        return 1
     return _print(options, {"destroyed": True}, f"destroyed {record.name!r}")
 
 
@@ -116,8 +121,6 @@ def version(options: Namespace) -> int:
 
 
 def _find(options: Namespace) -> KernelRecord:
-    if options.id is not None and not is_kernel_id(options.id):
-        raise KernelNotFound(options.id)
     return _sync.status(options.id if options.name is None else options.name)
 
 

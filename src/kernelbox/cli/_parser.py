@@ -76,7 +76,7 @@ def _exec(parser: Parser) -> None:
         "--timeout",
         type=_seconds,
         metavar="SECONDS",
-        help="stop the code after this long (KERNELBOX_EXECUTION_TIMEOUT)",
+        help="stop the code after this long (0: KERNELBOX_EXECUTION_TIMEOUT)",
     )
     parser.add_argument(
         "--output-char-limit",
@@ -130,6 +130,60 @@ def _console(parser: Parser) -> None:
     parser.add_argument("name", help="the kernel's name; a new name opens one")
 
 
+def _mcp(parser: Parser) -> None:
+    parser.add_argument(
+        "--workspace", metavar="DIR", default=".", help="where kernels work; its .env is read (the current directory)"
+    )
+    parser.add_argument(
+        "--toolset",
+        type=_toolsets,
+        metavar="SET[,SET]",
+        default=["ipybox"],
+        help="which tools to offer: ipybox (run a cell, install, reset), kernels (named kernels, jobs, variables), "
+        "files, or all (ipybox)",
+    )
+    parser.add_argument(
+        "--approve",
+        choices=["ask", "all", "none"],
+        default="ask",
+        help="tool calls and shell commands that the policy leaves open: ask the user through the client, and reject "
+        "them if it cannot ask; accept all; accept none (ask)",
+    )
+    parser.add_argument("--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide first")
+    parser.add_argument(
+        "--approval-timeout",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="reject what has not been answered after this long (300)",
+    )
+    parser.add_argument(
+        "--require-shell-escape", action="store_true", help="let cells start processes only where they are asked about"
+    )
+    parser.add_argument(
+        "--keep-kernels",
+        action="store_true",
+        help="use the kernels of KERNELBOX_HOME, which other processes see and which stay when the server ends",
+    )
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="serve HTTP; the token is KERNELBOX_MCP_TOKEN, or a new one"
+    )
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="HOST[:PORT]", help="a name in URLs that lead to --http"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        default="WARNING",
+        help="how much is written to stderr (WARNING)",
+    )
+    parser.add_argument(
+        "--print-config",
+        choices=["claude-code", "claude-desktop", "cursor", "vscode"],
+        help="print what to paste into a client, for the options given, and leave",
+    )
+
+
 def _logs(parser: Parser) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--name", help="the kernel's name")
@@ -166,7 +220,7 @@ def _completion(parser: Parser) -> None:
 def _target(parser: Parser, name_help: str) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--name", help=name_help)
-    group.add_argument("--id", help="its id")
+    group.add_argument("--id", help="its id or name")
 
 
 def _pretty(parser: Parser) -> None:
@@ -177,10 +231,19 @@ def _seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return value
+
+
+def _toolsets(text: str) -> list[str]:
+    known = ["ipybox", "kernels", "files"]
+    names = known if text == "all" else text.split(",")
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is no set of tools; use {', '.join(known)} or all")
+    return names
 
 
 def _characters(text: str) -> int:
@@ -205,6 +268,7 @@ _OPTIONS: dict[str, Callable[[Parser], None]] = {
     "destroy": _one,
     "wipe": _wipe,
     "console": _console,
+    "mcp": _mcp,
     "logs": _logs,
     "tools": _tools,
     "doctor": _pretty,

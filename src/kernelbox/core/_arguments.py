@@ -41,11 +41,12 @@ def check_code(code: object) -> str:
     return code
 
 
-def check_language(language: str) -> Language:
-    """Returns a language under the name that kernels know it by."""
-    if language not in _LANGUAGES:
+def check_language(language: object) -> Language:
+    """Returns a language under the name that kernels know it by; large and small letters are the same."""
+    known = _LANGUAGES.get(language.lower()) if isinstance(language, str) else None
+    if known is None:
         raise InvalidInput("language", language, f"use one of {', '.join(_LANGUAGES)}")
-    return _LANGUAGES[language]
+    return known
 
 
 def check_tags(tags: object) -> dict[str, str]:

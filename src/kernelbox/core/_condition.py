@@ -1,7 +1,7 @@
-"""What has become of a kernel: idle, running, stale, dead or lost, by what cause, and whether it has been told.
+"""What has become of a kernel: idle, running, stale, dead or unreachable, by what cause, and whether it has been told.
 
-This is the one place that decides it. A kernel is dead when its process has ended. It is lost, which counts as dead,
-when no client can reach its process any more.
+This is the one place that decides it. A kernel is dead when its process has ended. It is unreachable, which counts as
+dead, when no client can get to its process any more.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Condition:
                 return self.refresh(current, patience=patience)  # its start came to an end since we read the record
             record.status, record.death = "dead", "its start was cut short"
             return record
-        alive, loss = engine.is_alive(record), engine.find_loss(directory)
-        if not alive or loss:
-            death = loss if alive else record.death or loss or self.cause(record, patience=patience)
+        alive, obstacle = engine.is_alive(record), engine.find_obstacle(directory)
+        if not alive or obstacle:
+            death = obstacle if alive else record.death or obstacle or self.cause(record, patience=patience)
             record.status, record.busy_since, record.stale, record.death = "dead", None, False, death
             return record
         busy = state is not None and state.activity == "busy"
@@ -63,12 +63,12 @@ class Condition:
         return engine_named(record.engine).cause(record, directory, patience=patience)
 
     def has_process(self, record: KernelRecord) -> bool:
-        """Tells whether the process of a record lives, be it lost or not."""
+        """Tells whether the process of a record lives, be it reachable or not."""
         return engine_named(record.engine).is_alive(record)
 
-    def is_lost(self, record: KernelRecord) -> bool:
+    def is_unreachable(self, record: KernelRecord) -> bool:
         """Tells whether no client can reach the kernel of a record any more, even if its process lives."""
-        return bool(engine_named(record.engine).find_loss(self._store.directory(record.kernel_id)))
+        return bool(engine_named(record.engine).find_obstacle(self._store.directory(record.kernel_id)))
 
     def claim_report(self, record: KernelRecord) -> bool:
         """Notes that the caller tells of a death; False if it has been told already, or there is none to tell."""

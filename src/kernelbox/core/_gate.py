@@ -64,7 +64,7 @@ class Gate:
         """
         verdict = self._look_up(ask)
         if verdict is None:
-            verdict = await _request(kind(ask), present)
+            verdict = await _request(kind.of(ask), present)
         if verdict.remember is not None:
             self._keep(ask, verdict)
         if _log.isEnabledFor(logging.INFO):

@@ -134,8 +134,8 @@ class Kernels:
     def use(self, name: str) -> KernelRecord:
         """Returns the kernel for a cell that is sent to a name: the live one, or a new one.
 
-        A kernel that has died since it was last used is returned dead, once: its loss must be told before a new one
-        takes its place.
+        A kernel that has died since it was last used is returned dead, once: its death must be told before a new
+        one takes its place.
         """
         check_name(name)
         live = self._find_live(name)
@@ -166,10 +166,10 @@ class Kernels:
         return record
 
     def _clear(self, record: KernelRecord) -> None:
-        """Ends what is left of a kernel that clients have lost, after its loss was told; its name is free then."""
+        """Ends what is left of a kernel that no client can reach, after that was told; its name is free then."""
         if self.condition.has_process(record):
             self.end_process(record, record.death or "")
-        if self.condition.is_lost(record):
+        if self.condition.is_unreachable(record):
             self.store.remove(record)
 
     def _replace(self, dead: KernelRecord | None, name: str, options: KernelOptions) -> KernelRecord:
@@ -247,13 +247,13 @@ class Kernels:
             if ended is None:
                 _require_directory(current)
             current.lost = describe_loss(current)
-            was_lost = self.condition.is_lost(current)
+            was_unreachable = self.condition.is_unreachable(current)
             current.status = "unknown"
-            if not was_lost:
+            if not was_unreachable:
                 self.store.save(current)  # before its process is gone: others wait for a start, and see no death
             self.end_process(current, reason)
             self.pool.drop(current)
-            if was_lost:
+            if was_unreachable:
                 self.store.remake(current)
             if environment is None:
                 environment = self._environments.get(current.kernel_id)
@@ -291,13 +291,21 @@ class Kernels:
 
         gone = _side_by_side(destroy, records)
         self.store.publish_all()
+        self._tidy()
+        if failures:
+            raise failures[0]
+        return [record.kernel_id for record, destroyed in zip(records, gone, strict=True) if destroyed]
+
+    def tidy(self) -> None:
+        """Ends the templates if no kernel is left."""
+        if not self.store.all():
+            self._tidy()
+
+    def _tidy(self) -> None:
         self.store.sweep()
         with contextlib.suppress(FileNotFoundError), self.store.runtime() as runtime:
             for name in ENGINES:
                 engine_named(name).tidy(runtime)
-        if failures:
-            raise failures[0]
-        return [record.kernel_id for record, destroyed in zip(records, gone, strict=True) if destroyed]
 
     def _destroy(self, record: KernelRecord, reason: str, *, publish: bool = True) -> bool:
         with self.store.locking(*record.names):

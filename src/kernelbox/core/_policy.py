@@ -28,9 +28,9 @@ class ApprovalRule:
     be equal to it. A call without the argument does not match.
 
     Shell commands have the server "kernelbox", the tool "shell" or "shell_magic", and the argument `cmd`. A rule
-    that *allows* them is read narrowly. A call with more arguments than `cmd` (`program`, `env`) is allowed only by
-    a rule that names them too, or by one for every tool and without arguments. And a pattern allows a command only
-    if the shell runs it as it is written: one program, without `;`, `|`, `>`, `$x`, `*` and the like; unless the
+    that *allows* them is read narrowly. A call with more arguments than `cmd` (`program`, `cwd`, `env`) is allowed
+    only by a rule that names them too, or by one for every tool and without arguments. And a pattern allows a command
+    only if the shell runs it as it is written: one program, without `;`, `|`, `>`, `$x`, `*` and the like; unless the
     pattern is `*` or the very command.
     """
 

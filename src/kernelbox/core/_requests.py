@@ -10,8 +10,8 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, Literal
+    from collections.abc import Awaitable, Callable, Mapping
+    from typing import Any, Literal, Self
 
     from kernelbox.wire._messages import Ask
 
@@ -38,22 +38,27 @@ class Verdict:
 class Request:
     """What requests of both APIs share: who asks for what, and one answer."""
 
-    def __init__(self, ask: Ask) -> None:
-        self.id = f"{ask.id}-{ask.ask}"
-        self.server_name = ask.server_name
-        self.tool_name = ask.tool_name
+    def __init__(self, server_name: str, tool_name: str, tool_args: dict[str, Any], *, id: str = "") -> None:
+        self.id = id
+        self.server_name = server_name
+        self.tool_name = tool_name
         # A copy: what the application does with it does not change what is shown and decided.
-        self.tool_args: dict[str, Any] = _copy(ask.tool_args)
+        self.tool_args: dict[str, Any] = _copy(tool_args)
         self.verdict: Verdict | None = None
-        self._ask = ask
-        self._on_verdict: Callable[[], object] = lambda: None
+        self._call = (server_name, tool_name, tool_args)
+        self._watchers: list[Callable[[bool], object]] = []
+
+    @classmethod
+    def of(cls, ask: Ask) -> Self:
+        """Makes the request for what a cell asks."""
+        return cls(ask.server_name, ask.tool_name, ask.tool_args, id=f"{ask.id}-{ask.ask}")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self} {spell_out(str(self.verdict or 'open'))}>"
 
     def __str__(self) -> str:
         """Shows the call on one line, for people: escaped, and shortened where it is long. `tool_args` has it whole."""
-        return show_call(self._ask.server_name, self._ask.tool_name, self._ask.tool_args)
+        return show_call(*self._call)
 
     @property
     def open(self) -> bool:
@@ -65,9 +70,15 @@ class Request:
         if self.open:
             self._settle(Verdict(False, reason))
 
-    def watch(self, on_verdict: Callable[[], object]) -> None:
-        """Has a function called when the request is answered or closed."""
-        self._on_verdict = on_verdict
+    def on_decision(self, callback: Callable[[bool], object]) -> None:
+        """Has a function called once, when the request is answered or closed, with whether it was accepted.
+
+        If that is so already it is called at once. What it raises is logged.
+        """
+        if self.verdict is None:
+            self._watchers.append(callback)
+        else:
+            _tell(callback, self.verdict.accepted)
 
     def _accept(self, remember: Remember | None, args: Mapping[str, object] | None) -> None:
         if remember not in (None, "execution", "session"):
@@ -85,11 +96,37 @@ class Request:
         if self.verdict is not None:
             raise ApprovalClosed(str(self), spell_out(str(self.verdict)))
         self.verdict = verdict
-        self._on_verdict()
+        for callback in self._watchers:
+            _tell(callback, verdict.accepted)
 
 
 class ApprovalRequest(Request):
-    """A tool call or shell command that waits for `accept()` or `reject()`; nothing of it has run."""
+    """A tool call or shell command that waits for `accept()` or `reject()`; nothing of it has run.
+
+    One that tests make for themselves has its answer passed to `respond`, True or False.
+    """
+
+    def __init__(
+        self,
+        server_name: str,
+        tool_name: str,
+        tool_args: dict[str, Any],
+        respond: Callable[[bool], Awaitable[None]] | None = None,
+        *,
+        id: str = "",
+    ) -> None:
+        super().__init__(server_name, tool_name, tool_args, id=id)
+        self._respond = respond
+
+    async def response(self) -> bool:
+        """Returns whether it is accepted, when it is answered or closed."""
+        import asyncio
+
+        decided = asyncio.Event()
+        self.on_decision(lambda accepted: decided.set())
+        await decided.wait()
+        assert self.verdict is not None
+        return self.verdict.accepted
 
     async def accept(self, *, remember: Remember | None = None, args: Mapping[str, object] | None = None) -> None:
         """Lets the call run.
@@ -99,10 +136,14 @@ class ApprovalRequest(Request):
         `args` covers more than the same arguments, with patterns as in ApprovalRule; `{}` is every call of the tool.
         """
         self._accept(remember, args)
+        if self._respond is not None:
+            await self._respond(True)
 
     async def reject(self, reason: str | None = None) -> None:
         """Refuses the call; the cell sees an ApprovalRejectedError with the reason."""
         self._reject(reason)
+        if self._respond is not None:
+            await self._respond(False)
 
 
 class SyncApprovalRequest(Request):
@@ -115,6 +156,15 @@ class SyncApprovalRequest(Request):
     def reject(self, reason: str | None = None) -> None:
         """Refuses the call; the cell sees an ApprovalRejectedError with the reason."""
         self._reject(reason)
+
+
+def _tell(callback: Callable[[bool], object], accepted: bool) -> None:
+    try:
+        callback(accepted)
+    except Exception:  # the application's own, which must not keep others from hearing of the answer
+        import logging
+
+        logging.getLogger("kernelbox").exception("a function that on_decision was given has failed")
 
 
 def _copy(value: Any) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 
 from kernelbox.base._config import kernel_environment
 from kernelbox.base._errors import StartFailed, StoreFailed
 from kernelbox.host._engine import Launch, engine_for, engine_named
 from kernelbox.host._lifeline import lifeline_to
 from kernelbox.host._process import read_start_time
-from kernelbox.host._record import KernelRecord, format_time
+from kernelbox.host._record import KernelRecord, now
 from kernelbox.wire._messages import Execute
 
 TYPE_CHECKING = False
@@ -30,14 +29,14 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
     engine = engine_for(kernel_type, config.engine)
     engine.check(kernel_type)
     kernel_id = os.urandom(16).hex()
-    now = format_time(time.time())
+    made_at = now()
     record = KernelRecord(
         kernel_id=kernel_id,
         connection_file=store.directory(kernel_id).path_of(engine.connection_file),
         name=name,
         session_name=options.session_name or name,
-        created_at=now,
-        last_used_at=now,
+        created_at=made_at,
+        last_used_at=made_at,
         status="unknown",
         tags=options.tags or {},
         kernel_type=kernel_type,

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from kernelbox.guest import _guards
+from kernelbox.guest._directory import directory_of, take_directory
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._plain import plain_args, plain_text
@@ -17,7 +18,7 @@ from kernelbox.wire._approvals import SHELL_SERVER, ApprovalRejectedError
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Answer, Ask, Execute, Withdraw
 from kernelbox.wire._pristine import keep_builtins
-from kernelbox.wire._seals import fingerprint, number_of
+from kernelbox.wire._questions import fingerprint, number_of
 
 keep_builtins(globals())
 
@@ -44,10 +45,14 @@ class Asks:
     def __repr__(self) -> str:
         return f"<Asks open={len(self._open)}>"
 
-    @property
-    def holds_commands(self) -> bool:
-        """Whether commands wait for approval."""
-        return self._approve_shell
+    def take_directory(self, pid: int = 0) -> bytes | None:
+        """Returns the directory in which a command is approved and run, the kernel's or that of the process `pid`.
+
+        None if commands do not wait for approval.
+        """
+        if not self._approve_shell:
+            return None
+        return directory_of(pid) if pid else take_directory()
 
     def ask(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> bytes:
         """Puts a question and returns what the tool returned; raises ApprovalRejectedError. Ctrl-C ends the wait.
@@ -119,6 +124,8 @@ class Asks:
         if not self._approve_shell:
             return
         shown = program.show(with_changes=with_changes)
+        if program.directory is None:  # of a thread that an earlier cell left behind
+            raise ApprovalRejectedError(f"{_describe(tool_name, shown)}: since it was made commands need approval")
         if self._outbox.peer is not None and not self._takes_questions:
             raise ApprovalRejectedError(
                 f"{_describe(tool_name, shown)}: cells of this kernel have run with require_shell_escape, so its "

@@ -1,7 +1,9 @@
 """A real bash that lives as long as its kernel: directory, variables and functions last from cell to cell.
 
 It is an interactive bash without a terminal: only an interactive shell survives SIGINT and goes back to its prompt.
-The prompt is how it says that a cell has ended: PROMPT_COMMAND writes the exit status to a pipe.
+The prompt is how it says that a cell has ended: PROMPT_COMMAND writes the exit status to a pipe. Only cells have the
+kernel's stderr: what bash itself says between them (`exit`, when the kernel dies, or our own lines under `set -x`) is
+nobody's output.
 """
 
 from __future__ import annotations
@@ -11,10 +13,9 @@ import termios
 
 from kernelbox.guest._child import Child, start
 from kernelbox.guest._descendants import kill_descendants
-from kernelbox.guest._environment import Environment
 from kernelbox.guest._interrupts import held
 from kernelbox.guest._pristine import contextlib, fcntl, os, select, signal, time
-from kernelbox.guest._program import Program
+from kernelbox.guest._program import Program, lasting_bash
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
@@ -35,6 +36,7 @@ class Bash:
         self._process: Child | None = None
         self._statuses = -1
         self._pipe_in_bash = -1
+        self._stderr_in_bash = -1
         self._pidfd = -1
         self._line = b""
         self._unsettled = False  # a cell was begun and its end has not been seen
@@ -55,12 +57,12 @@ class Bash:
     def run(self, program: Program) -> tuple[int, bool]:
         """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""
         if not self.waiting:
-            self._start(program.environment)
+            self._start(lasting_bash(program.environment, program.directory))
         assert self._process is not None
         quoted = program.argv[-1].replace(b"'", b"'\\''")
         try:
             self._unsettled = True
-            self._send(b"eval '" + quoted + b"' </dev/null")
+            self._send(b"eval '" + quoted + b"' </dev/null 2>&%d" % self._stderr_in_bash)
             status = self._wait(None)
             self._unsettled = False
         except KeyboardInterrupt:
@@ -87,27 +89,22 @@ class Bash:
         os.close(self._statuses)
         self._process = None
 
-    def _start(self, environment: Environment) -> None:
+    def _start(self, bash: Program) -> None:
         try:
             with held():
-                self._spawn(environment)
+                self._spawn(bash)
             self._wait(None)
         except KeyboardInterrupt:
             self.close()  # it has not come to its first prompt
             raise
 
-    def _spawn(self, environment: Environment) -> None:
+    def _spawn(self, bash: Program) -> None:
         self.close()
         self._line, self._unsettled = b"", False
         self._statuses, statuses = os.pipe()
         stderr = os.dup(2)
         try:
-            self._process = start(
-                Program((b"bash", b"--noprofile", b"--norc", b"--noediting", b"-i"), environment, "bash"),
-                pipe_in=True,
-                err="drop",  # it complains once about the missing terminal
-                inherit=(statuses, stderr),
-            )
+            self._process = start(bash, pipe_in=True, err="drop", inherit=(statuses, stderr))
         except BaseException as exc:
             os.close(self._statuses)
             if not isinstance(exc, FileNotFoundError):
@@ -117,9 +114,11 @@ class Bash:
             os.close(statuses)
             os.close(stderr)
         self._pidfd = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else -1
-        self._pipe_in_bash = statuses
+        self._pipe_in_bash, self._stderr_in_bash = statuses, stderr
         first = (
-            f"PS1= PS2=; set +H +m +o history; exec 2>&{stderr} {stderr}>&-; "
+            "PS1= PS2=; set +H +m +o history; "
+            # An interactive bash says `exit` when it is told to.
+            'exit() { { builtin exit "$@"; } 2>/dev/null; }; '
             f'readonly PROMPT_COMMAND=\'printf "%s\\n" "$?" >&{statuses}\''
         )
         self._send(first.encode())

@@ -15,7 +15,7 @@ from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._pristine import asyncio, os, threading
 from kernelbox.guest._program import bash_program
 from kernelbox.guest._shell import ZMQInteractiveShell
-from kernelbox.wire._messages import Done, Execute
+from kernelbox.wire._messages import Display, Done, Execute
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
@@ -229,12 +229,12 @@ class Cells:
     def _run_in_bash(self, code: str) -> tuple[int, bool]:
         """Runs a bash cell; returns its exit status and whether bash has lasted, where it is meant to."""
         shell = self._shell
-        program = bash_program(code, take_environment())
-        if _guards.is_raised():  # in a bash of its own: a cell could write to one that waits for the next
-            shell.approve("shell", program)
-            return run_command(program), True
-        shell.approve("shell", program, with_changes=not self._bash.waiting)
-        return self._bash.run(program)
+        alone = _guards.is_raised()  # in a bash of its own: a cell could write to one that waits for the next
+        waiting = self._bash.waiting and not alone
+        directory = shell.kernel.asks.take_directory(self._bash.pid if waiting else 0)
+        program = bash_program(code, take_environment(), directory)
+        shell.approve("shell", program, with_changes=not waiting)
+        return (run_command(program), True) if alone else self._bash.run(program)
 
     def _failure(self, result: Any) -> BaseException | None:
         """Returns what a cell failed with: what the shell showed, or only noted."""
@@ -261,6 +261,8 @@ class Cells:
             return
         try:
             os.chdir(request.restore_cwd)
-            print(f"\n[kernelbox] cwd reset to {request.restore_cwd}")
+            notice = f"[kernelbox] cwd reset to {request.restore_cwd}"
         except OSError as exc:
-            print(f"\n[kernelbox] cwd cannot be reset to {request.restore_cwd}: {exc.strerror}", file=sys.stderr)
+            notice = f"[kernelbox] cwd cannot be reset to {request.restore_cwd}: {exc.strerror}"
+        # A display has lines of its own, whatever the cell has begun to write.
+        self._shell.displayhook.outbox.send(Display(request.id, "display_data", {"text/plain": notice}, {}))

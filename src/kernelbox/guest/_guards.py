@@ -158,7 +158,7 @@ def _check_fork(event: str, args: tuple[Any, ...]) -> None:
 
 def _check_symbol(event: str, args: tuple[Any, ...]) -> None:
     if issubclass(type(args[1]), str) and (name := str.__str__(args[1])) in _SYMBOLS:
-        _refuse(f"ctypes, {name}()")
+        _refuse(f"ctypes {name}()")
 
 
 def _check_import(event: str, args: tuple[Any, ...]) -> None:
@@ -277,11 +277,28 @@ def _disarm(module: Any) -> None:
 
 
 def _refuse(what: str) -> NoReturn:
-    message = f"starting a process directly ({what}) is not allowed here; {_ADVICE}"
+    message = f"Direct {_called(what)} calls are not allowed here; {_ADVICE}"
     if os.getpid() != _home:
         os.write(2, f"RuntimeError: {message}\n".encode())  # the exception is seen in the fork alone
     raise _Refusal(message)
 
+
+def _called(what: str) -> str:
+    """Returns which function of the library a cell has called, by the frames between it and us; `what`, if none."""
+    frame: FrameType | None = sys._getframe(1)
+    name = what if what.endswith(")") else f"{what}()"
+    while frame is not None:
+        module = frame.f_globals.get("__name__")
+        if module in _STARTERS:
+            name = "subprocess" if module == "subprocess" else f"{module}.{frame.f_code.co_name}()"
+        elif module != __name__ and frame.f_code not in in_between:
+            break
+        frame = frame.f_back
+    return name
+
+
+# The modules of the library whose functions start processes in Python code.
+_STARTERS = ("os", "pty", "subprocess")
 
 # An event of our own, by which the hook is seen to be there.
 _PROBE = "kernelbox.guards"

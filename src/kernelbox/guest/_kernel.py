@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kernelbox.guest import _comm, _environment, _guards, _queries
+from kernelbox.guest import _comm, _directory, _environment, _guards, _queries
 from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import CStdout
@@ -93,6 +93,7 @@ class Kernel:
         self._queue_lock = threading.Lock()
         self._withdrawn: set[str] = set()
         self._abandoned: Abandoned | None = None
+        self._asking: Peer | None = None  # whose query is being answered
         self._idle = False
         self._idle_timeout = idle_timeout
         self._forks = Forks()
@@ -107,6 +108,7 @@ class Kernel:
         _guards.prepare(self._identity.directory)
         watch_starts(self._io.read_at_once)
         _environment.keep_given()
+        _directory.keep_given()
         self._wire_shell()
         self.interrupts.install()
         set_handler(signal.SIGTERM, self._on_terminate)
@@ -188,6 +190,8 @@ class Kernel:
     def lose(self, peer: Peer) -> float | None:
         """Lets go of a client that has gone away, and stops its cell: no client is left that would."""
         self.asks.abandon(peer)
+        if peer is self._asking:
+            return self.interrupts.request("")
         if peer is not self.outbox.peer:
             return None
         self._abandoned = Abandoned(self.outbox.execution_id, time.monotonic() + GRACE)
@@ -337,15 +341,15 @@ class Kernel:
             self.die(f"its guards could not be raised: {exc}")
 
     def _answer(self, peer: Peer, query: Query) -> None:
-        self.interrupts.begin(query.id)
+        self.interrupts.begin_query(query.id)
+        self._asking = peer
         self._io.cell_begins()
         try:
             self.interrupts.expose()
             content = _queries.answer(self, query)
-        except BaseException as exc:  # noqa: BLE001  # user code runs here too: properties, reprs
-            content = {"status": "error", "ename": type_name(exc), "evalue": format_value(exc)}
         finally:
             self.interrupts.protect()
+            self._asking = None
             self._io.cell_ends()
             self.interrupts.end()
         try:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelbox.guest._carrier import carry
+from kernelbox.guest._directory import is_given
 from kernelbox.guest._environment import Environment
 from kernelbox.guest._plain import plain_text
 from kernelbox.wire._pristine import keep_builtins
@@ -21,8 +22,8 @@ _OPTIONS = re.compile(r"(?<!\S)--(?:bg|no-raise-error|(?:out|err|proc)(?:=|\s+)\
 class Program:
     """What is started, and as what it is shown.
 
-    `argv` is one object from the approval to the start: the guard lets exactly it pass. `reader` is the program that
-    reads `stdin`, where something else is started before it.
+    `argv` is one object from the approval to the start: the guard lets exactly it pass. What must be approved has a
+    `directory` and is carried there, which takes some 10 ms: `carried` is the program then, and `argv` what carries it.
     """
 
     argv: tuple[bytes, ...]
@@ -30,12 +31,13 @@ class Program:
     command: str
     line: str = ""
     stdin: bytes | None = None
-    reader: tuple[bytes, ...] = ()
+    directory: bytes | None = None
+    carried: tuple[bytes, ...] = ()
 
     @property
     def words(self) -> tuple[bytes, ...]:
         """The program and its arguments, as the cell named them."""
-        return self.reader or self.argv
+        return self.carried or self.argv
 
     def show(self, *, with_changes: bool = True) -> dict[str, object]:
         """Returns the arguments by which it is approved."""
@@ -44,6 +46,8 @@ class Program:
             shown["program"] = self.line
         if self.stdin is not None and not self._is_plain_line():
             shown["argv"] = [_decode(word) for word in self.words]
+        if self.directory is not None and not is_given(self.directory):
+            shown["cwd"] = _decode(self.directory)
         changes = self.environment.changes if with_changes else None
         if changes:
             shown["env"] = changes
@@ -56,30 +60,47 @@ class Program:
         return _OPTIONS.sub("", self.line).split() == [_decode(word) for word in self.words]
 
 
-def shell_program(command: str, environment: Environment, shell: bytes) -> Program:
+def shell_program(command: str, environment: Environment, shell: bytes, directory: bytes | None) -> Program:
     """Returns what runs `!command`."""
     data = _encode(command)
-    return Program((shell, b"-c", data), environment, _decode(data))
+    return _carried((shell, b"-c", data), environment, _decode(data), directory)
 
 
-def bash_program(code: str, environment: Environment) -> Program:
+def bash_program(code: str, environment: Environment, directory: bytes | None) -> Program:
     """Returns what runs a bash cell by itself."""
     data = _encode(code)
-    return Program((b"bash", b"--noprofile", b"--norc", b"-c", data), environment, _decode(data))
+    return _carried((b"bash", b"--noprofile", b"--norc", b"-c", data), environment, _decode(data), directory)
 
 
-def script_program(line: str, argv: Sequence[str], cell: str, environment: Environment, *, approved: bool) -> Program:
-    """Returns what runs a `%%script` cell: the program that the line names reads the cell.
+def lasting_bash(environment: Environment, directory: bytes | None) -> Program:
+    """Returns the bash that bash cells share."""
+    words = (b"bash", b"--noprofile", b"--norc", b"--noediting", b"-i")
+    return _carried(words, environment, "bash", directory)
 
-    One that must be `approved` is carried to its program, which takes some 10 ms more.
-    """
+
+def script_program(
+    line: str, argv: Sequence[str], cell: str, environment: Environment, directory: bytes | None
+) -> Program:
+    """Returns what runs a `%%script` cell: the program that the line names reads the cell."""
     line, cell = plain_text(line), plain_text(cell)
     data = (cell if cell.endswith("\n") else cell + "\n").encode("utf-8", "replace")
     _refuse_nul(data)
     words = tuple(_encode(word) for word in argv)
     shown = "" if line in ("bash", "sh") else _decode(_encode(line))
-    started = carry(words, data) if approved else words
-    return Program(started, environment, data.decode(), shown, data, words)
+    return _carried(words, environment, data.decode(), directory, shown, data)
+
+
+def _carried(
+    words: tuple[bytes, ...],
+    environment: Environment,
+    command: str,
+    directory: bytes | None,
+    line: str = "",
+    stdin: bytes | None = None,
+) -> Program:
+    if directory is None:
+        return Program(words, environment, command, line, stdin)
+    return Program(carry(words, directory, stdin), environment, command, line, stdin, directory, words)
 
 
 def _encode(text: str) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import getpass
+import io
 import re
 import subprocess
 import sys
@@ -36,6 +37,7 @@ from kernelbox.guest._changes import Changes
 from kernelbox.guest._commands import capture_command, run_command, start_command
 from kernelbox.guest._display import DisplayFormatter, Publisher, ResultHook
 from kernelbox.guest._environment import given_shell, take_environment
+from kernelbox.guest._notebook import SCREENS, FileInspector, FrontEnd, Installers, IpykernelFinder
 from kernelbox.guest._pages import Pages
 from kernelbox.guest._plain import plain_text
 from kernelbox.guest._pristine import contextlib, os
@@ -102,6 +104,7 @@ class ZMQInteractiveShell(InteractiveShell):
     compiler_class = Type(Compiler)
     displayhook_class = Type(ResultHook)
     display_pub_class = Type(Publisher)
+    inspector_class = Type(FileInspector)
     profile_dir: LazyProfile
     display_pub: Publisher
     displayhook: ResultHook
@@ -138,7 +141,7 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def init_magics(self) -> None:
         super().init_magics()
-        self.register_magics(Pages, Scripts)
+        self.register_magics(Pages, Scripts, FrontEnd, Installers)
 
     def init_display_formatter(self) -> None:
         self.display_formatter = DisplayFormatter(parent=self)
@@ -174,6 +177,17 @@ class ZMQInteractiveShell(InteractiveShell):
     def enable_gui(self, gui: str | None = None) -> None:
         if gui not in (None, "inline", "agg", "asyncio", ""):
             raise UsageError(f"%gui {gui}: a kernel has no screen; use %matplotlib inline")
+
+    def enable_matplotlib(self, gui: str | None = None) -> Any:
+        """Draws inline in place of what needs a screen: a notebook that asks for one has figures all the same."""
+        if isinstance(gui, str) and gui.lower() in SCREENS:
+            print(f"%matplotlib {gui}: a kernel has no screen; figures are shown inline", file=sys.stderr)
+            gui = "inline"
+        return super().enable_matplotlib(gui)
+
+    def set_next_input(self, s: str, replace: bool = False) -> None:
+        """Shows what `%load` and the like would put into the next cell."""
+        print(s)
 
     def ask_exit(self) -> None:
         self.exit_requested = True
@@ -225,7 +239,7 @@ class ZMQInteractiveShell(InteractiveShell):
             name, said, lines, _ = self.describe(value, self.displayhook.text_limit)
             text = f"{name}: {said}" if exception_only else "\n".join(lines)
             outbox = self.displayhook.outbox
-            outbox.send(Display(outbox.execution_id, "error", {"text/plain": text}, {}))
+            outbox.send(Display(outbox.execution_id, "error", {"text/plain": text}, {"ename": name, "evalue": said}))
             return
         if self._ends_the_cell(value):
             self.error = value
@@ -258,9 +272,10 @@ class ZMQInteractiveShell(InteractiveShell):
         """
         if issubclass(type(exc), MemoryError):
             spend_reserve()
-        name, value = type_name(exc), format_value(exc)
+        cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}
+        name, value = type_name(exc), format_value(exc, cells)
         try:
-            lines = self._format_traceback(exc, value)
+            lines = self._format_traceback(exc, value, cells)
         except BaseException as failure:  # noqa: BLE001  # the user's __notes__, loaders, _render_traceback_
             lines = [f"{name}: {value}", f"(formatting the traceback failed: {type_name(failure)})"]
         limit, text = min(limit or MAX_ERROR, MAX_ERROR), "\n".join(lines)
@@ -268,8 +283,7 @@ class ZMQInteractiveShell(InteractiveShell):
         said = bound(value, min(value_limit(limit), MAX_ERROR))
         return name, said, lines, len(said) < len(value) or len(text) > limit
 
-    def _format_traceback(self, exc: BaseException, value: str) -> list[str]:
-        cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}
+    def _format_traceback(self, exc: BaseException, value: str, cells: dict[str, str]) -> list[str]:
         if isinstance(exc, UsageError):
             return []  # it has been written to stderr, as IPython does
         if isinstance(exc, SystemExit):
@@ -307,8 +321,9 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def _shell_command(self, command: str) -> Program:
         environment = take_environment()
-        shell = given_shell() if self.kernel.asks.holds_commands else environment.shell
-        program = shell_program(command, environment, shell)
+        directory = self.kernel.asks.take_directory()
+        shell = environment.shell if directory is None else given_shell()
+        program = shell_program(command, environment, shell, directory)
         self.approve("shell", program)
         return program
 
@@ -331,6 +346,7 @@ def pass_for_ipykernel() -> None:
     module = ModuleType("ipykernel.zmqshell", ZMQInteractiveShell.__doc__)
     module.ZMQInteractiveShell = ZMQInteractiveShell  # type: ignore[attr-defined]  # what a module is for
     sys.modules[module.__name__] = module
+    sys.meta_path.insert(0, IpykernelFinder(module))
     ZMQInteractiveShell.__module__ = module.__name__
 
 
@@ -347,8 +363,8 @@ class Scripts(ScriptMagics):
             raise UsageError("%%script: name a program, as in %%script bash")
         shell = self.shell
         assert isinstance(shell, ZMQInteractiveShell)
-        approved = shell.kernel.asks.holds_commands
-        program = script_program(line, command, cell, take_environment(), approved=approved)
+        directory = shell.kernel.asks.take_directory()
+        program = script_program(line, command, cell, take_environment(), directory)
         shell.approve("shell_magic", program)
         try:
             if args.bg:
@@ -357,6 +373,8 @@ class Scripts(ScriptMagics):
                 self._run(program, args)
         except FileNotFoundError:
             print(f"Couldn't find program: {command[0]!r}")
+            if args.bg:  # what an earlier program wrote is not what this one did
+                shell.user_ns.update({name: io.BytesIO() for name in (args.out, args.err) if name})
 
     def _run(self, program: Program, args: Any) -> None:
         captured: dict[str, list[str]] = {name: [] for name in (args.out, args.err) if name}

@@ -1,7 +1,8 @@
-"""Tracebacks for reading: no colours, no machinery, source lines for the user's own code.
+"""Tracebacks for reading, by a model above all: no colours, no machinery, source lines for the user's own code.
 
-The shape is IPython's. Frames of installed libraries are one line each, because their source tells the reader
-little and finding it costs IPython hundreds of milliseconds; a deep recursion shows its first and last frames.
+The shape is IPython's, without the rule and the heading. Frames of installed libraries are one short line each,
+because their source tells the reader little and finding it costs IPython hundreds of milliseconds. What repeats itself
+is shown once; a deep stack shows its first and last frames. Source lines are those of the function that failed.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ from types import CodeType, TracebackType
 
 import IPython
 
+from kernelbox.guest._hints import hint
 from kernelbox.guest._pristine import os
 from kernelbox.wire._json import exact, type_name
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 
-_RULE = "-" * 75
 _EDGE = 8
 _CONTEXT = 2
 _CHAIN = 10
+
+# Frames that a recursion goes through before it comes back to the first, for which repetitions are looked for.
+_LONGEST_CYCLE = 4
 _LINE = 500
 
 _LIBRARY_ROOTS = tuple(
@@ -40,16 +44,23 @@ def format_exception(exc: BaseException, value: str, *, cells: dict[str, str]) -
     lines: list[str] = []
     chain = list(_chain(exc))
     for index, (link, introduction) in enumerate(reversed(chain)):
-        lines += _format_one(link, value if link is exc else format_value(link), cells)
+        lines += _format_one(link, value if link is exc else format_value(link, cells), cells)
         if index < len(chain) - 1:
             lines += ["", introduction, ""]
     return lines
 
 
-def format_value(exc: BaseException) -> str:
-    """Returns `str(exc)`, whatever the class does in its `__str__`; a string without methods of the user's."""
+def format_value(exc: BaseException, cells: dict[str, str] | None = None) -> str:
+    """Returns `str(exc)`, whatever the class does in its `__str__`; a string without methods of the user's.
+
+    Files that are `cells` are called by their titles in it.
+    """
     try:
-        return exact(str(exc))
+        value = exact(str(exc))
+        if "<ipython-input-" in value:
+            for file, title in (cells or {}).items():
+                value = value.replace(file, title)
+        return value
     except BaseException as failure:  # noqa: BLE001  # user code; it must not end the kernel
         return f"<exception str() failed: {type_name(failure)}>"
 
@@ -75,12 +86,9 @@ def _chain(exc: BaseException) -> Iterator[tuple[BaseException, str]]:
 
 
 def _format_one(exc: BaseException, value: str, cells: dict[str, str]) -> list[str]:
-    name = type_name(exc)
-    lines = [_RULE, name + "Traceback (most recent call last)".rjust(75 - len(name))]
+    name, lines = type_name(exc), list[str]()
     frames = _user_frames(exc.__traceback__)
-    if isinstance(exc, SyntaxError) and (exc.filename in cells or not frames):
-        lines = []  # there is no stack worth showing: the cell did not begin
-    else:
+    if not isinstance(exc, SyntaxError) or (exc.filename not in cells and frames):  # else the cell did not begin
         lines += _format_frames(frames, cells)
     if isinstance(exc, SyntaxError):
         lines += _format_syntax_error(exc, cells)
@@ -88,7 +96,9 @@ def _format_one(exc: BaseException, value: str, cells: dict[str, str]) -> list[s
         group = traceback.TracebackException(type(exc), exc, None, max_group_depth=5)
         lines += ["", *"".join(group.format(chain=False)).splitlines()]
     else:
-        lines += ["", *f"{name}: {value}".split("\n")]
+        lines += ["", *f"{name}: {value}".split("\n")] if lines else f"{name}: {value}".split("\n")
+    if advice := hint(exc, value):
+        lines.append(advice)
     lines += [str(note) for note in getattr(exc, "__notes__", ())] if not isinstance(exc, BaseExceptionGroup) else []
     return lines
 
@@ -115,21 +125,47 @@ def _is_machinery(filename: str) -> bool:
 
 
 def _format_frames(frames: list[tuple[CodeType, int]], cells: dict[str, str]) -> list[str]:
-    if len(frames) > 2 * _EDGE + 1:
-        cut = len(frames) - 2 * _EDGE
-        head = _format_frames(frames[:_EDGE], cells)
-        return [*head, "", f"    [… {cut} frames cut …]", "", *_format_frames(frames[-_EDGE:], cells)]
+    steps = list(_collapse(frames))
+    if len(steps) > 2 * _EDGE + 1:
+        cut = len(steps) - 2 * _EDGE
+        steps[_EDGE:-_EDGE] = [f"    [… {cut} frames cut …]"]
     lines: list[str] = []
-    for code, lineno in frames:
-        where = "" if code.co_name == "<module>" else f", in {_qualified(code)}"
-        if code.co_filename in cells:
-            title = f"{cells[code.co_filename]}, line {lineno}{where}"
-        else:
-            title = f"File {_short(code.co_filename)}:{lineno}{where}"
-        lines.append(_clip(title))
-        if code.co_filename in cells or not _is_library(code.co_filename):
-            lines += [*_source(code.co_filename, lineno), ""]
+    for step in steps:
+        lines += [step, ""] if isinstance(step, str) else _format_frame(*step, cells)
     return lines[:-1] if lines and not lines[-1] else lines
+
+
+def _collapse(frames: list[tuple[CodeType, int]]) -> Iterator[tuple[CodeType, int] | str]:
+    """Yields the frames; those that repeat what came before them only as how often they do."""
+    at = 0
+    while at < len(frames):
+        for size in range(1, _LONGEST_CYCLE + 1):
+            cycle, end = frames[at : at + size], at + size
+            while frames[end : end + size] == cycle:
+                end += size
+            times = (end - at) // size - 1
+            if times * size > 2:
+                yield from cycle
+                yield f"    [… {'this' if size == 1 else f'these {size} frames'} {times} more times …]"
+                at = end
+                break
+        else:
+            yield frames[at]
+            at += 1
+
+
+def _format_frame(code: CodeType, lineno: int, cells: dict[str, str]) -> list[str]:
+    at_top = code.co_name == "<module>"
+    if code.co_filename not in cells and _is_library(code.co_filename):
+        where = "" if at_top else f", in {code.co_qualname}"
+        return [_clip(f"File {_in_library(code.co_filename)}:{lineno}{where}")]
+    where = "" if at_top else f", in {_qualified(code)}"
+    if code.co_filename in cells:
+        title = f"{cells[code.co_filename]}, line {lineno}{where}"
+    else:
+        title = f"File {_short(code.co_filename)}:{lineno}{where}"
+    source = _source(code, lineno)
+    return [_clip(title), *source, ""] if source else [_clip(title)]
 
 
 def _qualified(code: CodeType) -> str:
@@ -147,6 +183,13 @@ def _is_library(filename: str) -> bool:
     return os.path.realpath(filename).startswith(_LIBRARY_ROOTS)
 
 
+def _in_library(filename: str) -> str:
+    """Returns the path of a library's file below the directory that all of them are in."""
+    real = os.path.realpath(filename)
+    roots = [root for root in _LIBRARY_ROOTS if real.startswith(root)]
+    return real[len(max(roots, key=len)) :] if roots else filename
+
+
 def _short(filename: str) -> str:
     home = os.path.expanduser("~")
     return "~" + filename[len(home) :] if home != "/" and filename.startswith(home + os.sep) else filename
@@ -156,9 +199,11 @@ def _short(filename: str) -> str:
 written: dict[str, list[str]] = {}
 
 
-def _source(filename: str, lineno: int) -> list[str]:
-    source = written.get(filename) or linecache.getlines(filename)
+def _source(code: CodeType, lineno: int) -> list[str]:
+    source = written.get(code.co_filename) or linecache.getlines(code.co_filename)
     first, last = max(1, lineno - _CONTEXT), min(len(source), lineno + _CONTEXT)
+    if code.co_name != "<module>":
+        first, last = max(first, code.co_firstlineno), min(last, _last_line(code))
     width = len(str(last)) if source else 0
     lines = []
     for number in range(first, last + 1):
@@ -168,6 +213,12 @@ def _source(filename: str, lineno: int) -> list[str]:
         else:
             lines.append(_clip(f"{' ' * max(4 - width + 1, 1)}  {number:>{width}} {text}"))
     return [line.rstrip() for line in lines]
+
+
+def _last_line(code: CodeType) -> int:
+    """Returns the last line of a function, what is defined in it included."""
+    inner = (_last_line(part) for part in code.co_consts if isinstance(part, CodeType))
+    return max(*(line for _, _, line in code.co_lines() if line is not None), *inner, code.co_firstlineno, 0)
 
 
 def _format_syntax_error(exc: SyntaxError, cells: dict[str, str]) -> list[str]:

@@ -13,7 +13,17 @@ from kernelbox.guest._shell import ZMQInteractiveShell
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Done, Execute, Message
 
-_CELLS = ("pass", "x = 1\nx", "print('x')", "1 / 0", "def f(: pass", "%time pass", "await asyncio.sleep(0)", "x?")
+_CELLS = (
+    "pass",
+    "x = 1\nx",
+    "print('x')",
+    "1 / 0",
+    "pritn",
+    "def f(: pass",
+    "%time pass",
+    "await asyncio.sleep(0)",
+    "x?",
+)
 
 
 class _Nowhere:

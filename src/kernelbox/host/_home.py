@@ -7,6 +7,7 @@ elsewhere. Without a seal that fits, nothing in the directory is opened, made, r
 
     missing, or empty → made and sealed, when it is to be written to
     sealed by us      → used; the seal is in two files, and one that is lost is put back from the other
+    made by 0.1       → moved aside unopened, with a warning; then missing (host/_old_home.py)
     anything else     → StoreFailed
 """
 
@@ -18,6 +19,7 @@ import time
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._key import read_key
+from kernelbox.host._old_home import move_aside
 from kernelbox.host._place import UNFINISHED, Place
 
 TYPE_CHECKING = False
@@ -158,6 +160,8 @@ class Home:
                 if self._is_sealed_twice(place):
                     return True
             if not all(_is_unfinished(name) for name in names) or time.monotonic() > deadline:
+                if move_aside(place):
+                    raise FileNotFoundError(f"{self.path!r} has been moved aside")
                 raise self._foreign("it has no seal")
             time.sleep(0.01)  # one that is being written; a clone could bring the same
 

@@ -77,7 +77,7 @@ class LocalEngine:
         process = process_of(record)
         return process is not None and process.alive
 
-    def find_loss(self, directory: KernelDirectory) -> str:
+    def find_obstacle(self, directory: KernelDirectory) -> str:
         try:
             with directory.open() as place:
                 return "" if place.exists(self.entrance) else f"its file {self.entrance!r} was deleted"
@@ -108,7 +108,7 @@ class LocalEngine:
             process.close()
             return
         family = process.descendants()
-        _notes.announce(directory, process, reason)
+        _notes.write_reason(directory, process, reason)
         self._ask_to_end(directory, process)
         if process.signal(signal.SIGTERM) and not process.wait(TERMINATE_PATIENCE):
             process.signal(signal.SIGKILL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from kernelbox.base._text import escape, is_name
-from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
@@ -34,6 +33,11 @@ _LARGEST = 2**63
 _LARGEST_PID = 2**31
 
 
+def now() -> str:
+    """Returns the time as records have it."""
+    return format_time(time.time())
+
+
 @dataclass(slots=True)
 class KernelRecord:
     """A kernel: who it is, where it is, and what it was doing when the record was made.
@@ -45,9 +49,9 @@ class KernelRecord:
 
     kernel_id: str
     connection_file: str
-    name: str
-    created_at: str
-    last_used_at: str
+    name: str = ""
+    created_at: str = field(default_factory=now)
+    last_used_at: str = field(default_factory=now)
     status: Literal["running", "idle", "dead", "unknown"] = "idle"
     session_name: str | None = None
     attempt_count: int = 0
@@ -80,12 +84,16 @@ class KernelRecord:
         """What the kernel can be found by, besides its id."""
         return tuple(sorted({self.name, self.session_name or self.name}))
 
+    def touch(self) -> None:
+        """Says in this record, and nowhere else, that the kernel has just been used."""
+        self.last_used_at = now()
+
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__match_args__}
 
     @classmethod
     def from_dict(cls, data: object) -> KernelRecord:
-        """Reads a record; fields that this version does not know are passed over. Raises ValueError.
+        """Reads a record; fields that are missing get their defaults, unknown ones are passed over. Raises ValueError.
 
         A record is a file, and a file can hold anything: each field is checked, and what is only shown is escaped.
         """
@@ -100,7 +108,7 @@ class KernelRecord:
         except KeyError:  # one of another version
             pass
         try:
-            return cls(**{name: fields[name] for name in cls.__match_args__ if name in fields})
+            return cls(**{name: fields[name] for name in cls.__match_args__ if fields.get(name) is not None})
         except TypeError as exc:
             raise ValueError("a field is missing") from exc
 
@@ -134,8 +142,8 @@ def _is_time(value: object) -> bool:
     if type(value) is not str:
         return False
     if value.translate(_DIGITS) == "0000-00-00T00:00:00.000000+00:00" and value[:4] >= "1970":
-        month, day = value[5:7], value[8:10]
-        if "01" <= day <= _LAST_DAYS.get(month, "") and value[11:13] < "24" and value[14:16] < "60" > value[17:19]:
+        month, day, hour, minute, second = value[5:7], value[8:10], value[11:13], value[14:16], value[17:19]
+        if "01" <= day <= _LAST_DAYS.get(month, "") and hour < "24" and minute < "60" and second < "60":
             return True
     try:
         parse_time(value)
@@ -175,9 +183,9 @@ def _one_of(*allowed: str) -> Callable[[object], bool]:
 
 
 _CHECKS: tuple[tuple[str, Callable[[object], bool]], ...] = (
-    ("kernel_id", lambda value: type(value) is str and is_kernel_id(value)),
+    ("kernel_id", is_name),
     ("connection_file", _is_path),
-    ("name", is_name),
+    ("name", lambda value: not value or is_name(value)),
     ("created_at", _is_time),
     ("last_used_at", _is_time),
     ("status", _one_of("running", "idle", "dead", "unknown")),
@@ -186,7 +194,7 @@ _CHECKS: tuple[tuple[str, Callable[[object], bool]], ...] = (
     ("tags", are_tags),
     ("pid", _is_pid),
     ("start_time", _is_count),
-    ("boot_id", lambda value: value == "" or is_name(value)),
+    ("boot_id", lambda value: not value or is_name(value)),
     ("kernel_type", is_name),
     ("engine", _one_of("kernelbox", "jupyter")),
     ("cwd", _is_path),

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from kernelbox.core._requests import ApprovalRequest
-from kernelbox.wire import _seals  # noqa: F401  # connections load it at the first ask: the loop would wait for the disk
+from kernelbox.wire import _questions  # noqa: F401  # connections load it at the first ask: the loop would wait for it
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Asks:
         if not request.open:
             return False
         if self._patience is not None:
-            reason = f"no answer within {self._patience:g} s"
+            reason = f"expired: no answer within {self._patience:g} s"
             self._open[request] = asyncio.get_running_loop().call_later(self._patience, request.close, reason)
         if self._stop_clock:
             self._run.hold()
@@ -94,7 +94,7 @@ class Asks:
 
     async def _hand_over(self, request: ApprovalRequest) -> None:
         answered = asyncio.Event()
-        request.watch(answered.set)
+        request.on_decision(lambda accepted: answered.set())
         self._open[request] = None
         self._run.pass_on(request)
         try:

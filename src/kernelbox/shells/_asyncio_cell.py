@@ -40,14 +40,14 @@ class ExecutorCell:
         limit = self.run.execution.request.text_limit
         self.images.conclude(result, limit)
         if result.status == "timeout":
-            raise ExecutionTimeout(result, images)
+            raise ExecutionTimeout.of(result, images)
         if self._cancelled and result.ending in ("interrupted", "restarted", "never ran"):
             text = bound(_written(result), limit)
             return CodeExecutionResult(text or None, images, result.changed, cancelled=True)
         if result.error is not None:
             if result.ending == "died":
                 result.error.evalue += "; await executor.reset() for a fresh one"
-            raise CodeExecutionError(result, images)
+            raise CodeExecutionError.of(result, images)
         return CodeExecutionResult(result.text or None, images, result.changed)
 
 
@@ -58,13 +58,14 @@ class Lines:
         self._at_start = True
 
     def add(self, item: OutputItem) -> str:
-        if not item.text or item.kind == "update_display_data":
+        text = item.readable
+        if not text or item.kind == "update_display_data":
             return ""
         if item.kind == "stream":
-            self._at_start = item.text.endswith("\n")
-            return item.text
+            self._at_start = text.endswith("\n")
+            return text
         before, self._at_start = "" if self._at_start else "\n", True
-        return f"{before}{item.text.rstrip()}\n"
+        return f"{before}{text.rstrip()}\n"
 
 
 def _written(result: ExecutionResult) -> str:

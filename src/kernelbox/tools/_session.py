@@ -75,7 +75,7 @@ class Session:
             del self._calls[call]
 
     async def is_usable(self) -> bool:
-        """Tells whether another call can be sent; the server must first answer after one that failed."""
+        """Tells whether another call can be sent: after one that was cancelled or failed the server must answer."""
         if self._suspect and not self.ended and self._opened is not None:
             try:
                 async with asyncio.timeout(_PROBE):

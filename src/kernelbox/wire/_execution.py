@@ -63,6 +63,14 @@ _HELD_BY: dict[Holder, str] = {
 }
 
 
+def _where(traceback: list[str]) -> list[str]:
+    """Returns where a cell was when it was interrupted: a traceback without the name of what we raised in it."""
+    if not traceback or traceback[-1].rstrip(" :") != "KeyboardInterrupt":
+        return traceback
+    lines = traceback[:-1]
+    return lines if any(lines) else []
+
+
 class Execution:
     """Follows one execution from its request to its result."""
 
@@ -89,6 +97,11 @@ class Execution:
     def due(self) -> float:
         """When `tick` wants to be called next."""
         return self._due
+
+    @property
+    def text(self) -> str:
+        """What the cell has written and shown so far."""
+        return self._transcript.text
 
     def hold(self, seconds: float) -> None:
         """Moves the deadline: time spent waiting for a person is not the cell's."""
@@ -178,7 +191,7 @@ class Execution:
         self._now = now
         if self.result is None:
             self._cause = None  # what was to end the cell has not
-            self._end("died", cause, ename="KernelDied")
+            self._end("died", f"{cause}; its variables are lost", ename="KernelDied")
 
     def cut_off(self, reason: str, *, now: float) -> None:
         """Ends the execution: the kernel lives, and what it says of this cell does not reach us any more."""
@@ -209,7 +222,7 @@ class Execution:
             self._end(
                 "interrupted",
                 f"{self._what_happened()}; the cell was interrupted and the kernel kept its variables",
-                traceback=done.traceback,
+                traceback=_where(done.traceback),
                 done=done,
             )
             return
@@ -252,7 +265,7 @@ class Execution:
         if error is not None:
             error, cut = self._fit(error)
             if error.traceback:  # or it has been written to stderr, as IPython does with a magic that is misused
-                transcript.add_error("\n".join(error.traceback), by_cell=done is not None)
+                transcript.add_error(error, by_cell=done is not None)
         timed_out = self._cause == "timeout" and ending != "finished"
         text = transcript.text
         self.result = ExecutionResult(

@@ -54,7 +54,7 @@ class Execute(Message):
     shell_escape_only: bool = False
     restore_cwd: str = ""
     report_changes: bool = False
-    # The connection's own, the same with each request: see wire/_seals.py.
+    # The connection's own, the same with each request: see wire/_questions.py.
     key: str = ""
 
 

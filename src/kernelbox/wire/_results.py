@@ -23,6 +23,12 @@ class ErrorInfo:
     def to_dict(self) -> dict[str, Any]:
         return {"ename": self.ename, "evalue": self.evalue, "traceback": list(self.traceback)}
 
+    @classmethod
+    def from_content(cls, content: dict[str, Any]) -> ErrorInfo:
+        """Reads the content of Jupyter's `error` message, in which anything may be missing."""
+        ename, evalue = (str(content.get(name, "")) for name in ("ename", "evalue"))
+        return cls(ename, evalue, list(content.get("traceback", ())))
+
 
 @dataclass(slots=True)
 class OutputItem:
@@ -34,6 +40,12 @@ class OutputItem:
     data: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     display_id: str | None = None
+
+    @property
+    def readable(self) -> str:
+        """What a person or a model reads of it: of an error the traceback, of anything else the text."""
+        lines = self.data.get("traceback", ()) if self.kind == "error" else ()
+        return "\n".join(lines) or self.text or ""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -52,8 +64,8 @@ class AttemptSnapshot:
     attempt: int
     code: str
     status: Status
-    output: str
-    stderr: str
+    output: str = ""
+    stderr: str = ""
     error: ErrorInfo | None = None
 
     def to_dict(self) -> dict[str, Any]:

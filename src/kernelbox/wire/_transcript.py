@@ -7,7 +7,7 @@ from collections import deque
 
 from kernelbox.wire._bounded import BoundedText, bound, value_limit
 from kernelbox.wire._messages import Clear, Display, Output
-from kernelbox.wire._results import OutputItem
+from kernelbox.wire._results import ErrorInfo, OutputItem
 
 # A cell may show more than a person or a model reads: the first and the last this many outputs are kept.
 _ITEMS = 500
@@ -77,17 +77,21 @@ class Transcript:
             self._cut |= event.text is not text
         if message.kind == "execute_result":
             self.return_value = bound(text, value_limit(self._limit)) if isinstance(text, str) else None
+        elif message.kind == "error":
+            name, said = (writable(str(message.metadata.get(part, ""))) for part in ("ename", "evalue"))
+            lines = (event.text or "").rstrip("\n").split("\n")
+            event = self._error_item(ErrorInfo(name, bound(said, self._limit), lines))
         if message.kind != "update_display_data" or not self._update(event):
             self._append(event)
             self._reading.add(event)
         return event
 
-    def add_error(self, text: str, *, by_cell: bool) -> None:
-        """Takes what ends the execution: the traceback of the cell, or why there is none."""
+    def add_error(self, error: ErrorInfo, *, by_cell: bool) -> None:
+        """Takes what ends the execution: the error of the cell, or why it did not finish."""
         if by_cell:
             self._before_output()
         self._end_stream()
-        item = OutputItem("error", text=text)
+        item = self._error_item(error)
         self._append(item)
         self._reading.add(item)
 
@@ -131,6 +135,9 @@ class Transcript:
             kept.item.text = collected.text
             if self._limit > 0:  # else the caller wants all that is written, whatever it takes
                 self._charge(kept, weigh(kept.item.text))
+
+    def _error_item(self, error: ErrorInfo) -> OutputItem:
+        return OutputItem("error", text=bound(f"{error.ename}: {error.evalue}", self._limit), data=error.to_dict())
 
     def _text_limit(self) -> int:
         """Returns how many characters of a stream there is room for; 0 without a limit."""
@@ -224,13 +231,14 @@ class _Reading:
         self._in_line = False
 
     def add(self, item: OutputItem) -> None:
-        if not item.text:
+        text = item.readable
+        if not text:
             return
         if item.kind == "stream":
-            self.text.add(item.text)
-            self._in_line = not item.text.endswith("\n")
+            self.text.add(text)
+            self._in_line = not text.endswith("\n")
         else:
-            self.text.add(("\n" if self._in_line else "") + item.text.rstrip("\n") + "\n")
+            self.text.add(("\n" if self._in_line else "") + text.rstrip("\n") + "\n")
             self._in_line = False
 
 

@@ -1,0 +1,112 @@
+"""What to do about an exception, in a line: a name that was meant, a package to install, `await` for `asyncio.run`."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+
+from kernelbox.wire._json import exact
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
+# Names that are looked through, and characters of one: CPython's own limits for its suggestions.
+_MOST_NAMES = 750
+_LONGEST_NAME = 40
+
+# How alike two names must be, as difflib counts it.
+_LIKENESS = 0.7
+
+# Packages whose modules have another name.
+_PACKAGES = {
+    "Crypto": "pycryptodome",
+    "PIL": "pillow",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "docx": "python-docx",
+    "dotenv": "python-dotenv",
+    "fitz": "pymupdf",
+    "jwt": "pyjwt",
+    "pptx": "python-pptx",
+    "serial": "pyserial",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+
+# How ImportError begins for `from a import b`; its `name_from` is not in every version that we know.
+_NO_SUCH_NAME = "cannot import name '"
+
+# Messages of asyncio, in every version that we know.
+_LOOP_RUNS = (
+    "asyncio.run() cannot be called from a running event loop",
+    "Cannot run the event loop while another loop is running",
+    "Runner.run() cannot be called from a running event loop",
+    "This event loop is already running",
+)
+
+
+def hint(exc: BaseException, value: str) -> str:
+    """Returns a line of advice; nothing, if there is none. User code is not called for it, but attributes are read."""
+    match exc:
+        case ModuleNotFoundError(name=str(name)):
+            return _install(exact(name))
+        case ImportError(name=str(name)) if value.startswith(_NO_SUCH_NAME) and name in sys.modules:
+            return _meant(value.removeprefix(_NO_SUCH_NAME).partition("'")[0], _attributes(sys.modules[name]))
+        case NameError(name=str(name)):
+            return _meant(name, _visible(exc))
+        case AttributeError(name=str(name)):
+            return _meant(name, _attributes(exc.obj))
+        case RuntimeError() if value in _LOOP_RUNS:
+            return "Hint: an event loop runs already; write `await main()` in place of `asyncio.run(main())`"
+    return ""
+
+
+def _install(name: str) -> str:
+    root = name.partition(".")[0]
+    if root in sys.modules:
+        return ""  # the package is there: the part is missing
+    if not root.isidentifier() or root in sys.stdlib_module_names or len(root) > _LONGEST_NAME:
+        return ""
+    return f"Hint: %pip install {_PACKAGES.get(root, root)}"
+
+
+def _visible(exc: BaseException) -> Iterable[str]:
+    tb = exc.__traceback__
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    frame = tb.tb_frame if tb is not None else None
+    return [*frame.f_locals, *frame.f_globals, *vars(builtins)] if frame is not None else ()
+
+
+def _attributes(thing: object) -> Iterable[str]:
+    """Returns the names that a thing has, past a `__dir__` or `__getattr__` of its own."""
+    if isinstance(thing, ModuleType):
+        return vars(thing)
+    classes = type.mro(thing) if isinstance(thing, type) else type.mro(type(thing))
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        own = {}
+    return [name for names in (own, *(vars(cls) for cls in classes)) for name in names]
+
+
+def _meant(name: str, names: Iterable[object]) -> str:
+    import difflib
+
+    if not name or len(name) > _LONGEST_NAME:
+        return ""
+    hidden = name.startswith("_")
+    known = {exact(other) for other in names if isinstance(other, str) and len(other) <= _LONGEST_NAME}
+    known = {other for other in known if (hidden or not other.startswith("_")) and other != name}
+    if len(known) > _MOST_NAMES:
+        return ""
+    for candidate in known:
+        if candidate.lower() == name.lower():
+            return f"Hint: did you mean {candidate!r}?"
+    found = difflib.get_close_matches(name, sorted(known), 1, _LIKENESS)
+    return f"Hint: did you mean {found[0]!r}?" if found else ""

@@ -1,0 +1,161 @@
+"""What a model reads when its code fails: where, why and what to do, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelbox import KernelRecord, execute
+
+from .support import DEADLINE, run
+
+
+def fail(kernel: KernelRecord, code: str) -> str:
+    """Runs a cell that must fail, and returns all that there is to read."""
+    result = execute(kernel, code, timeout=DEADLINE)
+    assert result.error is not None, result.text
+    assert result.text == "\n".join(result.error.traceback).rstrip()
+    return result.text
+
+
+def test_a_failure_is_its_place_its_line_and_its_message(kernel: KernelRecord) -> None:
+    assert fail(kernel, "1 / 0") == "Cell In[1], line 1\n----> 1 1 / 0\n\nZeroDivisionError: division by zero"
+
+
+def test_a_frame_of_a_library_is_a_short_line(kernel: KernelRecord, tmp_path: Path) -> None:
+    lines = fail(kernel, "import json\njson.loads('{')").splitlines()
+    assert lines[:3] == ["Cell In[1], line 2", "      1 import json", "----> 2 json.loads('{')"]
+    assert [line.partition(":")[0] for line in lines if line.startswith("File ")] == [
+        "File json/__init__.py",
+        "File json/decoder.py",
+        "File json/decoder.py",
+    ]
+    assert any(line.endswith(", in JSONDecoder.decode") for line in lines)
+
+
+def test_the_users_own_modules_are_shown_with_their_lines(kernel: KernelRecord, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def f(x):\n    return 1 / x\n\nf2 = f\n")
+    text = fail(kernel, f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom mine import f\nf(0)")
+    assert f"File {tmp_path}/mine.py:2, in f(x)\n      1 def f(x):\n----> 2     return 1 / x\n\nZero" in text
+
+
+def test_only_the_lines_of_the_function_that_failed_are_shown(kernel: KernelRecord) -> None:
+    code = "a = 1\ndef f():\n    return 1 / 0\nb = 2\ndef g():\n    return f()\ng()"
+    text = fail(kernel, code)
+    assert "Cell In[1], line 3, in f()\n      2 def f():\n----> 3     return 1 / 0\n\n" in text
+    assert "Cell In[1], line 6, in g()\n      5 def g():\n----> 6     return f()\n\n" in text
+
+
+def test_an_inner_function_belongs_to_its_outer_one(kernel: KernelRecord) -> None:
+    text = fail(kernel, "def f():\n    1 / 0\n    def g():\n        pass\nx = 1\nf()")
+    assert "----> 2     1 / 0\n      3     def g():\n      4         pass\n\nZero" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "marks"),
+    [
+        ("def f(n):\n    return f(n + 1)\nf(0)", ["[… this ", " more times …]"]),
+        ("def f(n):\n    return g(n)\ndef g(n):\n    return f(n)\nf(0)", ["[… these 2 frames ", " more times …]"]),
+        ("def f(n):\n    if n: f(n - 1)\n    else: 1 / 0\nf(50)", ["[… this 49 more times …]"]),
+    ],
+)
+def test_a_recursion_is_shown_once(kernel: KernelRecord, code: str, marks: list[str]) -> None:
+    text = fail(kernel, code)
+    assert all(mark in text for mark in marks)
+    assert len(text) < 900
+
+
+def test_a_deep_stack_that_does_not_repeat_itself_is_cut_in_the_middle(kernel: KernelRecord) -> None:
+    calls = "\n".join(f"def f{n}(): f{n + 1}()" for n in range(40))
+    text = fail(kernel, f"{calls}\ndef f40(): 1 / 0\nf0()")
+    assert "[… 26 frames cut …]" in text
+    assert ", in f40()" in text
+
+
+@pytest.mark.parametrize(
+    "code", ["def f(:\n    pass", "x = (", "  x = 1\n y = 2", "await = 1", "compile('1 +', 'x', 'exec')"]
+)
+def test_no_value_names_the_file_that_a_cell_is_not(kernel: KernelRecord, code: str) -> None:
+    result = execute(kernel, code, timeout=DEADLINE)
+    assert result.error is not None
+    assert "ipython-input" not in result.error.evalue + result.text
+
+
+def test_a_syntax_error_is_in_its_cell(kernel: KernelRecord) -> None:
+    run(kernel, "pass")
+    result = execute(kernel, "x = = 1", timeout=DEADLINE)
+    assert result.error is not None
+    assert result.error.evalue == "invalid syntax (Cell In[2], line 1)"
+
+
+HINTS = {
+    "pritn('x')": "did you mean 'print'?",
+    "value_one = 1\nvalue_two = valu_one": "did you mean 'value_one'?",
+    "import math\nmath.squareroot": "",
+    "import math\nmath.Pi": "did you mean 'pi'?",
+    "[].appendd(1)": "did you mean 'append'?",
+    "class A:\n    def __init__(self): self.colour = 1\nA().color": "did you mean 'colour'?",
+    "class A:\n    size = 1\nA.sise": "did you mean 'size'?",
+    "from math import sqroot": "did you mean 'sqrt'?",
+    "import no_such_module_at_all": "%pip install no_such_module_at_all",
+    "import json.no_such_part": "",
+    "import asyncio\nasync def main(): pass\nc = main()\nasyncio.run(c)": "write `await main()`",
+    "zzzzzzzz": "",
+    "raise NameError('free text')": "",
+    "raise ModuleNotFoundError('free text')": "",
+    "raise RuntimeError('other')": "",
+    "raise ModuleNotFoundError('x', name='a b; rm -rf /')": "",
+}
+
+
+@pytest.mark.parametrize("code", HINTS)
+def test_a_hint_is_the_last_line(kernel: KernelRecord, code: str) -> None:
+    result = execute(kernel, code, timeout=DEADLINE)
+    assert result.error is not None
+    last = result.error.traceback[-1]
+    if HINTS[code]:
+        assert last.startswith("Hint: ")
+        assert HINTS[code] in last
+        assert "Hint" not in result.error.evalue
+    else:
+        assert "Hint" not in result.text
+
+
+def test_packages_are_called_as_installers_know_them(kernel: KernelRecord) -> None:
+    code = "raise ModuleNotFoundError('no', name='no_such_alias')"
+    assert fail(kernel, code).endswith("Hint: %pip install no_such_alias")
+    code = "import sys\nsys.modules.pop('cv2', None)\nraise ModuleNotFoundError(\"No module named 'cv2'\", name='cv2')"
+    assert fail(kernel, code).endswith("Hint: %pip install opencv-python-headless")
+
+
+def test_looking_for_a_hint_calls_no_code_of_the_user(kernel: KernelRecord) -> None:
+    code = """
+class Loud:
+    def __dir__(self): print('dir'); return ['nam']
+    def __getattr__(self, name): raise AttributeError(f'no {name}', name=name, obj=self)
+Loud().name
+"""
+    result = execute(kernel, code, timeout=DEADLINE)
+    assert (result.status, result.output) == ("error", "")
+
+
+def test_hostile_names_cost_a_hint_and_nothing_else(kernel: KernelRecord) -> None:
+    code = """
+class S(str):
+    def __eq__(self, other): raise SystemError
+    def __hash__(self): raise SystemError
+    def lower(self): raise SystemError
+    def startswith(self, *_): raise SystemError
+error = NameError('x')
+error.name = S('pritn')
+raise error
+"""
+    result = execute(kernel, code, timeout=DEADLINE)
+    assert (result.status, result.error.ename if result.error else "") == ("error", "NameError")
+    assert run(kernel, "1 + 1").return_value == "2"
+
+
+def test_a_death_says_that_the_variables_are_gone(kernel: KernelRecord) -> None:
+    assert fail(kernel, "import os; os._exit(3)").endswith("; its variables are lost")
+    assert "its variables are lost" in execute(kernel, "1", timeout=DEADLINE).text
