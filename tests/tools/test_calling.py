@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.support import wait_for_end
 from tests.executor.support import accept, answer_all, reject, run, text
 from tests.tools.support import PLAIN, cell, executing, generate, plain, until
 
@@ -85,6 +87,38 @@ def test_a_picture_is_shown_and_returned_as_bytes(project: Path) -> None:
     result = run(scenario)
     assert "b'PNG' image/png" in (result.text or "")
     assert [image.read_bytes()[1:4] for image in result.images] == [b"PNG"]
+
+
+def test_resources_and_links_come_back_beside_text_and_pictures(project: Path) -> None:
+    code = """
+from mcptools.plain import mixed
+words, picture, memo, blob, link = mixed.run(mixed.Params())
+print(words, picture.mime_type, memo.uri, memo.text, blob.data[1:4], link.uri, link.name, link.text)
+"""
+
+    async def scenario() -> str | None:
+        async with executing(project) as executor:
+            return await text(executor, code)
+
+    assert "words image/png memo://1 a memo b'PNG' memo://3 three None" in (run(scenario) or "")
+
+
+def test_a_server_that_is_called_while_the_executor_stops_is_ended_too(project: Path) -> None:
+    code = f"""
+from mcptools.plain import leave
+while True:
+    leave.run(leave.Params(marks={str(project)!r}))
+"""
+
+    async def scenario() -> None:
+        async with executing(project) as executor:
+            calling = asyncio.create_task(executor.execute(code))
+            await until((project / "server").exists)
+        with contextlib.suppress(CodeExecutionError):
+            await calling
+
+    run(scenario)
+    wait_for_end(int((project / "server").read_text()))
 
 
 def test_calls_of_threads_and_tasks_run_at_the_same_time(project: Path) -> None:
