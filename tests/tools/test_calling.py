@@ -206,6 +206,34 @@ def test_what_a_server_says_while_a_tool_runs_comes_as_events(project: Path) -> 
     ]
 
 
+def test_arguments_that_json_has_no_form_for_are_an_error_of_the_cell(project: Path) -> None:
+    code = """
+from mcptools.plain import echo
+print(echo.run(echo.Params(a=(1, 2), b={"c": None}, d=[{"e": 1.5}], f=True)))
+for value in (float("nan"), [float("inf")], object(), {1: 2}, "x" * 9_000_000):
+    try:
+        echo.run(echo.Params(a=value))
+    except (TypeError, ValueError) as exc:
+        print("no")
+try:
+    echo.run({"a": 1})
+except TypeError as exc:
+    print(exc)
+"""
+
+    async def scenario() -> list[str]:
+        policy = ApprovalPolicy().ask(args={"f": True})
+        async with executing(project, approval_policy=policy) as executor:
+            requests, result = await answer_all(executor, code, accept)
+            assert len(requests) == 1
+            assert result is not None
+            return (result.text or "").splitlines()
+
+    first, *others = run(scenario)
+    assert json.loads(first) == {"a": [1, 2], "b": {"c": None}, "d": [{"e": 1.5}], "f": True}
+    assert others == ["no"] * 5 + ["pass Params(…), not dict"]
+
+
 def test_a_thousand_calls_in_a_loop_all_come_back(project: Path) -> None:
     code = "from mcptools.plain import echo\nprint(sum(echo.run(echo.Params(n=n)) != '' for n in range(1000)))"
 
