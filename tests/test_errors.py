@@ -22,6 +22,7 @@ ERRORS: list[KernelBoxError] = [
     kernelbox.StartFailed("no"),
     kernelbox.StoreFailed.because(OSError(28, "No space left on device", "/x"), "/x"),
     kernelbox.ApprovalClosed("shell", "accepted"),
+    kernelbox.ToolServerFailed("server", "it is gone"),
     kernelbox.ExecutorStopped(),
     kernelbox.InheritedStream(),
     kernelbox.CodeExecutionError.of(FAILED, [Path("a.png")]),

@@ -32,11 +32,15 @@ _HOMES = {
     "StartFailed": "kernelbox.base._errors",
     "StoreFailed": "kernelbox.base._errors",
     "SyncApprovalRequest": "kernelbox.core._requests",
+    "ToolError": "kernelbox.wire._approvals",
+    "ToolEvent": "kernelbox.core._tool_events",
+    "ToolServerFailed": "kernelbox.base._errors",
     "Variable": "kernelbox.core._executor_values",
     "create": "kernelbox.api._sync",
     "destroy": "kernelbox.api._sync",
     "execute": "kernelbox.api._sync",
     "execute_with_retry": "kernelbox.api._sync",
+    "generate_mcp_sources": "kernelbox.tools._generate",
     "get_or_create": "kernelbox.api._sync",
     "interrupt": "kernelbox.api._sync",
     "list_kernels": "kernelbox.api._sync",
@@ -73,11 +77,15 @@ __all__ = [
     "StartFailed",
     "StoreFailed",
     "SyncApprovalRequest",
+    "ToolError",
+    "ToolEvent",
+    "ToolServerFailed",
     "Variable",
     "create",
     "destroy",
     "execute",
     "execute_with_retry",
+    "generate_mcp_sources",
     "get_or_create",
     "interrupt",
     "list_kernels",
@@ -117,12 +125,15 @@ if TYPE_CHECKING:
         KernelNotFound,
         StartFailed,
         StoreFailed,
+        ToolServerFailed,
     )
     from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionResult, Variable
     from kernelbox.core._policy import ApprovalPolicy, ApprovalRule
     from kernelbox.core._requests import ApprovalRequest, SyncApprovalRequest
+    from kernelbox.core._tool_events import ToolEvent
     from kernelbox.host._record import KernelRecord
-    from kernelbox.wire._approvals import ApprovalRejectedError
+    from kernelbox.tools._generate import generate_mcp_sources
+    from kernelbox.wire._approvals import ApprovalRejectedError, ToolError
     from kernelbox.wire._results import AttemptSnapshot, ErrorInfo, ExecutionResult, OutputItem
 
 

@@ -293,6 +293,19 @@ def test_pretty_prints_what_a_person_wants_to_read(home: Path) -> None:
     assert kernelbox("list", "--pretty").stdout == "there are no kernels\n"
 
 
+def test_on_a_terminal_the_status_of_a_kernel_has_a_colour_and_its_name_has_none(home: Path) -> None:
+    succeed("create", "--name", "idle")
+    leader, follower = os.openpty()
+    with open(leader, "rb", buffering=0) as terminal:
+        environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        subprocess.run(
+            [KERNELBOX, "list", "--pretty"], stdout=follower, env={**environment, "TERM": "xterm"}, check=True
+        )
+        os.close(follower)
+        shown = terminal.read(4096).decode()
+    assert "\r\nidle  \x1b[32midle" in shown
+
+
 def test_pretty_survives_a_terminal_that_knows_only_ascii(home: Path) -> None:
     done = kernelbox("exec", "--name", "demo", "--pretty", "print('é')", PYTHONIOENCODING="ascii")
     assert done.stdout == "\\xe9\n"

@@ -228,7 +228,6 @@ def test_a_death_without_a_template_is_still_reported_at_once(own_home: Path) ->
     result = execute(kernel, "import os; os._exit(1)", timeout=DEADLINE)
     assert result.error is not None
     assert result.error.ename == "KernelDied"
-    print(f"{result.duration_ms} ms")
 
 
 def test_a_template_killed_while_others_open_kernels_delays_them_and_nothing_else(own_home: Path) -> None:

@@ -34,7 +34,6 @@ def test_200_mb_of_stdout_are_cut_to_head_and_tail_in_bounded_memory(kernel: Ker
     assert is_cut(result.output, head="head\nxxx", tail="xxx\ntail\n")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000, "kilobytes"
     assert int(value(kernel, "import resource; resource.getrusage(resource.RUSAGE_SELF).ru_maxrss")) < 200_000
-    print(f"{result.duration_ms} ms")
 
 
 def test_100_000_tiny_prints_arrive(kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +41,6 @@ def test_100_000_tiny_prints_arrive(kernel: KernelRecord, monkeypatch: pytest.Mo
     result = execute(kernel, "for n in range(100_000): print(n)", timeout=DEADLINE)
     assert result.output == "".join(f"{n}\n" for n in range(100_000))
     assert not result.truncated
-    print(f"{result.duration_ms} ms")
 
 
 def test_one_line_of_50_mb_arrives(kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +210,7 @@ def test_every_part_of_a_result_is_cut_to_head_and_tail_and_says_so(kernel: Kern
     for result in (out, err, shown, failed):
         assert result.truncated
         assert len(result.text) <= LIMIT
-        assert len(json.dumps(result.to_dict())) < 8 * LIMIT + 50_000  # a value of its own is whole
+        assert len(json.dumps(result.to_dict())) < 5 * LIMIT + 2 * 50_100  # what an error says is whole, in two places
     assert not run(kernel, "print('x')").truncated
 
 
@@ -222,7 +220,6 @@ def test_a_recursion_error_is_told_in_a_few_lines(kernel: KernelRecord) -> None:
     assert result.error.ename == "RecursionError"
     assert len(result.error.traceback) < 30
     assert "[… these 2 frames " in "\n".join(result.error.traceback)
-    print(f"{result.duration_ms} ms")
 
 
 def test_an_error_without_limits_still_arrives(kernel: KernelRecord, monkeypatch: pytest.MonkeyPatch) -> None:

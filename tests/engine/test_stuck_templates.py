@@ -48,8 +48,8 @@ def test_wipe_ends_a_stopped_template_and_its_kernels(own_home: Path) -> None:
     template = template_of("first")
     os.kill(template, signal.SIGSTOP)
     assert len(wipe()) == 2
-    assert not any(is_running(kernel.pid or 0) for kernel in kernels)
-    assert not is_running(template)
+    for pid in (template, *(kernel.pid or 0 for kernel in kernels)):
+        wait_for_end(pid)
     assert not list((own_home / "runtime").glob("template-*"))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from kernelbox import destroy, get_or_create, restart
 
-from .support import parent_of, run, value, wait_for_end
+from .support import Running, eventually, parent_of, run, value, wait_for_end
 
 OPEN_LIMITED = """
 import os, resource, kernelbox
@@ -114,28 +114,36 @@ print(kernelbox.__file__, [templates.index(template) for template in templates])
     assert done.stdout == f"{tmp_path}/kernelbox/__init__.py [0, 0, 2, 3]\n"
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)\nnote(child.pid)",
-        "import atexit\natexit.register(lambda: note(subprocess.Popen(['sleep', '1000']).pid))",
-    ],
-    ids=["in a session of its own", "when the kernel ends"],
-)
+# Neither lets the kernel see to it: the one is stopped, the other does not come to the end of its exit functions.
+LEAVE_A_PROCESS = {
+    "in a session of its own": "note(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)\n"
+    "os.kill(os.getpid(), signal.SIGSTOP)",
+    "while it ends": "def leave():\n    note(subprocess.Popen(['sleep', '1000']).pid)\n    time.sleep(1000)\n"
+    "atexit.register(leave)",
+}
+
+
+@pytest.mark.parametrize("start", LEAVE_A_PROCESS.values(), ids=LEAVE_A_PROCESS)
 def test_what_a_kernel_started_does_not_survive_it_though_its_template_is_gone(
     start: str, own_home: Path, tmp_path: Path
 ) -> None:
     kernel = get_or_create("orphan")
     assert kernel.pid is not None
     pid_file = tmp_path / "pid"
-    run(
-        kernel,
-        f"import pathlib, subprocess\ndef note(pid): pathlib.Path({str(pid_file)!r}).write_text(str(pid))\n{start}",
-    )
+    note = f"def note(pid): pathlib.Path({str(pid_file)!r}).write_text(str(pid))"
     template = parent_of(kernel.pid)
     os.kill(template, signal.SIGKILL)
     wait_for_end(template)
+    cell = Running(
+        kernel, f"import atexit, os, pathlib, signal, subprocess, time\n{note}\nprint(1, flush=True)\n{start}"
+    )
+    cell.wait_for_output()
+    if "SIGSTOP" in start:
+        eventually(pid_file.exists)
+    else:
+        cell.result()
     assert destroy(kernel)
+    cell.result()
     pid = int(pid_file.read_text())
     try:
         wait_for_end(pid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,12 @@ from kernelbox import (
     SyncApprovalRequest,
 )
 from kernelbox.api._here import kernels
+from kernelbox.base._config import KernelBoxConfig
 from kernelbox.core._gate import Gate
 from kernelbox.core._memory import Sessions
 from kernelbox.shells._asyncio import Run
 from kernelbox.shells._asyncio_asks import Asks
+from kernelbox.tools._toolbox import Toolbox
 from kernelbox.wire._messages import Ask, Execute
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -94,6 +97,10 @@ def test_every_package_manager_asks(tmp_path: Path, magic: str) -> None:
     history = tmp_path / "conda-meta" / "history"  # by which IPython knows an environment of conda's
     history.parent.mkdir()
     history.touch()
+    # Neither is run; that they are there is enough for the question.
+    (tmp_path / "pip.py").touch()
+    (tmp_path / "uv").touch(mode=0o755)
+    env = {"PYTHONPATH": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
     async def scenario() -> list[ApprovalRequest]:
         seen: list[ApprovalRequest] = []
@@ -102,7 +109,7 @@ def test_every_package_manager_asks(tmp_path: Path, magic: str) -> None:
             seen.append(request)
             await request.reject()
 
-        async with CodeExecutor(approve_shell_cmds=True) as executor:
+        async with CodeExecutor(approve_shell_cmds=True, kernel_env=env) as executor:
             with pytest.raises(CodeExecutionError):
                 await answer_all(executor, f"import sys; sys.prefix = {str(tmp_path)!r}\n%{magic} install x", refuse)
         return seen
@@ -446,7 +453,7 @@ def test_a_decision_that_is_still_being_made_is_cancelled_when_the_execution_end
         gate = Slow(record, ApprovalPolicy(), Sessions(), shell="ask", tools="ask")
         request = Execute("x", "!echo", approve_shell=True)
         execution = await Run.begin(here.kernel(record), request, timeout=DEADLINE, on_end=lambda: asks.end())
-        asks = Asks(execution, gate, patience=None, present=True, stop_clock=False)
+        asks = Asks(execution, gate, Toolbox(KernelBoxConfig()), patience=None, present=True, stop_clock=False)
         while not begun.is_set():
             for event in await execution.next():
                 if isinstance(event, Ask):
@@ -610,9 +617,10 @@ def test_a_call_of_a_server_that_is_not_there_is_refused_even_when_accepted() ->
             seen.append(request)
             await request.accept()
 
+        code = "raise RuntimeError(get_ipython().kernel.asks.ask('github', 'search', {'q': [1]}).decode())"
         async with CodeExecutor() as executor:
             with pytest.raises(CodeExecutionError) as caught:
-                await answer_all(executor, "get_ipython().kernel.asks.ask('github', 'search', {'q': [1]})", take)
+                await answer_all(executor, code, take)
         return seen[0], caught.value
 
     request, error = run(scenario)

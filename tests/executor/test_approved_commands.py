@@ -536,7 +536,7 @@ os.dup2(theirs.fileno(), client)
                 await executor.execute(code, timeout=DEADLINE)
             return caught.value
 
-    assert run(scenario).ename == "KernelDied"
+    assert run(scenario).ename == "ConnectionLost"
     assert not made.exists()
 
 

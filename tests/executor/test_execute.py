@@ -260,13 +260,15 @@ def test_variables_describes_what_lives_in_the_kernel() -> None:
 
 
 def test_variables_gives_up_on_a_repr_that_never_ends_and_the_kernel_goes_on() -> None:
+    endless = "class Endless:\n    def __repr__(self):\n        while True: pass\nendless = Endless()"
+
     async def scenario() -> str | None:
         async with CodeExecutor() as executor:
-            await executor.execute(
-                "class Endless:\n    def __repr__(self):\n        while True: pass\nendless = Endless()"
-            )
+            await executor.execute(endless)
             with pytest.raises(TimeoutError):
-                await executor.variables(timeout=0.5)
+                await executor.variables(timeout=0.1)
+            found = {variable.name: variable.preview for variable in await executor.variables()}
+            assert found["endless"] == "<repr took too long>"
             return await text(executor, "1 + 1")
 
     assert run(scenario) == "2"

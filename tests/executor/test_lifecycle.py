@@ -396,7 +396,7 @@ def test_the_loop_goes_on_while_a_kernel_does_not_answer_at_all() -> None:
 
 @pytest.mark.parametrize(
     "parameter",
-    ["tool_server_host", "tool_server_port", "kernel_gateway_host", "kernel_gateway_port", "connect_timeout"],
+    ["tool_server_host", "tool_server_port", "kernel_gateway_host", "kernel_gateway_port"],
 )
 def test_parameters_of_the_old_gateway_are_ignored_with_a_warning_that_says_why(parameter: str) -> None:
     with pytest.warns(DeprecationWarning, match=f"{parameter}.*there is no"):

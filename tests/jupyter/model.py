@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from kernelbox.host.jupyter._actions import (
     Action,
-    AnnounceEnd,
     Deliver,
     InterruptGroup,
     JoinQueue,
@@ -17,6 +16,7 @@ from kernelbox.host.jupyter._actions import (
     LeaveQueue,
     Request,
     WriteActivity,
+    WriteReason,
 )
 from kernelbox.host.jupyter._conversation import Conversation
 from kernelbox.host.jupyter._message import JupyterMessage
@@ -89,7 +89,7 @@ class Client:
         self.executions: list[str] = []
         self.submitted: list[str] = []
         self.done: list[str] = []
-        self.announced: list[str] = []
+        self.reasons: list[str] = []
         self.strikes_allowed = False
 
     @property
@@ -160,10 +160,10 @@ class Client:
                 case KillDescendants():
                     assert self.current in self.kernel.begun, "killed processes that are not the cell's"
                     self.perform(self.conversation.descendants_killed(some=False, now=self.now))
-                case AnnounceEnd(reason):
-                    self.announced.append(reason)
+                case WriteReason(reason):
+                    self.reasons.append(reason)
                 case KillKernel():
-                    assert self.announced, "killed a kernel without saying why"
+                    assert self.reasons, "killed a kernel without saying why"
                     self.lose_kernel()
 
     def deliver(self, message: Message) -> None:

@@ -11,7 +11,6 @@ import pytest
 from kernelbox.host.jupyter import _actions, _cell, _conversation, _late, _probe, _reception
 from kernelbox.host.jupyter._actions import (
     Action,
-    AnnounceEnd,
     Deliver,
     InterruptGroup,
     JoinQueue,
@@ -20,6 +19,7 @@ from kernelbox.host.jupyter._actions import (
     LeaveQueue,
     Request,
     WriteActivity,
+    WriteReason,
 )
 from kernelbox.host.jupyter._conversation import (
     EXIT_PATIENCE,
@@ -548,7 +548,7 @@ def test_after_each_harder_interrupt_the_probe_is_sent_anew_and_any_answer_ends_
 
 def test_a_cell_that_calls_exit_waits_for_the_end_of_the_kernel_and_is_not_done() -> None:
     talk = bring_to("running")
-    assert talk.reply(payload=EXIT) == [AnnounceEnd("the cell called exit()")]
+    assert talk.reply(payload=EXIT) == [WriteReason("the cell called exit()")]
     (shutdown,) = talk.status("idle")
     assert requested([shutdown]) == [("control", "shutdown_request", "own-2")]
     assert talk.stage == "exiting"
@@ -559,14 +559,14 @@ def test_a_cell_that_calls_exit_waits_for_the_end_of_the_kernel_and_is_not_done(
 def test_an_exit_whose_idle_came_first_is_one_too() -> None:
     talk = bring_to("running")
     talk.status("idle")
-    announced, shutdown = talk.reply(payload=EXIT)
-    assert announced == AnnounceEnd("the cell called exit()")
+    written, shutdown = talk.reply(payload=EXIT)
+    assert written == WriteReason("the cell called exit()")
     assert requested([shutdown]) == [("control", "shutdown_request", "own-2")]
 
 
 def test_a_cell_that_fails_after_it_called_exit_ends_its_kernel_all_the_same() -> None:
     talk = bring_to("running")
-    assert AnnounceEnd("the cell called exit()") in talk.reply(status="error", ename="E", payload=EXIT)
+    assert WriteReason("the cell called exit()") in talk.reply(status="error", ename="E", payload=EXIT)
     assert delivered(talk.status("idle")) == []
 
 
@@ -662,9 +662,9 @@ def test_a_question_that_only_our_own_kernels_understand_is_refused() -> None:
 def test_an_unused_kernel_is_asked_to_end_and_keeps_its_place_until_it_has() -> None:
     talk = Talk()
     assert talk.query("leave", unused_for=60.0) == [JoinQueue()]
-    announced, shutdown = talk.first(unused_for=61.0)
-    assert isinstance(announced, AnnounceEnd)
-    assert "60 s without work" in announced.reason
+    written, shutdown = talk.first(unused_for=61.0)
+    assert isinstance(written, WriteReason)
+    assert "60 s without work" in written.reason
     assert requested([shutdown]) == [("control", "shutdown_request", "own-1")]
     assert talk.conversation.process_ended() == [LeaveQueue()]
 

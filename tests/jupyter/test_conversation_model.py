@@ -121,7 +121,7 @@ class ConversationWithAKernel(RuleBasedStateMachine):
 
     @invariant()
     def every_execution_has_ended_exactly_once_but_the_one_that_is_under_way(self) -> None:
-        under_way = self.client.stage in ("queueing", "probing", "submitted") or EXIT in self.client.announced
+        under_way = self.client.stage in ("queueing", "probing", "submitted") or EXIT in self.client.reasons
         if self.alive():
             assert self.client.done == self.client.executions[: -1 if under_way else None]
 

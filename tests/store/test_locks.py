@@ -11,7 +11,7 @@ from kernelbox import get_or_create, restart, wipe
 from kernelbox.api._here import kernels
 from kernelbox.host._lock import is_locked, locked
 from kernelbox.host._place import Place
-from kernelbox.host._records import key_of
+from kernelbox.host._records import slug_of
 
 PROCESSES, TURNS = 8, 150
 
@@ -22,7 +22,7 @@ def test_a_lock_has_one_holder_at_a_time_though_each_removes_its_file(tmp_path: 
     code = f"""
 from kernelbox.host._lock import locked
 from kernelbox.host._place import Place
-from kernelbox.host._records import key_of
+from kernelbox.host._records import slug_of
 answer = 0
 with Place.open({str(directory)!r}) as place:
     for turn in range({TURNS}):
@@ -74,9 +74,9 @@ with kernels().store.locking(sys.argv[1]):
             assert process.stdout.readline() == "locked\n"
         killed.kill()
         killed.wait()
-        assert sorted(os.listdir(home / "runtime/locks")) == sorted([key_of("killed"), key_of("living")])
+        assert sorted(os.listdir(home / "runtime/locks")) == sorted([slug_of("killed"), slug_of("living")])
         wipe()
-        assert os.listdir(home / "runtime/locks") == [key_of("living")]
+        assert os.listdir(home / "runtime/locks") == [slug_of("living")]
         living.communicate()
     assert os.listdir(home / "runtime/locks") == []
 

@@ -175,6 +175,7 @@ def _by_annotation(text: SearchStrategy[str]) -> dict[str, SearchStrategy[Any]]:
         "int | None": st.none() | st.integers(),
         "list[str]": names,
         "dict[str, str]": st.dictionaries(text, text, max_size=3),
+        "bytes": st.binary(max_size=40),
         "dict[str, bytes]": st.dictionaries(text, st.binary(max_size=40), max_size=3),
         "dict[str, Any]": st.dictionaries(text, json_of(text), max_size=3),
         "dict[str, list[str]] | None": st.none()

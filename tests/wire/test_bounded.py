@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelbox.wire._bounded import BoundedText, bound
+from kernelbox.wire._bounded import BoundedText, bound, value_limit
 
 from .strategies import untimed
 
@@ -146,3 +146,16 @@ def test_memory_does_not_grow_with_what_is_added(piece: int) -> None:
 @given(st.text(max_size=300), st.integers(-1, 300))
 def test_bound_returns_the_text_itself_unless_it_cuts(text: str, limit: int) -> None:
     assert (bound(text, limit) is text) == (limit <= 0 or len(text) <= limit)
+
+
+def test_a_value_has_a_generous_limit_of_its_own_that_a_higher_one_raises_and_none_lifts() -> None:
+    generous = value_limit(1)
+    assert generous > 10_000
+    assert value_limit(generous) == generous
+    assert value_limit(generous + 1) == generous + 1
+    assert value_limit(0) == value_limit(-1) == 0
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_without_a_limit_a_text_is_kept_whole(limit: int) -> None:
+    assert bound("x" * 100_000, limit) == "x" * 100_000

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from kernelbox.api._here import kernels
+from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.core._arguments import check_environment, check_limit, check_seconds
 from kernelbox.core._executor_options import ExecutorOptions
@@ -16,6 +17,7 @@ from kernelbox.core._executor_values import CodeExecutionResult
 from kernelbox.core._images import check_images_dir
 from kernelbox.core._policy import check_policy
 from kernelbox.shells._asyncio_executor import Executor
+from kernelbox.tools._toolbox import CONNECT_TIMEOUT, Toolbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from kernelbox.core._executor_values import CodeExecutionChunk, Variable
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._requests import ApprovalRequest
+    from kernelbox.core._tool_events import ToolEvent
 
 _log = logging.getLogger("kernelbox")
 
@@ -37,7 +40,6 @@ _GONE = {
     "tool_server_port": "there is no tool server",
     "kernel_gateway_host": "there is no kernel gateway",
     "kernel_gateway_port": "there is no kernel gateway",
-    "connect_timeout": "there is no gateway to connect to",
     "kernel_init_timeout": "kernels are forked in milliseconds",
 }
 
@@ -60,6 +62,8 @@ class CodeExecutor:
         approve_shell_cmds: bool = False,
         require_shell_escape: bool = False,
         approval_policy: ApprovalPolicy | None = None,
+        mcp_servers: Mapping[str, Mapping[str, object]] | None = None,
+        connect_timeout: float | None = CONNECT_TIMEOUT,
         output_char_limit: int | None = None,
         report_changes: bool = True,
         sandbox: bool = False,
@@ -89,7 +93,10 @@ class CodeExecutor:
         self.require_shell_escape = require_shell_escape
         self.output_char_limit = check_limit(output_char_limit, _OUTPUT_CHAR_LIMIT)
         self._report_changes = report_changes
-        self._executor = Executor()
+        self.connect_timeout = check_seconds("connect_timeout", connect_timeout)
+        self._executor = Executor(
+            Toolbox(KernelBoxConfig.from_env(), mcp_servers, connect_timeout=self.connect_timeout)
+        )
 
     def __repr__(self) -> str:
         return f"<CodeExecutor {self.name or 'private'} {self._executor.state}>"
@@ -120,7 +127,7 @@ class CodeExecutor:
     async def reset(self) -> None:
         """Replaces the kernel by a clean one, whatever it is doing; its variables are lost.
 
-        A cell that is running fails. Cells that wait run in the new kernel.
+        A cell that is running fails. Cells that wait run in the new kernel. Tool servers that were started are ended.
         """
         await self._executor.reset(self._options())
 
@@ -167,8 +174,8 @@ class CodeExecutor:
         language: str = "python",
         exclude_approval_wait: bool = False,
         output_char_limit: int | None = None,
-    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult, None]:
-        """Runs code and yields approval requests, with `chunks` also text as it is written, and the result last.
+    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | ToolEvent | CodeExecutionResult, None]:
+        """Runs code and yields approval requests, with `chunks` also text and ToolEvents, and the result last.
 
         Leaving the loop interrupts the cell. `timeout` counts all the time there is, waiting for approvals included
         unless `exclude_approval_wait` is set. Raises as `execute` does; its limit is the result's, chunks have none.
@@ -193,7 +200,7 @@ class CodeExecutor:
         present: bool,
         chunks: bool = False,
         stop_clock: bool = False,
-    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult, None]:
+    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | ToolEvent | CodeExecutionResult, None]:
         options, seconds = self._options(), check_seconds("timeout", timeout)
         request = options.request(code, language, limit)
         return self._executor.stream(request, options, seconds, present=present, chunks=chunks, stop_clock=stop_clock)

@@ -103,6 +103,31 @@ def scrubbed_environment(kernel_env: dict[str, str]) -> dict[str, str]:
     return {**harmless, **kernel_env}
 
 
+def variables_with_prefix(prefix: str) -> dict[str, str]:
+    """Returns the caller's variables whose names begin with a prefix, without it."""
+    found = {name.removeprefix(prefix): value for name, value in os.environ.items() if name.startswith(prefix)}
+    return {name: value for name, value in found.items() if name}
+
+
+# Variables that say which programs and code are run, and how kernelbox works: a file in a folder that somebody else
+# may have made does not set them.
+_NOT_FROM_FILES = ("KERNELBOX_", "PYTHON", "LD_", "DYLD_", "BASH_", "PIP_", "UV_", "GIT_", "NODE_OPTIONS", "IFS", "ENV")
+
+
+def add_variables(pairs: Mapping[str, str]) -> list[str]:
+    """Sets variables that the caller has not set; returns the names of those that a file may not set."""
+    refused = [name for name in pairs if name.startswith(_NOT_FROM_FILES)]
+    for name, value in pairs.items():
+        if name not in refused and "\0" not in value:
+            os.environ.setdefault(name, value)
+    return refused
+
+
+def host_variable(name: str) -> str | None:
+    """Returns a variable of the host's environment: a token, or what the parameters of a tool server name."""
+    return os.environ.get(name)
+
+
 # What a template is started with. Its children get their own environment, but can read the one it began with
 # (/proc/self/environ), so nothing secret may be in it; and what libraries read while they are imported belongs
 # to its identity.

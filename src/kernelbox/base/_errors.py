@@ -9,6 +9,7 @@
     ├── StoreFailed (OSError)              the registry or the runtime directory cannot be used
     ├── ApprovalClosed (RuntimeError)      an approval was answered twice, or too late
     ├── ExecutorStopped (RuntimeError)     a CodeExecutor was used before start() or after stop()
+    ├── ToolServerFailed (ConnectionError) an MCP server could not be reached, or left
     ├── InheritedStream (RuntimeError)     a fork went on with a stream that its parent has open
     ├── CodeExecutionError                 code failed in a CodeExecutor; carries what it had written
     └── ExecutionTimeout (TimeoutError)    code took too long in a CodeExecutor; carries the same
@@ -106,6 +107,13 @@ class ExecutorStopped(KernelBoxError, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__("the executor is not running; use `async with CodeExecutor() as executor`, or await start()")
+
+
+class ToolServerFailed(KernelBoxError, ConnectionError):
+    """Raised when an MCP server cannot be started, reached or understood."""
+
+    def __init__(self, server: str, why: str) -> None:
+        super().__init__(f"tool server {server!r}: {why}")
 
 
 class InheritedStream(KernelBoxError, RuntimeError):

@@ -5,14 +5,11 @@ from __future__ import annotations
 import sys
 
 from kernelbox.cli._commands import COMMANDS, top_help
-from kernelbox.cli._output import tell
+from kernelbox.cli._output import FAILED, INTERRUPTED, WRONG_USAGE, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-# Exit statuses; docs/cli.md explains them.
-FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -99,10 +99,34 @@ COMMANDS = (
         ("kernelbox console demo",),
     ),
     Command(
+        "mcp",
+        "serve kernels to an MCP client, such as Claude Code, Cursor or VS Code",
+        "_mcp:run",
+        (
+            "kernelbox mcp --print-config claude-code    # what to paste; also claude-desktop, cursor, vscode",
+            "kernelbox mcp --workspace ~/project         # on stdin and stdout, as clients start it",
+            "kernelbox mcp --toolset kernels,files       # named kernels, background jobs, files",
+            "kernelbox mcp --policy approvals.toml       # what may run without asking",
+            "kernelbox mcp --http 127.0.0.1:8765         # prints the URL and a token",
+        ),
+    ),
+    Command(
         "logs",
         "show what a kernel's process left in its log",
         "_lifecycle:logs",
         ("kernelbox logs --name demo --pretty", "kernelbox logs --template --lines 50"),
+    ),
+    Command(
+        "tools",
+        "add MCP servers, whose tools code can call; list, refresh or remove them",
+        "_tools:run",
+        (
+            "kernelbox tools add time -- uvx mcp-server-time",
+            "kernelbox tools add github --url https://api.example.com/mcp --header 'Authorization=Bearer ${TOKEN}'",
+            "kernelbox tools list",
+            "kernelbox tools refresh time",
+            'kernelbox exec --name demo --approve all "import mcptools; print(mcptools)"',
+        ),
     ),
     Command(
         "doctor",

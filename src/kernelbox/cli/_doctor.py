@@ -15,6 +15,7 @@ from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._text import escape
 from kernelbox.cli._output import emit
+from kernelbox.host._engine import engine_for
 from kernelbox.host._home import Home
 from kernelbox.host._key import read_key
 from kernelbox.host._lock import is_locked, locked
@@ -109,10 +110,7 @@ def _check_settings() -> Iterator[Check]:
 
 def _check_kernel_type() -> Iterator[Check]:
     config = KernelBoxConfig.from_env()
-    if (config.kernel_type, config.engine) != ("python3", "kernelbox"):
-        from kernelbox.host.jupyter._spec import find_spec
-
-        find_spec(config.kernel_type)  # says which there are, if this is none of them
+    engine_for(config.kernel_type, config.engine).check(config.kernel_type)  # says which there are, if this is none
     yield Check("kernel type", "ok", config.kernel_type)
 
 

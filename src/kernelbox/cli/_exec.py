@@ -7,7 +7,7 @@ import sys
 
 from kernelbox.api import _sync
 from kernelbox.base._errors import InvalidInput
-from kernelbox.cli._output import emit, emit_line, say
+from kernelbox.cli._output import FAILED, INTERRUPTED, emit, emit_line, say
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._results import ExecutionResult, OutputItem
 
@@ -16,21 +16,27 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator
 
-_INTERRUPTED = 130
+    from kernelbox.core._requests import SyncApprovalRequest
 
 
 def run(options: Namespace) -> int:
     """Runs the command."""
     code, key = _read_code(options), _read_key(options)
     show, finish = _presentation(options)
-    with CtrlC() as ctrl_c:
-        steps = _start(options, key, code)
-        result = follow(steps, key, show, ctrl_c)
+    try:
+        with CtrlC() as ctrl_c:
+            steps = _start(options, key, code)
+            result = follow(steps, key, show, ctrl_c)
+    finally:
+        if options.approve != "none":
+            from kernelbox.cli._tools import end_sessions
+
+            end_sessions()
     finish(result)
     if ctrl_c.pressed:
         say(f"interrupted: {result.error.evalue if result.error else 'the cell had just ended'}")
-        return _INTERRUPTED
-    return 0 if result.ok else 1
+        return INTERRUPTED
+    return 0 if result.ok else FAILED
 
 
 class CtrlC:
@@ -53,6 +59,19 @@ class CtrlC:
             raise KeyboardInterrupt
 
 
+def _ask_terminal(request: SyncApprovalRequest) -> bool | str:
+    from kernelbox.cli._tools import ask_terminal
+
+    return ask_terminal(str(request))
+
+
+_APPROVE: dict[str, Callable[[SyncApprovalRequest], bool | str] | None] = {
+    "all": lambda request: True,
+    "ask": _ask_terminal,
+    "none": None,
+}
+
+
 def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
     def start() -> Iterator[object]:
         language = "bash" if options.bash else "python"
@@ -63,6 +82,7 @@ def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
             timeout=options.timeout,
             images_dir=options.images_dir,
             output_char_limit=options.output_char_limit,
+            approve=_APPROVE[options.approve],
         )
 
     if not options.pretty:

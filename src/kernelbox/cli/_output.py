@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, and sentences for people beside it."""
+"""What commands print and return: JSON for programs, sentences for people beside it, and exit statuses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import json
 import sys
 
 from kernelbox.base._text import escape
+
+# Exit statuses; docs/cli.md explains them.
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 
 
 def emit(data: object) -> None:

@@ -28,7 +28,13 @@ class UsageError(Exception):
 
 def parse(command: Command, words: list[str]) -> argparse.Namespace:
     """Returns the options on a command line; raises UsageError."""
-    return parser_for(command).parse_args(words)
+    program: list[str] = []
+    if command.name == "tools" and "--" in words:  # what follows is another program's, options and all
+        at = words.index("--")
+        words, program = words[:at], words[at + 1 :]
+    options = parser_for(command).parse_args(words)
+    options.program = program
+    return options
 
 
 def parser_for(command: Command) -> Parser:
@@ -82,6 +88,13 @@ def _exec(parser: Parser) -> None:
     parser.add_argument(
         "--stream", action="store_true", help="print each output as it comes, as JSON lines; the last is the result"
     )
+    parser.add_argument(
+        "--approve",
+        choices=["all", "ask", "none"],
+        default="none",
+        help="what becomes of calls of tools: run all of them, ask at the terminal (for shell commands too), or "
+        "reject them (none)",
+    )
     _pretty(parser)
 
 
@@ -117,6 +130,60 @@ def _console(parser: Parser) -> None:
     parser.add_argument("name", help="the kernel's name; a new name opens one")
 
 
+def _mcp(parser: Parser) -> None:
+    parser.add_argument(
+        "--workspace", metavar="DIR", default=".", help="where kernels work; its .env is read (the current directory)"
+    )
+    parser.add_argument(
+        "--toolset",
+        type=_toolsets,
+        metavar="SET[,SET]",
+        default=["ipybox"],
+        help="which tools to offer: ipybox (run a cell, install, reset), kernels (named kernels, jobs, variables), "
+        "files, or all (ipybox)",
+    )
+    parser.add_argument(
+        "--approve",
+        choices=["ask", "all", "none"],
+        default="ask",
+        help="tool calls and shell commands that the policy leaves open: ask the user through the client, and reject "
+        "them if it cannot ask; accept all; accept none (ask)",
+    )
+    parser.add_argument("--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide first")
+    parser.add_argument(
+        "--approval-timeout",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="reject what has not been answered after this long (300)",
+    )
+    parser.add_argument(
+        "--require-shell-escape", action="store_true", help="let cells start processes only where they are asked about"
+    )
+    parser.add_argument(
+        "--keep-kernels",
+        action="store_true",
+        help="use the kernels of KERNELBOX_HOME, which other processes see and which stay when the server ends",
+    )
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="serve HTTP; the token is KERNELBOX_MCP_TOKEN, or a new one"
+    )
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="HOST[:PORT]", help="a name in URLs that lead to --http"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        default="WARNING",
+        help="how much is written to stderr (WARNING)",
+    )
+    parser.add_argument(
+        "--print-config",
+        choices=["claude-code", "claude-desktop", "cursor", "vscode"],
+        help="print what to paste into a client, for the options given, and leave",
+    )
+
+
 def _logs(parser: Parser) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--name", help="the kernel's name")
@@ -124,6 +191,26 @@ def _logs(parser: Parser) -> None:
     group.add_argument("--template", action="store_true", help="the log of the templates instead of a kernel's")
     parser.add_argument("--lines", type=_count, default=200, metavar="N", help="how many lines, from the end (200)")
     _pretty(parser)
+
+
+def _tools(parser: Parser) -> None:
+    parser.add_argument("action", choices=["add", "list", "remove", "refresh"])
+    parser.add_argument("name", nargs="?", help="the server's name; refresh without one refreshes all")
+    parser.add_argument("--url", help="the address of a server that runs already; others have a command behind --")
+    parser.add_argument(
+        "--transport", choices=["streamable_http", "sse"], help="how to talk to the address (it is guessed)"
+    )
+    parser.add_argument(
+        "--header", action="append", default=[], metavar="NAME=VALUE", help="a header for the address; may be repeated"
+    )
+    parser.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the command; may be repeated"
+    )
+    parser.add_argument("--server-cwd", metavar="DIR", help="the directory that the command is run in")
+    parser.add_argument("--root", default="mcptools", metavar="DIR", help="where packages are written (mcptools)")
+    parser.add_argument(
+        "--connect-timeout", type=_seconds, default=30.0, metavar="SECONDS", help="how long to wait for a server (30)"
+    )
 
 
 def _completion(parser: Parser) -> None:
@@ -150,6 +237,15 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _toolsets(text: str) -> list[str]:
+    known = ["ipybox", "kernels", "files"]
+    names = known if text == "all" else text.split(",")
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is no set of tools; use {', '.join(known)} or all")
+    return names
+
+
 def _characters(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of characters")
@@ -172,7 +268,9 @@ _OPTIONS: dict[str, Callable[[Parser], None]] = {
     "destroy": _one,
     "wipe": _wipe,
     "console": _console,
+    "mcp": _mcp,
     "logs": _logs,
+    "tools": _tools,
     "doctor": _pretty,
     "version": _pretty,
     "completion": _completion,

@@ -87,9 +87,9 @@ def show_table(records: Sequence[KernelRecord]) -> None:
     rows = [_row(record) for record in records]
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     print(paint(_line(head, widths), "bold", sys.stdout))
-    for row, record in zip(rows, records, strict=True):
-        text = _line(row, widths)
-        print(text.replace(row[1], paint(row[1], _STATUS[record.status], sys.stdout), 1))
+    for (name, status, *rest), record in zip(rows, records, strict=True):
+        shown = paint(status.ljust(widths[1]), _STATUS[record.status], sys.stdout)
+        print(f"{name.ljust(widths[0])}  {shown}  {_line(rest, widths[2:])}")
         if record.status == "dead":
             print(paint(f"  └ {escape(record.death or '')}", "dim", sys.stdout))
 

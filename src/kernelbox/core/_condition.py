@@ -1,7 +1,7 @@
-"""What has become of a kernel: idle, running, stale, dead or lost, by what cause, and whether it has been told.
+"""What has become of a kernel: idle, running, stale, dead or unreachable, by what cause, and whether it has been told.
 
-This is the one place that decides it. A kernel is dead when its process has ended. It is lost, which counts as dead,
-when no client can reach its process any more.
+This is the one place that decides it. A kernel is dead when its process has ended. It is unreachable, which counts as
+dead, when no client can get to its process any more.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from kernelbox.host._engine import CAUSE_PATIENCE, engine_named
 from kernelbox.host._lifeline import is_owner_alive
 from kernelbox.host._record import format_time
 
+# Seconds for which a task in the background may run at a stretch before it is said to hold its kernel.
+_LONGEST_STEP = 0.5
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._record import KernelRecord
     from kernelbox.host._store import Store
+    from kernelbox.wire._state import KernelState
 
 
 class Condition:
@@ -37,7 +41,6 @@ class Condition:
         if state is not None:
             record.attempt_count = state.executions
             record.last_used_at = format_time(state.last_used) if state.last_used else record.last_used_at
-            record.busy_since = format_time(state.busy_since) if state.busy_since else None
         if record.status == "unknown":  # as kept: its start has not come to an end
             if self._store.is_changing(record.name):
                 return record
@@ -46,13 +49,14 @@ class Condition:
                 return self.refresh(current, patience=patience)  # its start came to an end since we read the record
             record.status, record.death = "dead", "its start was cut short"
             return record
-        alive, loss = engine.is_alive(record), engine.find_loss(directory)
-        if not alive or loss:
-            death = loss if alive else record.death or loss or self.cause(record, patience=patience)
+        alive, obstacle = engine.is_alive(record), engine.find_obstacle(directory)
+        if not alive or obstacle:
+            death = obstacle if alive else record.death or obstacle or self.cause(record, patience=patience)
             record.status, record.busy_since, record.stale, record.death = "dead", None, False, death
             return record
-        busy = state is not None and state.activity == "busy"
+        busy = state is not None and (state.activity == "busy" or _is_held(state))
         record.status = "running" if busy else "idle"
+        record.busy_since = format_time(state.busy_since) if busy and state is not None and state.busy_since else None
         idle_for = time.time() - state.last_used if state is not None and state.last_used else 0.0
         record.stale = not busy and 0 < self._idle_timeout < idle_for
         return record
@@ -63,12 +67,12 @@ class Condition:
         return engine_named(record.engine).cause(record, directory, patience=patience)
 
     def has_process(self, record: KernelRecord) -> bool:
-        """Tells whether the process of a record lives, be it lost or not."""
+        """Tells whether the process of a record lives, be it reachable or not."""
         return engine_named(record.engine).is_alive(record)
 
-    def is_lost(self, record: KernelRecord) -> bool:
+    def is_unreachable(self, record: KernelRecord) -> bool:
         """Tells whether no client can reach the kernel of a record any more, even if its process lives."""
-        return bool(engine_named(record.engine).find_loss(self._store.directory(record.kernel_id)))
+        return bool(engine_named(record.engine).find_obstacle(self._store.directory(record.kernel_id)))
 
     def claim_report(self, record: KernelRecord) -> bool:
         """Notes that the caller tells of a death; False if it has been told already, or there is none to tell."""
@@ -93,7 +97,12 @@ class Condition:
             )
 
 
-def is_orphan(record: KernelRecord) -> bool:
+def _is_held(state: KernelState) -> bool:
+    """Tells whether something that a cell has left behind holds a kernel between cells."""
+    return bool(state.busy_since) and time.time() - state.busy_since > _LONGEST_STEP
+
+
+def died_with_owner(record: KernelRecord) -> bool:
     """Tells whether a kernel died with its owner; one that is being started has not."""
     return record.status == "dead" and record.owner_pid is not None and not is_owner_alive(record)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     Habit = Literal["ask", "accept"]
     R = TypeVar("R", bound=Request)
+    A = TypeVar("A")
 
 _log = logging.getLogger("kernelbox")
 
@@ -49,8 +50,14 @@ class Gate:
     def __repr__(self) -> str:
         return f"<Gate {self._policy!r} shell={self._shell} tools={self._tools}>"
 
-    async def decide(self, ask: Ask, kind: type[R], present: Callable[[R], Awaitable[None]]) -> Answer:
-        """Returns the one answer to an ask.
+    async def decide(
+        self,
+        ask: Ask,
+        kind: type[R],
+        present: Callable[[R], Awaitable[None]],
+        call: Callable[[Ask], Awaitable[A]] | None = None,
+    ) -> Answer | A:
+        """Returns the one answer to an ask; what `call` returns, if it is an accepted call of a tool.
 
         Where the application must be asked, `present` gets a request of this kind, and returns when it is answered;
         a request that it leaves open is rejected.
@@ -64,7 +71,11 @@ class Gate:
             _log.info("%s: %s", show_call(ask.server_name, ask.tool_name, ask.tool_args), spell_out(str(verdict)))
         if not verdict.accepted:
             return Answer(ask.id, ask.ask, False, verdict.reason)
-        return await self._perform(ask)
+        if ask.server_name == SHELL_SERVER:
+            return Answer(ask.id, ask.ask, True)  # the kernel itself runs it
+        if call is None:
+            return Answer(ask.id, ask.ask, False, f"there is no server {show(ask.server_name)} here")
+        return await call(ask)  # cancelling `decide` cancels it
 
     def _look_up(self, ask: Ask) -> Verdict | None:
         """Returns the verdict of rules, memory and habit; None if the application must be asked."""
@@ -80,15 +91,6 @@ class Gate:
             self._execution.keep(ask, verdict.patterns)
         else:
             self._sessions.keep(self._record, ask, verdict.patterns)
-
-    async def _perform(self, ask: Ask) -> Answer:
-        """Does what was accepted: the kernel itself runs a shell command, and no server is known that has other tools.
-
-        Calls of such servers are awaited here; cancelling `decide` cancels them.
-        """
-        if ask.server_name == SHELL_SERVER:
-            return Answer(ask.id, ask.ask, True)
-        return Answer(ask.id, ask.ask, False, f"there is no server {show(ask.server_name)} here")
 
 
 async def _request(request: R, present: Callable[[R], Awaitable[None]]) -> Verdict:

@@ -9,7 +9,7 @@ import time
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.core._arguments import check_name
-from kernelbox.core._condition import Condition, describe_loss, is_orphan
+from kernelbox.core._condition import Condition, describe_loss, died_with_owner
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._pool import Pool
@@ -63,7 +63,7 @@ class Kernels:
         return None if record is None else self.condition.refresh(record)
 
     def _find_deleted(self, name: str) -> KernelRecord | None:
-        """Returns the kernel of a name whose files are all gone and whose process lives: it must not stay beside another."""
+        """Returns the kernel of a name whose files are all gone and whose process lives: it must not stay."""
         record = self.store.find_deleted(name)
         return record if record is not None and self.condition.has_process(record) else None
 
@@ -95,15 +95,15 @@ class Kernels:
         """Returns every kernel, oldest first, as it is now."""
         deadline = time.monotonic() + CAUSE_PATIENCE  # for all the dead together
         records = [self.condition.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
-        return [record for record in records if not self._remove_orphan(record)]
+        return [record for record in records if not self._remove_without_owner(record)]
 
-    def _remove_orphan(self, record: KernelRecord) -> bool:
+    def _remove_without_owner(self, record: KernelRecord) -> bool:
         """Removes the record of a kernel that died with its owner: no process is left that could be told."""
-        if not is_orphan(record):
+        if not died_with_owner(record):
             return False
         with self.store.locking(*record.names):
             current = self.find(record.kernel_id)
-            if current is not None and not is_orphan(current):
+            if current is not None and not died_with_owner(current):
                 return False
             if current is not None:
                 self._discard(current, "its owner has ended")
@@ -140,8 +140,8 @@ class Kernels:
     def use(self, name: str) -> KernelRecord:
         """Returns the kernel for a cell that is sent to a name: the live one, or a new one.
 
-        A kernel that has died since it was last used is returned dead, once: its loss must be told before a new one
-        takes its place.
+        A kernel that has died since it was last used is returned dead, once: its death must be told before a new
+        one takes its place.
         """
         check_name(name)
         live = self._find_live(name)
@@ -172,10 +172,10 @@ class Kernels:
         return record
 
     def _clear(self, record: KernelRecord) -> None:
-        """Ends what is left of a kernel that clients have lost, after its loss was told; its name is free then."""
+        """Ends what is left of a kernel that no client can reach, after that was told; its name is free then."""
         if self.condition.has_process(record):
             self.end_process(record, record.death or "")
-        if self.condition.is_lost(record):
+        if self.condition.is_unreachable(record):
             self.store.remove(record)
 
     def _replace(self, dead: KernelRecord | None, name: str, options: KernelOptions) -> KernelRecord:
@@ -212,14 +212,13 @@ class Kernels:
         """Interrupts whatever holds the kernel: a cell, or what one has left behind; returns whether anything did."""
         record = self.get(key)
         kernel = self.kernel(record)
-        held = record.status == "idle" and not kernel.answers()
-        if record.status != "running" and not held:
+        if not record.alive or (record.status == "idle" and kernel.answers()):
             return False
         try:
             connection = kernel.connect()
         except OSError:
             return False  # it has ended since
-        connection.interrupt("", harder=held)
+        connection.interrupt("", harder=connection.holder("") == "none")
         kernel.release(connection)
         return True
 
@@ -253,13 +252,13 @@ class Kernels:
             if ended is None:
                 _require_directory(current)
             current.lost = describe_loss(current)
-            was_lost = self.condition.is_lost(current)
+            was_unreachable = self.condition.is_unreachable(current)
             current.status = "unknown"
-            if not was_lost:
+            if not was_unreachable:
                 self.store.save(current)  # before its process is gone: others wait for a start, and see no death
             self.end_process(current, reason)
             self.pool.drop(current)
-            if was_lost:
+            if was_unreachable:
                 self.store.remake(current)
             if environment is None:
                 environment = self._environments.get(current.kernel_id)
@@ -297,13 +296,21 @@ class Kernels:
 
         gone = _side_by_side(destroy, records)
         self.store.publish_all()
+        self._tidy()
+        if failures:
+            raise failures[0]
+        return [record.kernel_id for record, destroyed in zip(records, gone, strict=True) if destroyed]
+
+    def tidy(self) -> None:
+        """Ends the templates if no kernel is left."""
+        if not self.store.all():
+            self._tidy()
+
+    def _tidy(self) -> None:
         self.store.sweep()
         with contextlib.suppress(FileNotFoundError), self.store.runtime() as runtime:
             for name in ENGINES:
                 engine_named(name).tidy(runtime)
-        if failures:
-            raise failures[0]
-        return [record.kernel_id for record, destroyed in zip(records, gone, strict=True) if destroyed]
 
     def _destroy(self, record: KernelRecord, reason: str, *, publish: bool = True) -> bool:
         with self.store.locking(*record.names):

@@ -50,25 +50,25 @@ class Sessions:
 
     def keep(self, record: KernelRecord, ask: Ask, patterns: Mapping[str, object] | None) -> None:
         """Remembers an accepted call for as long as the kernel's process lives."""
-        key = _key(record)
-        if key not in self._memories:
+        process = _process(record)
+        if process not in self._memories:
             self._forget_the_dead()
-        self._memories.setdefault(key, (record, Memory()))[1].keep(ask, patterns)
+        self._memories.setdefault(process, (record, Memory()))[1].keep(ask, patterns)
 
     def covers(self, record: KernelRecord, ask: Ask) -> bool:
         """Tells whether a call was accepted before in the same process."""
-        remembered = self._memories.get(_key(record))
+        remembered = self._memories.get(_process(record))
         return remembered is not None and remembered[1].covers(ask)
 
     def _forget_the_dead(self) -> None:
-        for key, (record, _) in list(self._memories.items()):
+        for process, (record, _) in list(self._memories.items()):
             if not engine_named(record.engine).is_alive(record):
-                self._memories.pop(key, None)
+                self._memories.pop(process, None)
 
 
 # Of the synchronous API, whose calls have no object in common that could keep them.
 shared_sessions = Sessions()
 
 
-def _key(record: KernelRecord) -> tuple[str, int, int]:
+def _process(record: KernelRecord) -> tuple[str, int, int]:
     return record.kernel_id, record.pid or 0, record.start_time

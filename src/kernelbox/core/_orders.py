@@ -16,6 +16,8 @@ _MISSED_CHARACTERS = 64 * 1024 * 1024
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from kernelbox.core._kernel import Kernel
     from kernelbox.host._engine import Connection
     from kernelbox.wire._execution import Event, Execution, Order
@@ -47,7 +49,7 @@ def obey(order: Order, kernel: Kernel, connection: Connection, execution: Execut
     return events
 
 
-def drop_oldest(events: list[Event]) -> None:
+def drop_oldest(events: list[Any]) -> None:
     """Bounds what is kept of the events of a cell that no caller waits for: the last, and so much of their data."""
     room, kept = _MISSED_CHARACTERS, 0
     for event in reversed(events[-_MISSED:]):

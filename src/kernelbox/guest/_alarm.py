@@ -1,4 +1,4 @@
-"""A descriptor that becomes readable some time after it was set, without a thread or a signal: timerfd(2)."""
+"""What tells that some time has passed, without a thread: a descriptor, timerfd(2), or a signal, timer_create(2)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _system = ctypes.PyDLL(None)
 _create: Any = getattr(_system, "timerfd_create", None)
 _settime: Any = getattr(_system, "timerfd_settime", None)
 _Timer = ctypes.c_long * 4  # interval, then delay, each in seconds and nanoseconds
+_create_signals: Any = getattr(_system, "timer_create", None)
+_set_signals: Any = getattr(_system, "timer_settime", None)
 
 
 class Alarm:
@@ -52,3 +54,40 @@ class Alarm:
                 os.read(self.fd, 4096)
         else:
             self._settime(self.fd, 0, self._off, None)
+
+
+class _SignalEvent(ctypes.Structure):
+    """What timer_create(2) is told: which signal; a value that is passed on comes first."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),  # 0 is SIGEV_SIGNAL
+        ("rest", ctypes.c_char * 48),
+    )
+
+
+class SignalAlarm:
+    """Sends this process a signal, `seconds` after `set` and again each time they have passed, until `clear`.
+
+    The operating system sends it, so it comes also while C code holds the interpreter's lock. Where the system has no
+    such timers none is sent.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._timer = ctypes.c_void_p()
+        event = _SignalEvent(signal=number)
+        made = _create_signals is not None and not _create_signals(
+            _CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)
+        )
+        self._settime = _set_signals if made else None
+
+    def set(self, seconds: float) -> None:
+        self._start(_Timer(*2 * (int(seconds), int(seconds % 1 * 1e9))))
+
+    def clear(self) -> None:
+        self._start(_Timer(0, 0, 0, 0))
+
+    def _start(self, timer: object) -> None:
+        if self._settime is not None:
+            self._settime(self._timer, 0, timer, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -15,9 +16,9 @@ from kernelbox.guest._pristine import contextlib
 from kernelbox.guest._program import Program
 from kernelbox.wire._approvals import SHELL_SERVER, ApprovalRejectedError
 from kernelbox.wire._framing import Decoder, encode
-from kernelbox.wire._messages import Answer, Ask, Execute
+from kernelbox.wire._messages import Answer, Ask, Execute, Withdraw
 from kernelbox.wire._pristine import keep_builtins
-from kernelbox.wire._seals import fingerprint, number_of
+from kernelbox.wire._questions import fingerprint, number_of
 
 keep_builtins(globals())
 
@@ -37,7 +38,7 @@ class Asks:
         self._call_helper = call_helper
         self._key = ""
         self._count = 0
-        self._open: dict[int, tuple[Peer, SimpleQueue[Answer]]] = {}
+        self._open: dict[int, tuple[Peer, Callable[[Answer], object]]] = {}
         self._approve_shell = False
         self._takes_questions = False
 
@@ -53,30 +54,52 @@ class Asks:
             return None
         return directory_of(pid) if pid else take_directory()
 
-    def ask(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> Any:
-        """Puts a question and returns the answer's value; raises ApprovalRejectedError. Ctrl-C ends the wait.
+    def ask(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> bytes:
+        """Puts a question and returns what the tool returned; raises ApprovalRejectedError. Ctrl-C ends the wait.
 
         Arguments that are not JSON, or too much of it, raise TypeError or ValueError before anything is asked.
         """
+        box: SimpleQueue[Answer] = SimpleQueue()
+        with self._asking(server_name, tool_name, tool_args, box.put) as question:
+            question.answer = box.get()
+        return question.read_answer()
+
+    async def ask_async(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> bytes:
+        """Does the same in a task, and lets others run while it waits."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Answer] = loop.create_future()
+
+        def put(answer: Answer) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(_settle, answered, answer)
+
+        with self._asking(server_name, tool_name, tool_args, put) as question:
+            question.answer = await answered
+        return question.read_answer()
+
+    @contextlib.contextmanager
+    def _asking(
+        self, server_name: str, tool_name: str, tool_args: dict[str, Any], put: Callable[[Answer], object]
+    ) -> Iterator[_Question]:
+        """Puts a question, whose answer is passed to `put`; one that is left without an answer is withdrawn."""
         server_name, tool_name = plain_text(server_name, "a server"), plain_text(tool_name, "a tool")
-        tool_args = plain_args(tool_args)
+        question = _Question(tool_name, plain_args(tool_args))
         peer, execution_id = self._outbox.peer, self._outbox.execution_id
         if peer is None:
             raise ApprovalRejectedError(f"{tool_name}: no cell is running for which it could be approved")
         if self._outbox.forked:
             raise ApprovalRejectedError(f"{tool_name}: a process that the cell forked cannot ask")
-        box: SimpleQueue[Answer] = SimpleQueue()
-        number, expected = 0, ""
+        number = 0
 
         def make() -> Ask:
-            nonlocal number, expected
+            nonlocal number
             if not peer.is_itself:
                 raise ApprovalRejectedError(f"{tool_name}: a cell has replaced the socket of its client")
             self._count += 1
             number = number_of(self._key, execution_id, self._count)
-            ask = Ask(execution_id, number, server_name, tool_name, tool_args)
-            expected = fingerprint(self._key, _as_read(ask))
-            self._open[number] = (peer, box)
+            ask = Ask(execution_id, number, server_name, tool_name, question.args)
+            question.fingerprint = fingerprint(self._key, _as_read(ask))
+            self._open[number] = (peer, put)
             return ask
 
         try:
@@ -87,14 +110,11 @@ class Asks:
             if self._outbox.execution_id != execution_id:
                 self._reject(number, "the cell that asked has ended")
             self._call_helper()  # or the answer would not be read before the cell has run for a while
-            answer = box.get()
+            yield question
         finally:
             self._open.pop(number, None)
-        if not answer.accepted:
-            raise ApprovalRejectedError(f"{_describe(tool_name, tool_args)}: {answer.reason or 'rejected'}")
-        if answer.fingerprint != expected:
-            raise ApprovalRejectedError(f"{_describe(tool_name, tool_args)}: the answer was about another call")
-        return answer.value
+            if question.answer is None and number and self._outbox.execution_id == execution_id:
+                self._outbox.send(Withdraw(execution_id, number))
 
     def ask_shell(self, tool_name: str, program: Program, *, with_changes: bool = True) -> None:
         """Returns when a command may run: at once, unless the execution wants to approve each.
@@ -120,9 +140,9 @@ class Asks:
 
         Only the client that was asked may answer.
         """
-        asked, box = self._open.get(message.ask, (None, None))
-        if box is not None and asked is peer:
-            box.put(message)
+        asked, put = self._open.get(message.ask, (None, None))
+        if put is not None and asked is peer:
+            put(message)
 
     def abandon(self, peer: Peer) -> None:
         """Rejects what a vanished client was asked."""
@@ -151,9 +171,33 @@ class Asks:
                 self._reject(number, "the cell that asked has ended")
 
     def _reject(self, number: int, reason: str) -> None:
-        _, box = self._open.get(number, (None, None))
-        if box is not None:
-            box.put(Answer("", number, False, reason))
+        _, put = self._open.get(number, (None, None))
+        if put is not None:
+            put(Answer("", number, False, reason))
+
+
+class _Question:
+    """A call that waits for its answer."""
+
+    def __init__(self, tool_name: str, args: dict[str, Any]) -> None:
+        self.tool_name = tool_name
+        self.args = args
+        self.fingerprint = ""
+        self.answer: Answer | None = None
+
+    def read_answer(self) -> bytes:
+        """Returns what the tool returned; raises ApprovalRejectedError."""
+        assert self.answer is not None
+        if not self.answer.accepted:
+            raise ApprovalRejectedError(f"{_describe(self.tool_name, self.args)}: {self.answer.reason or 'rejected'}")
+        if self.answer.fingerprint != self.fingerprint:
+            raise ApprovalRejectedError(f"{_describe(self.tool_name, self.args)}: the answer was about another call")
+        return self.answer.payload
+
+
+def _settle(answered: asyncio.Future[Answer], answer: Answer) -> None:
+    if not answered.done():  # the task may have been cancelled meanwhile
+        answered.set_result(answer)
 
 
 def _as_read(ask: Ask) -> Ask:

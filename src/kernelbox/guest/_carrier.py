@@ -46,8 +46,10 @@ if digest:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
     else:
         import tempfile
-        fd = os.dup(tempfile.TemporaryFile().fileno())
-        os.write(fd, script)
+        with tempfile.TemporaryFile() as file:
+            file.write(script)
+            file.flush()
+            fd = os.dup(file.fileno())
     os.lseek(fd, 0, os.SEEK_SET)
     os.dup2(fd, 0)
 try:

@@ -6,16 +6,20 @@ has seen it, because C code such as `system(3)` swallows it; to a handler of the
 
 A cell that holds the interpreter (a regular expression that never ends) keeps the I/O thread from taking requests.
 For it the host writes the execution into the state file and sends a signal of its own, which C code sees too.
+
+User code that a query runs, a repr or a property, has a limit of time. A timer sends the same signal when it is over.
 """
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # what `signal` wraps
+import math
 import sys
 from collections.abc import Callable, Iterator
 from mmap import mmap
 from types import FrameType
 
+from kernelbox.guest._alarm import SignalAlarm
 from kernelbox.guest._descendants import begun_since, signal_all
 from kernelbox.guest._handlers import Handler, call_contained, get_handler, set_handler, wrap_handlers
 from kernelbox.guest._pristine import asyncio, contextlib, os, signal, threading, time
@@ -32,12 +36,23 @@ _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # How long to wait before SIGINT is sent once more.
 _REPEAT = 0.05
 
+# How long user code that catches even TimeUp is left alone: our own code, which it may strike next, has ended by then.
+_AGAIN = 0.2
+
+
+class TimeUp(BaseException):
+    """Raised in user code that a query runs for too long, or for a client that waits no longer.
+
+    It is no KeyboardInterrupt, which much code catches.
+    """
+
 
 class Interrupts:
     """Decides what a SIGINT means: nothing, now, or as soon as the main thread has left our own code."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, memory: mmap, wake: Callable[[], None]) -> None:
-        self._loop = loop
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self, memory: mmap, wake: Callable[[], None]) -> None:
         self._memory = memory
         self._seen = False
         self._main = threading.get_ident()
@@ -51,6 +66,8 @@ class Interrupts:
         self._background = False  # whether the main thread runs what cells have left in the event loop
         self._background_target = False
         self._wake = wake  # ends the main thread's wait for a request
+        self._limit: float | None = None  # when user code must have ended that a query runs; None while a cell runs
+        self._unwanted = False  # whether the client of the query waits no longer
         self._waiting: dict[int, Handler] = {}  # handlers of cells, by the signal that came while our own code ran
 
     def install(self) -> None:
@@ -59,6 +76,7 @@ class Interrupts:
         self._handler = self._on_signal
         set_handler(signal.SIGINT, self._handler)
         set_handler(DIRECT, self._on_direct)
+        self._limit_alarm = SignalAlarm(DIRECT)
         wrap_handlers(self._on_handled)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD})
 
@@ -70,6 +88,18 @@ class Interrupts:
         self.began = time.clock_gettime(_SINCE_BOOT)
         if not self._has_own_handler:
             set_handler(signal.SIGINT, self._handler)  # an earlier cell took it away
+
+    def begin_query(self, query_id: str) -> None:
+        """Opens a query to interrupts: TimeUp is then raised, and nothing else."""
+        self.begin(query_id)
+        self._limit, self._unwanted = math.inf, False
+
+    def allow(self, seconds: float) -> None:
+        """Sets the limit for the user code that a query runs next; raises TimeUp if the client waits no longer."""
+        self._limit = time.monotonic() + seconds
+        self._limit_alarm.set(seconds)
+        if self._unwanted:
+            raise TimeUp
 
     @property
     def seen(self) -> bool:
@@ -90,6 +120,9 @@ class Interrupts:
         """Closes the execution: whatever arrives from here on is too late."""
         self._running = self._task = None
         self._deferred = False
+        if self._limit is not None:
+            self._limit_alarm.clear()
+            self._limit = None
 
     def is_running(self, execution_id: str) -> bool:
         """Tells whether this execution runs; an empty id means any."""
@@ -97,15 +130,22 @@ class Interrupts:
 
     def request(self, execution_id: str) -> float | None:
         """Interrupts an execution if it runs; called by the I/O thread. Returns when to call `repeat`."""
-        if not self.is_running(execution_id):
+        running = self._running  # read once: another cell may begin at any moment, and is not meant
+        if running is None or execution_id not in ("", running):
             return None
-        self._target = self._running
-        signal_all(self.begun_by_cell(), signal.SIGINT, group=os.getpgrp())
+        self._target = running
+        if self._limit is not None:
+            self._unwanted, self._limit = True, 0.0
+        self.interrupt_programs()
         os.kill(os.getpid(), signal.SIGINT)
         return _REPEAT if self._has_own_handler else None
 
+    def interrupt_programs(self) -> None:
+        """Sends SIGINT to what `begun_by_cell` returns, as a terminal would."""
+        signal_all(self.begun_by_cell(), signal.SIGINT, group=os.getpgrp())
+
     def begun_by_cell(self) -> list[int]:
-        """Returns the processes that the running cell has started, and what is below them."""
+        """Returns the processes that the running cell has started, or that were started since the last one ended."""
         return begun_since(self.began, self.older)
 
     @property
@@ -133,7 +173,13 @@ class Interrupts:
         try:
             yield
         finally:
+            self.note_background(False)
             self._background = self._background_target = False
+
+    def note_background(self, runs: bool) -> None:
+        """Writes down, between cells, since when code of an earlier cell runs, or that none does."""
+        if self._background:
+            state.BUSY_SINCE.pack_into(self._memory, state.BUSY_SINCE_AT, time.time() if runs else 0.0)
 
     def after_fork(self) -> None:
         """Leaves a child of the cell to Python's own handler, or to the cell's."""
@@ -176,6 +222,7 @@ class Interrupts:
     def call_waiting_handlers(self) -> None:
         """Calls the handlers for which signals came between cells."""
         with self.in_background():
+            self.note_background(True)
             while self._waiting:
                 signum, handler = self._waiting.popitem()
                 call_contained(handler, signum)
@@ -184,7 +231,9 @@ class Interrupts:
         """Does what signals asked for while our own code ran."""
         if self._deferred:
             self._deferred = False
-            raise KeyboardInterrupt
+            if self._limit is None:
+                raise KeyboardInterrupt
+            self._strike_query()
         while self._waiting:
             signum, handler = self._waiting.popitem()
             handler(signum, sys._getframe())
@@ -211,7 +260,7 @@ class Interrupts:
     def _on_direct(self, signum: int, frame: FrameType | None) -> None:
         if self._running is None:
             self._strike_background(frame)
-        elif self.aimed:
+        elif self._limit is not None or self.aimed:
             self._strike(frame)
 
     def _strike_background(self, frame: FrameType | None) -> None:
@@ -219,12 +268,25 @@ class Interrupts:
             self._background_target = False
             raise KeyboardInterrupt
 
+    def _strike_query(self) -> None:
+        now = time.monotonic()
+        if self._limit is None or now < self._limit:
+            return  # it came too late: the next limit is set
+        if self._depth:
+            self._deferred = True
+        else:
+            self._limit = now + _AGAIN
+            raise TimeUp
+
     def _strike(self, frame: FrameType | None) -> None:
+        if self._limit is not None:
+            self._strike_query()
+            return
         self._seen = True
         if self._depth:
             self._deferred = True
         elif self._task is not None and _is_suspended(frame):
-            self._loop.call_soon_threadsafe(self._task.cancel)
+            self.loop.call_soon_threadsafe(self._task.cancel)
         else:
             raise KeyboardInterrupt
 

@@ -22,6 +22,8 @@ from kernelbox.wire._layout import DEATH, SOCKET, STATE
 # Text that a dying kernel left in its pipes, such as the last words of a C library; more is of no use.
 _LAST_WORDS = 64 * 1024
 
+_HAS_WAITID = hasattr(os, "waitid")  # macOS has it from Python 3.13 on
+
 
 @dataclass(slots=True)
 class Kept:
@@ -67,17 +69,12 @@ class Keeper:
 
     def reap(self) -> None:
         """Takes note of every child that has ended; a kernel stays a zombie until its note is written."""
-        while True:
-            try:
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if ended is None:
-                return
-            if ended.si_pid in self.kernels:
-                exited = ended.si_code == os.CLD_EXITED
-                self._write_down(ended.si_pid, ended.si_status if exited else -ended.si_status)
-            os.waitpid(ended.si_pid, 0)
+        while (ended := _next_ended()) is not None:
+            pid, code = ended
+            if pid in self.kernels:
+                self._write_down(pid, code)
+            if _HAS_WAITID:
+                os.waitpid(pid, 0)
 
     def check(self) -> None:
         """Ends kernels whose directory or socket has been deleted or taken away: no client can reach them any more."""
@@ -127,6 +124,20 @@ def kill(pid: int) -> None:
     """Kills a child of ours that has not been waited for: the pid is still its own."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def _next_ended() -> tuple[int, int] | None:
+    """Returns a child that has ended and its exit status, negative for a signal. It stays a zombie if it can."""
+    try:
+        if not _HAS_WAITID:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            return (pid, os.waitstatus_to_exitcode(status)) if pid else None
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    if ended is None:
+        return None
+    return ended.si_pid, ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def _count_oom_kills() -> int:

@@ -1,4 +1,8 @@
-"""What a front end may ask between cells: completion, inspection, the variables, and whether the kernel can fork."""
+"""What a front end may ask between cells: completion, inspection, the variables, and whether the kernel can fork.
+
+The user's own code runs for most of it: properties, `__repr__`, `__dir__`. It has a limit of time, and whatever it
+raises is told as a failure of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,16 @@ import io
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
-from kernelbox.guest._pristine import contextlib, os, threading
+from kernelbox.guest._interrupts import TimeUp
+from kernelbox.guest._pristine import contextlib, os, threading, time
+from kernelbox.guest._traceback import format_value
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._json import exact, type_name
 from kernelbox.wire._messages import Query
 from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
+    from kernelbox.guest._interrupts import Interrupts
     from kernelbox.guest._kernel import Kernel
     from kernelbox.guest._shell import ZMQInteractiveShell
 
@@ -22,6 +29,12 @@ keep_builtins(globals())
 _MOST_VARIABLES = 10_000
 _PREVIEW = 80
 _LONGEST_NAME = 256
+
+# Seconds that user code may take for one variable, for all of them (callers wait 10 by default), and for the rest.
+_ONE_VARIABLE = 0.5
+_ALL_VARIABLES = 3.0
+_LONGEST_QUERY = 3.0
+_NO_TIME_LEFT = f"<not looked at: the variables before it took {_ALL_VARIABLES:g} s>"
 
 # Completions that are offered, and the characters of each.
 _MOST_MATCHES = 1_000
@@ -39,7 +52,13 @@ def answer(kernel: Kernel, query: Query) -> dict[str, Any]:
     out, err = _Silent(sys.stdout), _Silent(sys.stderr)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            kernel.interrupts.allow(_LONGEST_QUERY)
             return _answer(kernel, query)
+    except TimeUp:
+        evalue = f"code of the kernel's own objects took longer than {_LONGEST_QUERY:g} s, and was stopped"
+        return {"status": "error", "ename": "TimeoutError", "evalue": evalue}
+    except BaseException as exc:  # noqa: BLE001  # whatever user code raises
+        return {"status": "error", "ename": type_name(exc), "evalue": bound(format_value(exc), 1000)}
     finally:
         out.thread = err.thread = None  # a logger may have kept them
 
@@ -55,7 +74,7 @@ def _answer(kernel: Kernel, query: Query) -> dict[str, Any]:
             status, indent = shell.check_complete(str(args["code"]))
             return {"status": status, "indent": indent or ""}
         case "variables":
-            return {"variables": _variables(shell)}
+            return {"variables": _variables(shell, kernel.interrupts)}
         case "leave":
             return {**kernel.leave_if_unused(float(args["unused_for"]))}
         case "quiesce":
@@ -107,26 +126,38 @@ def _inspect(shell: ZMQInteractiveShell, code: str, cursor: int, detail: int) ->
     return {"status": "ok", "found": True, "data": told, "metadata": {}}
 
 
-def _variables(shell: ZMQInteractiveShell) -> list[dict[str, Any]]:
-    hidden = shell.user_ns_hidden
+def _variables(shell: ZMQInteractiveShell, interrupts: Interrupts) -> list[dict[str, Any]]:
+    hidden, until = shell.user_ns_hidden, time.monotonic() + _ALL_VARIABLES
     names = sorted(
         name
         for name in list(shell.user_ns)
         if type(name) is str and len(name) <= _LONGEST_NAME and name[:1] != "_" and name not in hidden
     )
-    return [_describe(name, shell.user_ns.get(name)) for name in names[:_MOST_VARIABLES]]
+    found = []
+    for name in names[:_MOST_VARIABLES]:
+        value = shell.user_ns.get(name)
+        left = until - time.monotonic()
+        size, preview = _look(value, interrupts, min(left, _ONE_VARIABLE)) if left > 0 else (0, _NO_TIME_LEFT)
+        found.append({"name": name, "type": _type(value), "size": size, "preview": preview})
+    return found
 
 
-def _describe(name: str, value: object) -> dict[str, Any]:
+def _look(value: object, interrupts: Interrupts, seconds: float) -> tuple[int, str]:
+    """Returns the size and the preview of a value; both are what user code makes of them."""
+    size, preview = 0, "<repr took too long>"
     try:
-        preview = _short_repr(value)
-    except KeyboardInterrupt:
-        raise  # the client that asked waits no longer
-    except BaseException as exc:  # noqa: BLE001  # a repr is user code
-        preview = f"<repr failed: {type_name(exc)}>"
-    if len(preview) > _PREVIEW:
-        preview = preview[: _PREVIEW - 1] + "…"
-    return {"name": name, "type": _type(value), "size": _size(value), "preview": preview}
+        interrupts.allow(seconds)
+        try:
+            preview = _short_repr(value)
+        except TimeUp:
+            raise
+        except BaseException as exc:  # noqa: BLE001  # a repr is user code
+            preview = f"<repr failed: {type_name(exc)}>"
+        size = _size(value)
+        interrupts.allow(_LONGEST_QUERY)
+    except TimeUp:
+        interrupts.allow(_LONGEST_QUERY)
+    return size, preview if len(preview) <= _PREVIEW else preview[: _PREVIEW - 1] + "…"
 
 
 def _type(value: object) -> str:
@@ -152,7 +183,7 @@ def _size(value: object) -> int:
         nbytes = getattr(value, "nbytes", None)
         size = int.__int__(nbytes) if issubclass(type(nbytes), int) else sys.getsizeof(value)  # type: ignore[arg-type]
         return size if 0 <= size <= sys.maxsize else 0
-    except KeyboardInterrupt:
+    except TimeUp:
         raise
     except BaseException:  # noqa: BLE001  # properties and __sizeof__ are user code
         return 0

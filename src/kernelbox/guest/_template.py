@@ -105,7 +105,7 @@ class Template:
                 with contextlib.suppress(BlockingIOError):
                     os.read(fd, 4096)
             elif fd in self._unborn:
-                self._announce(fd, self._unborn.pop(fd))
+                self._answer_opener(fd, self._unborn.pop(fd))
             elif fd in self._clients:
                 self._take_request(self._clients.pop(fd))
             elif fd == self._socket.fileno():
@@ -190,7 +190,7 @@ class Template:
         self._unborn[reports] = Unborn(pid, self._keeper.kernels[pid].start_time, client, bool(request.argv))
         return ""
 
-    def _announce(self, reports: int, unborn: Unborn) -> None:
+    def _answer_opener(self, reports: int, unborn: Unborn) -> None:
         """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""
         said = os.read(reports, 4096)
         os.close(reports)

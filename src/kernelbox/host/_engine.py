@@ -121,8 +121,8 @@ if TYPE_CHECKING:
             """Tells whether the process of a record lives."""
             ...
 
-        def find_loss(self, directory: KernelDirectory) -> str:
-            """Returns why no client can reach a kernel, even if its process lives; "" if clients can."""
+        def find_obstacle(self, directory: KernelDirectory) -> str:
+            """Returns what keeps clients from a kernel, even if its process lives; "" if nothing does."""
             ...
 
         def wait(self, record: KernelRecord, timeout: float) -> bool:

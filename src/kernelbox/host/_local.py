@@ -41,10 +41,10 @@ class LocalConnection:
         state = read_state(self.directory)
         if state is None:
             return "other"  # it cannot be known
-        if state.running == execution_id:
-            return "this"
         if state.activity != "busy":
             return "none"
+        if state.running == execution_id:
+            return "this"
         return "abandoned" if state.client and not exists(state.client) else "other"
 
     @property
@@ -77,7 +77,7 @@ class LocalEngine:
         process = process_of(record)
         return process is not None and process.alive
 
-    def find_loss(self, directory: KernelDirectory) -> str:
+    def find_obstacle(self, directory: KernelDirectory) -> str:
         try:
             with directory.open() as place:
                 return "" if place.exists(self.entrance) else f"its file {self.entrance!r} was deleted"
@@ -108,7 +108,7 @@ class LocalEngine:
             process.close()
             return
         family = process.descendants()
-        _notes.announce(directory, process, reason)
+        _notes.write_reason(directory, process, reason)
         self._ask_to_end(directory, process)
         if process.signal(signal.SIGTERM) and not process.wait(TERMINATE_PATIENCE):
             process.signal(signal.SIGKILL)

@@ -47,7 +47,7 @@ def is_locked(place: Place, name: str) -> bool:
 
 
 def remove_left_behind(place: Place) -> None:
-    """Removes the lock files of a directory that no process holds: theirs were killed, and nobody wanted them since."""
+    """Removes the lock files of a directory that no process holds: the last to hold each was killed."""
     for name in place.listdir():
         with contextlib.suppress(OSError), locked(place, name, patience=0.0):
             pass

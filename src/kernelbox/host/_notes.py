@@ -39,7 +39,7 @@ _LONGEST_NOTE = 1024 * 1024
 _LONGEST_CAUSE = 1000
 
 
-def announce(directory: KernelDirectory, process: Process, reason: str) -> None:
+def write_reason(directory: KernelDirectory, process: Process, reason: str) -> None:
     """Writes down why a process is about to be ended, for those who wait for it."""
     note = {"pid": process.pid, "start_time": process.start_time, "reason": reason}
     try:

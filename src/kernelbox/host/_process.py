@@ -175,7 +175,7 @@ def read_start_time(pid: int) -> int | None:
     """
     fields = _read_stat(pid)
     if fields is None:
-        return _read_start_time_elsewhere(pid) if not os.path.isdir("/proc/self") else None
+        return ask_start_time(pid) if not os.path.isdir("/proc/self") else None
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
@@ -233,14 +233,17 @@ def _read_stat(pid: int) -> list[bytes] | None:
         os.close(fd)
 
 
-def _read_start_time_elsewhere(pid: int) -> int | None:
-    """Asks ps, on systems without /proc."""
+def ask_start_time(pid: int) -> int | None:
+    """Asks ps, on systems without /proc. guest/_descendants.py asks the same: both must get the same number."""
     import subprocess
     import zlib
 
-    answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, check=False)
+    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    # The time is written in the zone and the language of who asks.
+    env = {"LC_ALL": "C", "TZ": "UTC", "PATH": os.defpath}
+    answer = subprocess.run(command, capture_output=True, check=False, env=env)
     state, _, started = answer.stdout.strip().partition(b" ")
-    return None if not started or state.startswith(b"Z") else zlib.crc32(started)
+    return None if not started or state.startswith(b"Z") else zlib.crc32(started.strip())
 
 
 def _pids() -> list[int]:

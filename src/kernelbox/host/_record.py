@@ -142,8 +142,8 @@ def _is_time(value: object) -> bool:
     if type(value) is not str:
         return False
     if value.translate(_DIGITS) == "0000-00-00T00:00:00.000000+00:00" and value[:4] >= "1970":
-        month, day = value[5:7], value[8:10]
-        if "01" <= day <= _LAST_DAYS.get(month, "") and value[11:13] < "24" and value[14:16] < "60" > value[17:19]:
+        month, day, hour, minute, second = value[5:7], value[8:10], value[11:13], value[14:16], value[17:19]
+        if "01" <= day <= _LAST_DAYS.get(month, "") and hour < "24" and minute < "60" and second < "60":
             return True
     try:
         parse_time(value)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 # How the names of directories end that are being made or removed: each appears and disappears by a rename.
 NEW, GONE = ".new", ".gone"
 
-# A name's bytes in hexadecimal are its key, up to this many; a longer name's key is a hash.
-_PLAIN_KEY = 100
+# A name's bytes in hexadecimal are its slug, up to this many; a longer name's slug is a hash.
+_PLAIN_SLUG = 100
 
 
-def key_of(name: str) -> str:
+def slug_of(name: str) -> str:
     """Returns what a name is called in the file system."""
     raw = name.encode("utf-8", "surrogatepass")
-    if len(raw) <= _PLAIN_KEY:
+    if len(raw) <= _PLAIN_SLUG:
         return "n" + raw.hex()
     import hashlib
 
@@ -49,16 +49,16 @@ def get(runtime: Place, kernel_id: str) -> KernelRecord | None:
     record, damage = _look(runtime, kernel_id)
     if record is not None or not is_kernel_id(kernel_id):
         return record
-    for key, copy in _copies(runtime):
+    for slug, copy in _copies(runtime):
         if copy.kernel_id == kernel_id:
-            return _restore(runtime, copy, key)
+            return _restore(runtime, copy, slug)
     _warn(runtime, kernel_id, damage)
     return None
 
 
 def find(runtime: Place, name: str, *, thorough: bool = True) -> KernelRecord | None:
     """Returns the record behind a name or session name; if it is not `thorough` only where the name leads."""
-    copy = _read_copy(runtime, key_of(name))
+    copy = _read_copy(runtime, slug_of(name))
     if copy is not None:
         record, _ = _look(runtime, copy.kernel_id)
         if record is not None and name in record.names:
@@ -70,9 +70,9 @@ def scan(runtime: Place) -> list[KernelRecord]:
     """Returns every record, oldest first."""
     looks = {kernel_id: _look(runtime, kernel_id) for kernel_id in ids(runtime)}
     found = {kernel_id: record for kernel_id, (record, _) in looks.items() if record is not None}
-    leading = {key_of(name) for record in found.values() for name in record.names}
-    for key, copy in _copies(runtime, besides=leading):
-        if copy.kernel_id not in found and (record := _restore(runtime, copy, key)) is not None:
+    leading = {slug_of(name) for record in found.values() for name in record.names}
+    for slug, copy in _copies(runtime, besides=leading):
+        if copy.kernel_id not in found and (record := _restore(runtime, copy, slug)) is not None:
             found[record.kernel_id] = record
     for kernel_id, (_, damage) in looks.items():
         if kernel_id not in found:
@@ -97,30 +97,30 @@ def write(runtime: Place, record: KernelRecord, directory: str) -> None:
     with runtime.enter(directory) as place:
         place.replace(RECORD, data)
     with runtime.enter(NAMES) as names:
-        for key in map(key_of, record.names):
+        for slug in map(slug_of, record.names):
             try:
-                names.replace(key, data)
+                names.replace(slug, data)
             except IsADirectoryError:
-                names.remove_tree(key)
-                names.replace(key, data)
+                names.remove_tree(slug)
+                names.replace(slug, data)
 
 
 def forget_names(runtime: Place, record: KernelRecord) -> None:
     """Removes the copies of a record; a name that leads to another kernel stays."""
-    for key in map(key_of, record.names):
-        copy = _read_copy(runtime, key)
+    for slug in map(slug_of, record.names):
+        copy = _read_copy(runtime, slug)
         if copy is not None and copy.kernel_id == record.kernel_id:
             with contextlib.suppress(OSError), runtime.enter(NAMES) as names:
-                names.remove(key)
+                names.remove(slug)
 
 
-def leads_nowhere(runtime: Place, key: str) -> bool:
+def leads_nowhere(runtime: Place, slug: str) -> bool:
     """Tells whether what is at the place of a name is not the copy of a record that there is."""
-    copy = _read_copy(runtime, key)
+    copy = _read_copy(runtime, slug)
     if copy is None:
         return True
     record, _ = _look(runtime, copy.kernel_id)
-    return record is None or key not in map(key_of, record.names)
+    return record is None or slug not in map(slug_of, record.names)
 
 
 def is_usable(runtime: Place, kernel_id: str) -> bool:
@@ -145,34 +145,34 @@ def _look(runtime: Place, kernel_id: str) -> tuple[KernelRecord | None, str]:
 
 
 def _copies(runtime: Place, *, besides: set[str] | None = None) -> Iterator[tuple[str, KernelRecord]]:
-    """Yields the copies under the keys of names, but for those keys that are known to lead to their record."""
+    """Yields the copies under the slugs of names, but for those slugs that are known to lead to their record."""
     try:
         with runtime.enter(NAMES) as names:
-            keys = names.listdir()
+            slugs = names.listdir()
     except (FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):
         return
-    for key in keys:
-        if not key.endswith(UNFINISHED) and not (besides and key in besides):
-            copy = _read_copy(runtime, key)
+    for slug in slugs:
+        if not slug.endswith(UNFINISHED) and not (besides and slug in besides):
+            copy = _read_copy(runtime, slug)
             if copy is not None:
-                yield key, copy
+                yield slug, copy
 
 
-def _read_copy(runtime: Place, key: str) -> KernelRecord | None:
-    """Returns the copy of a record under the key of a name that it has."""
+def _read_copy(runtime: Place, slug: str) -> KernelRecord | None:
+    """Returns the copy of a record under the slug of a name that it has."""
     try:
         with runtime.enter(NAMES) as names:
-            copy = _parse(names.read(key, MAX_RECORD))
+            copy = _parse(names.read(slug, MAX_RECORD))
     except (FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):
         return None
     except (ValueError, RecursionError, MemoryError):
         return None
     except OSError as exc:
         raise StoreFailed.because(exc, runtime.path, "read") from exc
-    return _located(copy, runtime) if key in map(key_of, copy.names) else None
+    return _located(copy, runtime) if slug in map(slug_of, copy.names) else None
 
 
-def _restore(runtime: Place, copy: KernelRecord, key: str) -> KernelRecord | None:
+def _restore(runtime: Place, copy: KernelRecord, slug: str) -> KernelRecord | None:
     """Returns what a copy says of a kernel whose record is lost, and puts it back into the kernel's directory.
 
     None if there is no kernel to lose: it is being made, or has been removed. Who removes one renames its directory,
@@ -184,7 +184,7 @@ def _restore(runtime: Place, copy: KernelRecord, key: str) -> KernelRecord | Non
         with runtime.enter(copy.kernel_id) as place:
             place.replace(RECORD, _dump(copy))
     except (FileNotFoundError, NotADirectoryError):
-        if runtime.exists(copy.kernel_id + GONE) or _read_copy(runtime, key) is None:
+        if runtime.exists(copy.kernel_id + GONE) or _read_copy(runtime, slug) is None:
             return None
     except OSError:
         pass  # the directory cannot be used; what that means for the kernel its engine knows

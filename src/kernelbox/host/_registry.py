@@ -32,7 +32,7 @@ _VERSION = 1
 # 20,000 kernels' worth, in bytes and in values: JSON can build a list or an object, of 64 bytes and more, from two
 # characters. Each value is counted by the comma before it or the bracket that it opens.
 _LARGEST = 16 * 1024 * 1024
-_MOST_MARKS = 600_000
+_MOST_SEPARATORS = 600_000
 
 
 class Registry:
@@ -129,7 +129,7 @@ class Registry:
 
     def _parse(self, place: Place) -> dict[str, Any]:
         text = place.read(self._name, _LARGEST)
-        if text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_MARKS:
+        if text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_SEPARATORS:
             raise ValueError("it has more values than those of any number of kernels")
         data = json.loads(text.decode())
         version, kernels = (data.get("version"), data.get("kernels")) if isinstance(data, dict) else (None, None)

@@ -2,13 +2,13 @@
 
 The runtime directory is the truth:
 
-    runtime/<kernel id>/connection.json    the record        runtime/names/<key>    a copy, under each name
-    runtime/<kernel id>/socket, state, log, death.json       runtime/locks/<key>    held while a name changes
+    runtime/<kernel id>/connection.json    the record        runtime/names/<slug>   a copy, under each name
+    runtime/<kernel id>/socket, state, log, death.json       runtime/locks/<slug>   held while a name changes
 
 A kernel's directory appears and disappears as a whole, by a rename, so that a crash between any two steps leaves
 either a kernel or rubbish that cannot be mistaken for one: `<kernel id>.new`, `<kernel id>.gone`.
 
-A name becomes a key, never a path. Every step is taken from the directory before, by its descriptor (`Place`).
+A name becomes a slug, never a path. Every step is taken from the directory before, by its descriptor (`Place`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kernelbox.host._directory import KernelDirectory
 from kernelbox.host._home import Home, Inside
 from kernelbox.host._lock import is_locked, locked, remove_left_behind
 from kernelbox.host._pinned import Pinned
-from kernelbox.host._records import GONE, NEW, key_of
+from kernelbox.host._records import GONE, NEW, slug_of
 from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
 
 TYPE_CHECKING = False
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kernelbox.host._registry import Registry
 
 
-# Held while the registry is rewritten; the keys of names begin with n or h, and are longer.
+# Held while the registry is rewritten; the slugs of names begin with n or h, and are longer.
 _REGISTRY_LOCK = "registry"
 
 # Another process may remove the directories between two steps of ours; not again and again.
@@ -89,14 +89,14 @@ class Store:
     @contextlib.contextmanager
     def locking(self, *names: str) -> Iterator[None]:
         """Lets one at a time open, restart or destroy the kernel of a name."""
-        with self._locked(*map(key_of, names)):
+        with self._locked(*map(slug_of, names)):
             yield
 
     def is_changing(self, name: str) -> bool:
         """Tells whether a process is opening, restarting or destroying the kernel of a name."""
         try:
             with self.enter(LOCKS) as locks:
-                return is_locked(locks, key_of(name))
+                return is_locked(locks, slug_of(name))
         except FileNotFoundError:
             return False
 
@@ -201,9 +201,9 @@ class Store:
                 if not dot or f".{suffix}" == GONE or runtime.is_rubbish(entry):
                     runtime.remove_tree(entry)
             with runtime.enter(NAMES) as names:
-                for key in names.listdir():
-                    if _records.leads_nowhere(runtime, key) and names.is_rubbish(key):
-                        names.remove_tree(key)
+                for slug in names.listdir():
+                    if _records.leads_nowhere(runtime, slug) and names.is_rubbish(slug):
+                        names.remove_tree(slug)
             with runtime.enter(LOCKS) as locks:
                 remove_left_behind(locks)
 
@@ -223,14 +223,14 @@ class Store:
         return runtime
 
     @contextlib.contextmanager
-    def _locked(self, *keys: str) -> Iterator[None]:
+    def _locked(self, *lock_names: str) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for attempt in range(_ATTEMPTS):
                 try:
                     with self._make() as runtime:
                         locks = stack.enter_context(runtime.enter(LOCKS))
-                    for key in sorted(set(keys)):  # always in one order: no deadlock
-                        stack.enter_context(locked(locks, key))
+                    for name in sorted(set(lock_names)):  # always in one order: no deadlock
+                        stack.enter_context(locked(locks, name))
                     break
                 except FileNotFoundError as exc:  # a directory has vanished since
                     stack.close()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._requests import ApprovalRequest
+    from kernelbox.core._tool_events import ToolEvent
     from kernelbox.host._engine import Connection
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._messages import Execute
@@ -56,7 +57,7 @@ class Run:
         self._obeying: asyncio.Task[list[Event]] | None = None
         self._inherited = False
         self._last: list[Event] = []
-        self._requests: list[ApprovalRequest] = []
+        self._passed_on: list[ApprovalRequest | ToolEvent] = []
         self._held_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = math.inf
@@ -94,7 +95,7 @@ class Run:
         """Whether the kernel is free."""
         return self._state == "ended"
 
-    async def next(self) -> Sequence[Event | ApprovalRequest]:
+    async def next(self) -> Sequence[Event | ApprovalRequest | ToolEvent]:
         """Waits for what comes next; an empty list is the end, when `execution.result` is set."""
         if self._inherited:
             raise InheritedStream
@@ -103,9 +104,9 @@ class Run:
         try:
             while self._state == "attended" and self.execution.result is None:
                 events = await self._step()
-                requests, self._requests = self._requests, []
-                if events or requests:
-                    return [*requests, *events]
+                passed_on, self._passed_on = self._passed_on, []
+                if events or passed_on:
+                    return [*passed_on, *events]
             if self._conclusion is not None:
                 await asyncio.shield(self._conclusion)
         finally:
@@ -115,11 +116,16 @@ class Run:
         last, self._last = self._last, []
         return last
 
-    def pass_on(self, request: ApprovalRequest) -> None:
-        """Has `next` return a request."""
-        self._requests.append(request)
+    def pass_on(self, item: ApprovalRequest | ToolEvent) -> None:
+        """Has `next` return a request, or what a tool's server says."""
+        self._passed_on.append(item)
         if self._connection is not None:
             self._connection.wake()
+
+    @property
+    def waiting_events(self) -> int:
+        """How many of them `next` has not returned yet."""
+        return len(self._passed_on)
 
     def answer(self, answer: Answer) -> None:
         """Answers a question of the cell's."""

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from kernelbox.core._requests import ApprovalRequest
-from kernelbox.wire import _seals  # noqa: F401  # connections load it at the first ask: the loop would wait for the disk
+from kernelbox.wire import _questions  # noqa: F401  # connections load it at the first ask: the loop would wait for it
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.core._gate import Gate
+    from kernelbox.core._tool_events import ToolEvent
     from kernelbox.shells._asyncio import Run
-    from kernelbox.wire._messages import Ask
+    from kernelbox.tools._toolbox import Toolbox
+    from kernelbox.wire._messages import Answer, Ask
+
+# Events that wait for a caller who does not read them; a server that sends more loses the rest.
+_MOST_EVENTS = 1_000
 
 
 class Asks:
     """Answers what one execution asks. Requests come out of `Run.next`, among the events."""
 
-    def __init__(self, run: Run, gate: Gate, *, patience: float | None, present: bool, stop_clock: bool) -> None:
+    def __init__(
+        self, run: Run, gate: Gate, toolbox: Toolbox, *, patience: float | None, present: bool, stop_clock: bool
+    ) -> None:
         """`patience` is how many seconds a request stays open. `stop_clock` stops the execution's clock meanwhile.
 
         Without `present`, what the gate would ask is accepted.
@@ -25,10 +33,12 @@ class Asks:
         self.failure: BaseException | None = None
         self._run = run
         self._gate = gate
+        self._toolbox = toolbox
+        self._loop = asyncio.get_running_loop()
         self._patience = patience
         self._stop_clock = stop_clock
         self._present = self._hand_over if present else _accept
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], int] = {}
         self._open: dict[ApprovalRequest, asyncio.TimerHandle | None] = {}
 
     def __repr__(self) -> str:
@@ -39,8 +49,14 @@ class Asks:
         if self._run.ended:
             return
         task = asyncio.get_running_loop().create_task(self._answer(ask))
-        self._tasks.add(task)
+        self._tasks[task] = ask.ask
         task.add_done_callback(self._on_done)
+
+    def withdraw(self, number: int) -> None:
+        """Gives up an ask that no thread of the cell waits for; a tool that runs is cancelled."""
+        for task, asked in self._tasks.items():
+            if asked == number:
+                task.cancel()
 
     def show(self, request: ApprovalRequest) -> bool:
         """Notes that the application sees a request from now on; returns whether it still can be answered."""
@@ -61,11 +77,20 @@ class Asks:
     def end(self) -> None:
         """Ends all that is undecided: the execution is over, and no answer reaches it."""
         self.close("the execution has ended")
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
 
     async def _answer(self, ask: Ask) -> None:
-        self._run.answer(await self._gate.decide(ask, ApprovalRequest, self._present))
+        self._run.answer(await self._gate.decide(ask, ApprovalRequest, self._present, self._call))
+
+    async def _call(self, ask: Ask) -> Answer:
+        return await asyncio.wrap_future(self._toolbox.submit(ask, self._on_event))
+
+    def _on_event(self, event: ToolEvent) -> None:
+        """Passes on what a tool's server says; called in the thread of the sessions."""
+        if self._run.waiting_events < _MOST_EVENTS:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+                self._loop.call_soon_threadsafe(self._run.pass_on, event)
 
     async def _hand_over(self, request: ApprovalRequest) -> None:
         answered = asyncio.Event()
@@ -82,7 +107,7 @@ class Asks:
                 self._run.go_on()
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        del self._tasks[task]
         if not task.cancelled() and task.exception() is not None:
             self.failure = self.failure or task.exception()
             self._run.cancel()  # the task that reads the execution raises it

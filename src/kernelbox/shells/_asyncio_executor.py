@@ -10,23 +10,25 @@ from kernelbox.core._executor_values import CodeExecutionChunk, read_variables
 from kernelbox.core._images import ImageFiles
 from kernelbox.core._memory import Sessions
 from kernelbox.core._requests import ApprovalRequest
+from kernelbox.core._tool_events import ToolEvent
 from kernelbox.host._forks import forget_in_forks
 from kernelbox.shells._asyncio import Run, query
 from kernelbox.shells._asyncio_asks import Asks
 from kernelbox.shells._asyncio_cell import ExecutorCell
 from kernelbox.shells._loop_connection import in_thread
-from kernelbox.wire._messages import Ask
+from kernelbox.wire._messages import Ask, Withdraw
 from kernelbox.wire._results import OutputItem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
+    from collections.abc import AsyncGenerator, Awaitable, Generator
     from typing import Any
 
     from kernelbox.core._executor_options import ExecutorOptions
     from kernelbox.core._executor_values import CodeExecutionResult, Variable
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._kernels import Kernels
+    from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Execute
 
 
@@ -36,7 +38,8 @@ class Executor:
     It belongs to the process that started it. In a fork of that process it is stopped, and can be started anew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
         self._begin_stopped()
         forget_in_forks(self)
 
@@ -73,10 +76,12 @@ class Executor:
             await asyncio.shield(self._later(self._give_up_after_change(private)))
         else:
             self._give_up(private)
-        if self._background:
+        self._close_toolbox()
+        while self._background:
             done, _ = await asyncio.wait(self._background)
             for task in done:
                 task.result()
+            self._close_toolbox()  # the cell that ran may have called a tool meanwhile
 
     def forget(self) -> None:
         """Leaves kernel and cell to the process that we were forked from; tasks of its event loop are not awaited."""
@@ -89,6 +94,9 @@ class Executor:
         async with self._change:
             kernels, old = self._require_running()
             self._sessions = Sessions()
+            closing = self._close_toolbox()
+            if closing is not None:
+                await asyncio.shield(closing)
             if options.name is None:
                 self._kernel = await _open(kernels, options)
                 self._discard(old)
@@ -122,7 +130,7 @@ class Executor:
         present: bool,
         chunks: bool = False,
         stop_clock: bool = False,
-    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | CodeExecutionResult, None]:
+    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | ToolEvent | CodeExecutionResult, None]:
         """Runs a cell and yields what the caller sees of it, the result last; see `Asks` for the other options."""
         cell = await self._begin(request, options, timeout, present, stop_clock)
         try:
@@ -130,6 +138,11 @@ class Executor:
                 for event in events:
                     if isinstance(event, Ask):
                         cell.asks.take(event)
+                    elif isinstance(event, Withdraw):
+                        cell.asks.withdraw(event.ask)
+                    elif isinstance(event, ToolEvent):
+                        if chunks:
+                            yield event
                     elif isinstance(event, ApprovalRequest):
                         if cell.asks.show(event):
                             yield event
@@ -164,7 +177,7 @@ class Executor:
             self._cells.release()
             raise
         gate = options.gate(kernel.record, self._sessions)
-        asks = Asks(run, gate, patience=options.approval_timeout, present=present, stop_clock=stop_clock)
+        asks = Asks(run, gate, self._toolbox, patience=options.approval_timeout, present=present, stop_clock=stop_clock)
         cell = ExecutorCell(run, asks, images)
         if run.execution.result is None:
             self._running = cell
@@ -210,13 +223,18 @@ class Executor:
         elif self._running is not None:
             self._later(self._running.run.stop())
 
+    def _close_toolbox(self) -> asyncio.Future[None] | None:
+        """Begins to end the sessions with tool servers, if there are any; the next call opens others."""
+        closing = self._toolbox.close()
+        return None if closing is None else self._later(asyncio.wrap_future(closing))
+
     def _discard(self, kernel: Kernel) -> None:
         """Begins to destroy a private kernel, at once: a task that was only made would not run in a loop that ends."""
         assert self._kernels is not None
         destroyed = asyncio.get_running_loop().run_in_executor(None, self._kernels.destroy, kernel.record.kernel_id)
         self._later(_await_end(destroyed, self._running))
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+    def _later(self, work: Awaitable[None]) -> asyncio.Future[None]:
         """Has something done that must not be given up half-way; `stop` waits for it."""
         task = asyncio.ensure_future(work)
         self._background.add(task)

@@ -9,17 +9,23 @@ import time
 from kernelbox.base._errors import InheritedStream, StoreFailed, attach_result
 from kernelbox.core._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.wire._execution import Execution
-from kernelbox.wire._messages import Answer, Ask
+from kernelbox.wire._messages import Answer, Ask, Withdraw
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from typing import Literal
 
     from kernelbox.core._kernel import Kernel
+    from kernelbox.core._tool_events import ToolEvent
     from kernelbox.host._engine import Connection
+    from kernelbox.shells._blocking_calls import Calls
     from kernelbox.wire._execution import Event
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import ExecutionResult
+
+    Later = Literal["later"]
+    Seen = Event | ToolEvent
 
 # poll(2) takes milliseconds as an int; an execution may be given more time than fits.
 _LONGEST_WAIT = 24 * 3600.0
@@ -37,14 +43,14 @@ def run(kernel: Kernel, request: Execute, timeout: float | None) -> ExecutionRes
 
 
 def drive(
-    kernel: Kernel, request: Execute, timeout: float | None, *, may_pause: bool = False
-) -> Generator[Event, Answer | None, ExecutionResult]:
+    kernel: Kernel, request: Execute, timeout: float | None, calls: Calls | None = None, *, may_pause: bool = False
+) -> Generator[Seen, Answer | Later | None, ExecutionResult]:
     """Runs a cell, yielding events; the generator's return value is the result.
 
-    What is sent back for an Ask answers it; without an answer it is rejected. If the caller stops before the end, the
-    cell is interrupted and waited for: nothing runs on unseen. A caller that `may_pause` between events is not
-    waited for when the time is up. A fork of the process that began it leaves it alone; in it, going on raises
-    InheritedStream.
+    What is sent back for an Ask answers it, or "later", if `calls` will have the answer; otherwise it is rejected. If
+    the caller stops before the end, the cell is interrupted and waited for: nothing runs on unseen. A caller that
+    `may_pause` between events is not waited for when the time is up. A fork of the process that began it leaves it
+    alone; in it, going on raises InheritedStream.
     """
     execution = Execution(request, timeout=timeout, now=time.monotonic())
     try:
@@ -56,7 +62,7 @@ def drive(
         assert execution.result is not None
         return execution.result
     connection.send(request)
-    run = _Run(kernel, connection, execution)
+    run = _Run(kernel, connection, execution, calls)
     try:
         while execution.result is None:
             for event in run.step():
@@ -73,6 +79,8 @@ def drive(
         attach_result(exc, execution.result, missed)
         raise
     finally:
+        if calls is not None:
+            calls.close()
         if execution.result is None and not connection.inherited:
             run.stop()
         run.end()
@@ -85,34 +93,35 @@ class _Run:
     time is up, one of ours.
     """
 
-    def __init__(self, kernel: Kernel, connection: Connection, execution: Execution) -> None:
+    def __init__(self, kernel: Kernel, connection: Connection, execution: Execution, calls: Calls | None) -> None:
         self._kernel = kernel
         self._connection = connection
         self._execution = execution
+        self._calls = calls
         self._driving = threading.RLock()  # a generator that is garbage may be closed by the thread that has it
-        self._missed: list[Event] = []
+        self._missed: list[Seen] = []
         self._over: threading.Event | None = None  # set at the end, for the thread that keeps the time
 
     def __repr__(self) -> str:
         return f"<_Run of {self._execution!r}>"
 
-    def step(self) -> list[Event]:
+    def step(self) -> list[Seen]:
         """Waits for what comes next, and does what must be done because of it or because of the time."""
         with self._driving:
             return [] if self._execution.result is not None else self._step()
 
-    def answer(self, ask: Ask, answer: Answer | None) -> None:
+    def answer(self, ask: Ask, answer: Answer | Later | None) -> None:
         """Answers a question, unless the execution has ended meanwhile."""
         with self._driving:
-            if self._execution.result is None:
+            if self._execution.result is None and answer != "later":
                 self._connection.send(answer or _refusal(ask))
 
-    def take_missed(self) -> list[Event]:
+    def take_missed(self) -> list[Seen]:
         """Returns the events that came while the caller was away."""
         missed, self._missed = self._missed, []
         return missed
 
-    def stop(self) -> list[Event]:
+    def stop(self) -> list[Seen]:
         """Ends an execution that its caller has left, by the same ladder as a timeout; returns what it still wrote."""
         with self._driving:
             order = self._execution.cancel(now=time.monotonic())
@@ -150,21 +159,38 @@ class _Run:
                     self._missed.append(event)
             drop_oldest(self._missed)
 
-    def _step(self) -> list[Event]:
+    def _step(self) -> list[Seen]:
         connection, execution = self._connection, self._execution
         wait = None if execution.due == math.inf else min(execution.due - time.monotonic(), _LONGEST_WAIT)
+        said: list[Seen] = []
+        if self._calls is not None:
+            wait = self._calls.wait(connection, wait)
+            said = self._pass_on(self._calls)
         messages, now = connection.receive(wait), time.monotonic()
-        events = [event for message in messages for event in execution.receive(message, now=now)]
+        events: list[Seen] = [*said, *(event for message in messages for event in execution.receive(message, now=now))]
+        for event in events:
+            if self._calls is not None and isinstance(event, Withdraw):
+                self._calls.withdraw(event.ask)
         if execution.result is not None:
             return events
         if connection.inherited:
             raise InheritedStream
         if connection.ended:
-            return events + conclude_end(connection, execution)
+            return [*events, *conclude_end(connection, execution)]
         if reason := find_cut(connection, execution):
-            return events + cut_off(connection, execution, reason)
+            return [*events, *cut_off(connection, execution, reason)]
         order = next_order(connection, execution)
-        return events if order is None else events + obey(order, self._kernel, connection, execution)
+        return events if order is None else [*events, *obey(order, self._kernel, connection, execution)]
+
+    def _pass_on(self, calls: Calls) -> list[Seen]:
+        """Sends the answers of tools that have come; returns what their servers say."""
+        said: list[Seen] = []
+        for item in calls.take():
+            if isinstance(item, Answer):
+                self._connection.send(item)
+            else:
+                said.append(item)
+        return said
 
 
 def _refusal(ask: Ask) -> Answer:

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
     from kernelbox.core._gate import Gate
     from kernelbox.core._requests import Approve
+    from kernelbox.shells._blocking_calls import Calls
     from kernelbox.wire._messages import Answer
 
     Present = Callable[[SyncApprovalRequest], Coroutine[Any, Any, None]]
 
 
 def answering(
-    steps: Generator[Any, Answer | None, Any], gate: Gate, approve: Approve | bool | None
+    steps: Generator[Any, Any, Any], gate: Gate, approve: Approve | bool | None, calls: Calls
 ) -> Generator[Any, None, Any]:
     """Passes an execution's events through and has the gate decide its asks.
 
@@ -26,7 +27,7 @@ def answering(
     be asked is rejected.
     """
     present = _presenter(approve)
-    answer: Answer | None = None
+    answer: Answer | str | None = None
     try:
         while True:
             try:
@@ -35,20 +36,22 @@ def answering(
                 return stop.value
             answer = None
             if isinstance(event, Ask):
-                answer = yield from _drive(gate.decide(event, SyncApprovalRequest, present))
+                answer = (yield from _drive(gate.decide(event, SyncApprovalRequest, present, calls.start))) or "later"
             else:
                 yield event
     finally:
         steps.close()
 
 
-def _drive(decision: Coroutine[SyncApprovalRequest, None, Answer]) -> Generator[SyncApprovalRequest, None, Answer]:
+def _drive(
+    decision: Coroutine[SyncApprovalRequest, None, Answer | None],
+) -> Generator[SyncApprovalRequest, None, Answer | None]:
     """Runs the gate's coroutine to its end, and yields each request that it waits for."""
     try:
         while True:
             yield decision.send(None)
     except StopIteration as stop:
-        answer: Answer = stop.value
+        answer: Answer | None = stop.value
         return answer
     finally:
         decision.close()

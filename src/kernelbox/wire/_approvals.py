@@ -6,5 +6,9 @@ from __future__ import annotations
 SHELL_SERVER = "kernelbox"
 
 
+class ToolError(Exception):
+    """Raised in the cell when a tool failed, or its server could not be reached; it has the server's words."""
+
+
 class ApprovalRejectedError(Exception):
     """Raised in the cell when a tool call or shell command was not approved; it did not run."""

@@ -25,6 +25,7 @@ from kernelbox.wire._messages import (
     Message,
     Output,
     Started,
+    Withdraw,
 )
 from kernelbox.wire._results import ErrorInfo, ExecutionResult
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     # What holds a kernel: this execution, one of another client, one whose client has gone, or no execution at all.
     Holder = Literal["this", "other", "abandoned", "none"]
-    Event = OutputItem | Ask | Comm
+    Event = OutputItem | Ask | Withdraw | Comm
 
 # Long enough for a numpy call or a `finally:` block to end by itself; with LAST_GRACE below the 4 s a caller may wait.
 GRACE = 1.5
@@ -97,6 +98,11 @@ class Execution:
         """When `tick` wants to be called next."""
         return self._due
 
+    @property
+    def text(self) -> str:
+        """What the cell has written and shown so far."""
+        return self._transcript.text
+
     def hold(self, seconds: float) -> None:
         """Moves the deadline: time spent waiting for a person is not the cell's."""
         if self._rung == "running":
@@ -120,7 +126,7 @@ class Execution:
                 return [self._transcript.add_display(message)]
             case Clear():
                 return [self._transcript.clear(message)]
-            case Ask() | Comm():
+            case Ask() | Withdraw() | Comm():
                 return [message]
             case Done() if self._rung != "killing":  # it comes too late to keep the kernel
                 self._finish(message)

@@ -61,6 +61,8 @@ def encode(message: m.Message) -> bytes:
     binary = b""
     if kind is m.Output:
         binary = values.pop().encode("utf-8", "backslashreplace")
+    elif kind is m.Answer:
+        binary = values.pop()
     elif type(message) is m.Display and message.blobs:
         values[-1] = {mime: len(blob) for mime, blob in message.blobs.items()}
         binary = b"".join(message.blobs.values())
@@ -77,7 +79,7 @@ def encode(message: m.Message) -> bytes:
 
 
 # Messages whose last field takes any value, from user code or from a tool.
-_WITH_ANY_VALUE = frozenset({m.Ask, m.Answer, m.Comm, m.Query, m.Reply})
+_WITH_ANY_VALUE = frozenset({m.Ask, m.Comm, m.Query, m.Reply})
 
 # Messages whose fields a cell may have chosen: the cell gets an error for what the other side would refuse. A Display
 # comes from `build_display`, which has seen to that.
@@ -86,7 +88,20 @@ _FROM_CELLS = frozenset({m.Ask, m.Comm, m.Reply})
 # What guests and templates send can be written to any file: halves of characters, which UTF-8 has no form for, arrive
 # as the escapes that Python shows. What the host sends has paths and code in it, whose halves must arrive as they are.
 _FROM_GUEST = frozenset(
-    {m.Started, m.Output, m.Display, m.Clear, m.Ask, m.Comm, m.Done, m.Reply, m.Farewell, m.Spawned, m.Refused}
+    {
+        m.Started,
+        m.Output,
+        m.Display,
+        m.Clear,
+        m.Ask,
+        m.Withdraw,
+        m.Comm,
+        m.Done,
+        m.Reply,
+        m.Farewell,
+        m.Spawned,
+        m.Refused,
+    }
 )
 
 
@@ -187,6 +202,8 @@ def _build(array: Any, binary: bytearray) -> m.Message:
         if len(binary) > _MAX_OUTPUT:
             raise ProtocolError(f"an Output has {len(binary):,} bytes; the limit is {_MAX_OUTPUT:,}")
         values.append(binary.decode("utf-8", "replace"))
+    elif cls is m.Answer:
+        values.append(bytes(binary))
     elif cls is m.Display and values:
         values[-1] = _unpack_blobs(values[-1], binary)
     elif binary:

@@ -36,7 +36,7 @@ _MAX_BITS = 2_100
 _MESSAGE_DEPTH = 3
 
 # Each value is counted by the comma before it or the bracket that it opens, an empty list by both.
-_MAX_MARKS = 2 * MAX_VALUES + 10_000
+_MAX_SEPARATORS = 2 * MAX_VALUES + 10_000
 
 
 class TooLarge(ValueError):
@@ -165,13 +165,13 @@ def load(data: bytes | bytearray) -> Any:
 def _check_shape(data: bytes | bytearray) -> None:
     """Counts levels and values without reading them: the reader recurses, and makes an object of every two bytes."""
     opened = data.count(b"[") + data.count(b"{")
-    if opened <= MAX_DEPTH and opened + data.count(b",") <= _MAX_MARKS:
+    if opened <= MAX_DEPTH and opened + data.count(b",") <= _MAX_SEPARATORS:
         return  # those in texts are counted too: there can only be fewer
     unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if unescaped.count(b'"') > 4 * _MAX_MARKS:
+    if unescaped.count(b'"') > 4 * _MAX_SEPARATORS:
         raise ValueError("too many texts")
     outside = b"".join(unescaped.split(b'"')[::2])
-    if outside.count(b"[") + outside.count(b"{") + outside.count(b",") > _MAX_MARKS:
+    if outside.count(b"[") + outside.count(b"{") + outside.count(b",") > _MAX_SEPARATORS:
         raise ValueError("too many values")
     brackets = outside.translate(_ROUND, _NO_BRACKETS)
     for _ in range(MAX_DEPTH + _MESSAGE_DEPTH):

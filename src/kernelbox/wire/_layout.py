@@ -2,8 +2,8 @@
 
 In a runtime directory, written by hosts:
 
-    names/<key>        a copy of the record of a name    template-<key>         the socket of a template
-    locks/<key>        held while a name changes         template-<key>.log     what it wrote to stdout and stderr
+    names/<slug>       a copy of the record of a name    template-<digest>      the socket of a template
+    locks/<slug>       held while a name changes         template-<digest>.log  what it wrote to stdout and stderr
 
 In a kernel's own directory:
 

@@ -1,7 +1,8 @@
 """The messages that cross the process wall, one dataclass each, shared by both sides.
 
 Host to guest: Execute, Interrupt, Answer, Query; to a template: Spawn.
-Guest to host: Started, Output, Display, Clear, Ask, Comm, Done, Reply, Farewell; from a template: Spawned, Refused.
+Guest to host: Started, Output, Display, Clear, Ask, Withdraw, Comm, Done, Reply, Farewell; from a template: Spawned,
+Refused.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Execute(Message):
     shell_escape_only: bool = False
     restore_cwd: str = ""
     report_changes: bool = False
-    # The connection's own, the same with each request: see wire/_seals.py.
+    # The connection's own, the same with each request: see wire/_questions.py.
     key: str = ""
 
 
@@ -124,14 +125,25 @@ class Ask(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Answer(Message):
-    """Answers an Ask: accepted or not, why not, and what the call returned; `fingerprint` says what was asked."""
+    """Answers an Ask: accepted or not, why not, and what the tool returned, as JSON that only the guest reads.
+
+    `fingerprint` says what was asked.
+    """
 
     id: str
     ask: int
     accepted: bool
     reason: str = ""
     fingerprint: str = ""
-    value: Any = None
+    payload: bytes = b""
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Withdraw(Message):
+    """Takes an Ask back: no thread of the cell waits for the answer any more."""
+
+    id: str
+    ask: int
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -100,6 +100,7 @@ _CHECKS: dict[str, Any] = {
     "int | None": lambda value: value is None or _is_int(value),
     "list[str]": _is_list_of(_is_str),
     "dict[str, str]": _is_map_of(_is_str),
+    "bytes": lambda value: True,  # the raw part
     "dict[str, bytes]": _is_bundle,  # made of the raw part, which is bytes
     "dict[str, Any]": lambda value: isinstance(value, dict),
     "dict[str, list[str]] | None": _is_changed,

@@ -63,7 +63,7 @@ class KillKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class AnnounceEnd:
+class WriteReason:
     """Writes down why the kernel's process is about to end, for all who wait for it."""
 
     reason: str
@@ -78,5 +78,5 @@ Action = (
     | InterruptGroup
     | KillDescendants
     | KillKernel
-    | AnnounceEnd
+    | WriteReason
 )

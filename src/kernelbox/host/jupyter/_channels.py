@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import select
+import sys
 
 from kernelbox.host.jupyter._link import reachable_directory
 from kernelbox.host.jupyter._message import LONGEST_FRAME, Codec
@@ -13,7 +14,7 @@ from kernelbox.host.jupyter._message import LONGEST_FRAME, Codec
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, Literal
+    from typing import Any, Literal, Protocol
 
     import zmq
 
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
     from kernelbox.host.jupyter._message import JupyterMessage
 
     Channel = Literal["shell", "iopub", "control"]
+
+    class Combined(Protocol):
+        """A descriptor that is readable while one of several is: epoll(7) or kqueue(2)."""
+
+        def fileno(self) -> int: ...
+
+        def close(self) -> None: ...
+
 
 # Messages of the kernel that may wait here for a slow reader. A kernel drops what its clients have no room for, so it
 # is much; it is not endless because a client at rest is sent what all the others' cells write.
@@ -93,14 +102,20 @@ class Channels:
                 poller.register(sock, zmq.POLLIN)
         return bool(poller.poll(math.ceil(timeout * 1000)))
 
-    def combine(self) -> select.epoll:
+    def combine(self) -> Combined:
         """Returns one descriptor for everything that `wait` waits for. As with any of ZeroMQ's, take all then."""
         import zmq
 
-        combined = select.epoll()
-        for fd in (*(int(sock.getsockopt(zmq.FD)) for sock in self._sockets.values()), *self._watched):
-            combined.register(fd, select.EPOLLIN)
-        return combined
+        fds = [*(int(sock.getsockopt(zmq.FD)) for sock in self._sockets.values()), *self._watched]
+        if sys.platform == "linux":
+            epoll = select.epoll()
+            for fd in fds:
+                epoll.register(fd, select.EPOLLIN)
+            return epoll
+        else:  # noqa: RET505  # type checkers pass over it here
+            kqueue = select.kqueue()
+            kqueue.control([select.kevent(fd, select.KQ_FILTER_READ, select.KQ_EV_ADD) for fd in fds], 0)
+            return kqueue
 
     def close(self) -> None:
         self._held.close()

@@ -16,7 +16,6 @@ from kernelbox.host._forks import forget_in_forks
 from kernelbox.host._local import LocalConnection
 from kernelbox.host._process import since_boot
 from kernelbox.host.jupyter._actions import (
-    AnnounceEnd,
     Deliver,
     InterruptGroup,
     JoinQueue,
@@ -25,6 +24,7 @@ from kernelbox.host.jupyter._actions import (
     LeaveQueue,
     Request,
     WriteActivity,
+    WriteReason,
 )
 from kernelbox.host.jupyter._activity import read_activity, write_activity
 from kernelbox.host.jupyter._channels import Channels
@@ -35,11 +35,10 @@ from kernelbox.wire._messages import Execute, Interrupt, Query
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import select
-
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._process import Process
     from kernelbox.host.jupyter._actions import Action
+    from kernelbox.host.jupyter._channels import Combined
     from kernelbox.wire._messages import Message
 
 # What was in flight when the kernel died arrives within this.
@@ -66,7 +65,7 @@ class JupyterConnection(LocalConnection):
         )
         self._queue = QueueLock(directory)
         self._channels: Channels | None = None
-        self._combined: select.epoll | None = None
+        self._combined: Combined | None = None
         self._inbox: list[Message] = []
         self._busy_since = 0.0
         self._alarm: threading.Timer | None = None
@@ -249,8 +248,8 @@ class JupyterConnection(LocalConnection):
                 case KillDescendants():
                     some = self.process.kill_descendants(since=self._busy_since)
                     self._perform(self._conversation.descendants_killed(some=some, now=time.monotonic()))
-                case AnnounceEnd(reason):
-                    _notes.announce(self.directory, self.process, reason)
+                case WriteReason(reason):
+                    _notes.write_reason(self.directory, self.process, reason)
                 case KillKernel():
                     self.process.signal(signal.SIGKILL)
 

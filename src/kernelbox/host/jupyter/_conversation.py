@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 
 from kernelbox.host.jupyter._actions import (
-    AnnounceEnd,
     Deliver,
     InterruptGroup,
     JoinQueue,
@@ -26,6 +25,7 @@ from kernelbox.host.jupyter._actions import (
     LeaveQueue,
     Request,
     WriteActivity,
+    WriteReason,
 )
 from kernelbox.host.jupyter._cell import Cell
 from kernelbox.host.jupyter._late import LateOutput
@@ -263,7 +263,7 @@ class Conversation:
             return []
         actions = _deliver(cell.take_reply(message))
         if cell.asks_to_exit:  # now, because the process may end before `idle` is heard
-            actions.append(AnnounceEnd("the cell called exit()"))
+            actions.append(WriteReason("the cell called exit()"))
         return actions + self._after(cell, now, IDLE_PATIENCE)
 
     def _after(self, cell: Cell, now: float, patience: float) -> list[Action]:
@@ -336,7 +336,7 @@ class Conversation:
             return self._stay()
         self._enter("exiting")
         reason = f"ended after {seconds:g} s without work, as a client asked for"
-        return [AnnounceEnd(reason), self._request_shutdown()]
+        return [WriteReason(reason), self._request_shutdown()]
 
     def _stay(self) -> list[Action]:
         assert self._leave is not None

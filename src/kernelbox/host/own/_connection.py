@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.wire._messages import Message
-    from kernelbox.wire._seals import Questions
+    from kernelbox.wire._questions import Questions
 
 
 # A process that has closed its sockets because it ends has ended within this; one that has not lives.
@@ -162,7 +162,7 @@ class Connection(LocalConnection):
 
     def _take_question(self, ask: Ask) -> bool:
         if self._questions is None:
-            from kernelbox.wire._seals import Questions  # few cells ask
+            from kernelbox.wire._questions import Questions  # few cells ask
 
             self._questions = Questions(self._key, self._execution_id)
         return self._questions.take(ask)

@@ -47,7 +47,7 @@ def has_warm_template() -> bool:
 
 def fork_warm(request: Request, launch: Launch) -> Spawned:
     """Has a kernel forked by the template of the runtime directory, which is started if there is none."""
-    name = f"{TEMPLATE}{_template_key(launch.environment, launch.config.preload)}"
+    name = f"{TEMPLATE}{_template_digest(launch.environment, launch.config.preload)}"
     with launch.directory.runtime() as runtime:
         for _ in range(3):
             client = _dial(runtime, name)
@@ -98,7 +98,7 @@ def _wait_for_answer(client: socket.socket, runtime: Place, name: str) -> Spawne
             if process is not None:
                 process.signal(signal.SIGKILL)
             raise StartFailed(_describe_failure(runtime, name, f"did not answer within {ANSWER_PATIENCE:g} s"))
-        if process is not None and now - idle_since > _HANG_PATIENCE and _last_mark(runtime, name) == WARM:
+        if process is not None and now - idle_since > _HANG_PATIENCE and _last_stage(runtime, name) == WARM:
             process.signal(signal.SIGKILL)
             process.wait(_HANG_PATIENCE)
             return None
@@ -106,14 +106,14 @@ def _wait_for_answer(client: socket.socket, runtime: Place, name: str) -> Spawne
 
 def _describe_failure(runtime: Place, name: str, what: str) -> str:
     """Says what is wrong with a template, and which module it was importing, if that was what it did last."""
-    mark, log = _last_mark(runtime, name), name + ".log"
-    if mark.startswith(IMPORTING):
-        what += f": it ended or hung while it imported {mark.removeprefix(IMPORTING).strip()!r}"
+    stage, log = _last_stage(runtime, name), name + ".log"
+    if stage.startswith(IMPORTING):
+        what += f": it ended or hung while it imported {stage.removeprefix(IMPORTING).strip()!r}"
         what += ", which must be taken out of KERNELBOX_PRELOAD"
     return f"the template {what}; its log is {runtime.path_of(log)}:\n{tail(runtime, log)}"
 
 
-def _last_mark(runtime: Place, name: str) -> str:
+def _last_stage(runtime: Place, name: str) -> str:
     """Returns the last line of a template's log that says how far it has come."""
     lines = tail(runtime, name + ".log", lines=1000).splitlines()
     return next((line for line in reversed(lines) if line.startswith((IMPORTING, WARM))), "")
@@ -126,7 +126,7 @@ def _start(runtime: Place, name: str, env: dict[str, str], config: KernelBoxConf
         start_keeper(argv, fds, runtime, name + ".log", env)
 
 
-def _template_key(env: dict[str, str], preload: Sequence[str]) -> str:
+def _template_digest(env: dict[str, str], preload: Sequence[str]) -> str:
     """Names the template by all that its forks inherit: interpreter, code, preloaded modules, import-time settings."""
     from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
 

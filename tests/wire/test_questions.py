@@ -8,7 +8,7 @@ import pytest
 
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Answer, Ask
-from kernelbox.wire._seals import Questions, fingerprint, number_of
+from kernelbox.wire._questions import Questions, fingerprint, number_of
 
 KEY = "0123456789abcdef" * 2
 

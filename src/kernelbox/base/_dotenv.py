@@ -1,0 +1,73 @@
+"""The `.env` file of a workspace: names and values, one pair on a line. Nothing in it is expanded or run."""
+
+from __future__ import annotations
+
+import re
+
+from kernelbox.base._errors import InvalidInput
+
+# A file of settings; anything larger is something else.
+_LARGEST = 1024 * 1024
+
+_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*)")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
+
+
+def read_dotenv(path: str) -> tuple[dict[str, str], list[int]]:
+    """Returns what a file says, and the numbers of the lines that say nothing; no file says nothing.
+
+    Raises InvalidInput for a file that cannot be read.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(_LARGEST + 1)
+    except (FileNotFoundError, IsADirectoryError):
+        return {}, []
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InvalidInput("the file of variables", path, f"it cannot be read: {exc}") from exc
+    if len(text) > _LARGEST:
+        raise InvalidInput("the file of variables", path, f"it has more than {_LARGEST:,} characters")
+    return parse_dotenv(text)
+
+
+def parse_dotenv(text: str) -> tuple[dict[str, str], list[int]]:
+    """Returns the pairs in a text, and the numbers of the lines that are none: other programs may understand them."""
+    pairs: dict[str, str] = {}
+    unread: list[int] = []
+    lines = iter(enumerate(text.splitlines(), 1))
+    for number, line in lines:
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            unread.append(number)
+            continue
+        name, value = match.groups()
+        quote = value[:1]
+        if quote in ("'", '"'):
+            while (end := _closing(value, quote)) < 0 and (following := next(lines, None)) is not None:
+                value += f"\n{following[1]}"
+            if end < 0:
+                unread.append(number)
+                break
+            value = value[1:end] if quote == "'" else _unescape(value[1:end])
+        else:
+            value = re.split(r"(?:^|\s)#", value, maxsplit=1)[0].strip()
+        pairs[name] = value
+    return pairs, unread
+
+
+def _closing(value: str, quote: str) -> int:
+    """Returns where a quoted value ends; -1 if it goes on in the next line."""
+    at = 1
+    while at < len(value):
+        if value[at] == "\\" and quote == '"':
+            at += 1
+        elif value[at] == quote:
+            return at
+        at += 1
+    return -1
+
+
+def _unescape(value: str) -> str:
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), value, flags=re.DOTALL)

@@ -1,0 +1,84 @@
+"""`mcp`: serves kernels to an MCP client, or prints what to paste into one."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from kernelbox.base._config import add_variables
+from kernelbox.base._dotenv import read_dotenv
+from kernelbox.base._errors import InvalidInput
+from kernelbox.core._policy import ApprovalPolicy
+from kernelbox.core._policy_file import read_policy
+from kernelbox.mcp._address import parse_address
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from kernelbox.mcp._options import ServerOptions
+
+
+def run(options: Namespace) -> int:
+    """Runs the command."""
+    if options.http is not None:
+        options.http = parse_address(options.http)
+    if options.print_config:
+        return _print_config(options)
+    chosen = _read_options(options)
+    if options.http:
+        from kernelbox.mcp._http import serve_http
+
+        return serve_http(chosen, options.http, tuple(options.allow_host))
+    from kernelbox.mcp._server import serve_stdio
+
+    return serve_stdio(chosen)
+
+
+def _read_options(options: Namespace) -> ServerOptions:
+    from kernelbox.mcp._options import ServerOptions
+
+    workspace = _enter(options.workspace)
+    variables, unread = read_dotenv(os.path.join(workspace, ".env"))
+    if unread:
+        print(f"kernelbox: warning: .env has no NAME=value in line {', '.join(map(str, unread))}", file=sys.stderr)
+    refused = add_variables(variables)
+    if refused:
+        print(f"kernelbox: warning: .env may not set {', '.join(refused)}; set them outside", file=sys.stderr)
+    policy = ApprovalPolicy() if options.policy is None else read_policy(options.policy)
+    return ServerOptions(
+        workspace=workspace,
+        toolsets=tuple(options.toolset),
+        approve=options.approve,
+        policy=policy,
+        approval_timeout=options.approval_timeout,
+        require_shell_escape=options.require_shell_escape,
+        keep_kernels=options.keep_kernels,
+        log_level=options.log_level,
+    )
+
+
+def _enter(directory: str) -> str:
+    """Makes the workspace the current directory: kernels start there, and their home is there by default."""
+    try:
+        os.chdir(os.path.expanduser(directory))
+        return os.getcwd()
+    except OSError as exc:
+        raise InvalidInput("the workspace", directory, f"use a directory that is there: {exc.strerror}") from exc
+
+
+def _print_config(options: Namespace) -> int:
+    from kernelbox.mcp._client_config import PLACES, client_config
+
+    command = [sys.executable, "-m", "kernelbox", "mcp", "--workspace", os.path.abspath(options.workspace)]
+    if options.toolset != ["ipybox"]:
+        command += ["--toolset", ",".join(options.toolset)]
+    if options.approve != "ask":
+        command += ["--approve", options.approve]
+    if options.policy:
+        command += ["--policy", os.path.abspath(options.policy)]
+    for name in ("require_shell_escape", "keep_kernels"):
+        command += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
+    print(client_config(options.print_config, command, options.http))
+    print(f"kernelbox: {PLACES[options.print_config]}", file=sys.stderr)
+    return 0

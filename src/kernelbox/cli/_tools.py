@@ -1,0 +1,135 @@
+"""`tools`: adds MCP servers, whose tools cells can call, and lists, refreshes and removes them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from kernelbox.base._config import KernelBoxConfig
+from kernelbox.base._errors import InvalidInput, KernelBoxError
+from kernelbox.base._text import escape
+from kernelbox.cli._output import emit, say
+from kernelbox.tools._generate import generate_mcp_sources
+from kernelbox.tools._naming import module_name
+from kernelbox.tools._package import remove_package
+from kernelbox.tools._parameters import read_parameters
+from kernelbox.tools._servers import Servers
+from kernelbox.tools._toolbox import describe_server
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from typing import Any
+
+
+def run(options: Namespace) -> int:
+    """Runs the command."""
+    actions = {"add": _add, "list": _list, "remove": _remove, "refresh": _refresh}
+    emit(actions[options.action](options))
+    return 0
+
+
+def _add(options: Namespace) -> dict[str, Any]:
+    name = _need_name(options)
+    if bool(options.program) == bool(options.url):
+        raise InvalidInput("the server", name, "give its command behind --, or its address with --url; one of them")
+    params: dict[str, Any]
+    if options.url:
+        if options.env or options.server_cwd:
+            raise InvalidInput("--env", options.env, "a server at an address takes --header")
+        params = {"url": options.url, "headers": _read_pairs("--header", options.header)}
+        if options.transport:
+            params["type"] = options.transport
+    else:
+        if options.header or options.transport:
+            raise InvalidInput("--header", options.header, "a server with a command takes --env")
+        command, *args = options.program
+        params = {"command": command, "args": args, "env": _read_pairs("--env", options.env)}
+        if options.server_cwd:
+            params["cwd"] = os.path.abspath(options.server_cwd)
+    return _generate(name, params, options.root, options.connect_timeout)
+
+
+def _list(options: Namespace) -> dict[str, Any]:
+    servers = Servers(KernelBoxConfig.from_env()).all()
+    return {"servers": [_describe(name, entry) for name, entry in sorted(servers.items())]}
+
+
+def _remove(options: Namespace) -> dict[str, Any]:
+    name = _need_name(options)
+    servers = Servers(KernelBoxConfig.from_env())
+    entry = servers.all().get(name)
+    if entry is None:
+        raise _unknown(name)
+    servers.remove(name)
+    return {"removed": name, "package_removed": remove_package(entry["root"], module_name(name), name)}
+
+
+def _refresh(options: Namespace) -> dict[str, Any]:
+    servers = Servers(KernelBoxConfig.from_env()).all()
+    if options.name is not None and options.name not in servers:
+        raise _unknown(options.name)
+    refreshed, failed = [], []
+    for name, entry in sorted(servers.items()):
+        if options.name in (None, name):
+            try:
+                refreshed.append(_generate(name, entry["parameters"], entry["root"], options.connect_timeout))
+            except KernelBoxError as exc:
+                failed.append(f"{name}: {exc}")
+    if failed:
+        for sentence in failed[1:]:
+            say(escape(sentence))
+        raise KernelBoxError(failed[0])
+    return {"refreshed": refreshed}
+
+
+def _generate(name: str, params: dict[str, Any], root: str, connect_timeout: float | None) -> dict[str, Any]:
+    modules = asyncio.run(generate_mcp_sources(name, params, root, connect_timeout=connect_timeout))
+    package = module_name(name)
+    where = os.path.abspath(root)
+    return {"server": name, "package": os.path.join(where, package), "tools": modules}
+
+
+def _describe(name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    package = os.path.join(entry["root"], module_name(name))
+    parameters = read_parameters(name, entry["parameters"])
+    return {"name": name, "server": describe_server(parameters), "package": package}
+
+
+def _need_name(options: Namespace) -> str:
+    if options.name is None:
+        raise InvalidInput("the name of a server", None, f"`kernelbox tools {options.action} NAME` needs one")
+    return str(options.name)
+
+
+def _read_pairs(option: str, pairs: list[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidInput(option, pair, "use NAME=VALUE; quote ${VARIABLE} so that your shell leaves it alone")
+        found[name] = value
+    return found
+
+
+def _unknown(name: str) -> KernelBoxError:
+    return KernelBoxError(f"there is no server {name!r} here; `kernelbox tools list` shows those there are")
+
+
+def ask_terminal(question: str) -> bool | str:
+    """Asks the person at the terminal whether a call may run; without a terminal it may not."""
+    try:
+        with open("/dev/tty", "r+b", buffering=0) as terminal:
+            terminal.write(f"Run {question}? [y/N] ".encode())
+            answer = terminal.readline().decode("utf-8", "replace").strip().lower()
+    except OSError:
+        return "there is no terminal at which it could be approved; pass --approve all"
+    return True if answer in ("y", "yes") else "the person at the terminal said no"
+
+
+def end_sessions() -> None:
+    """Ends the servers that this process has started."""
+    toolbox = sys.modules.get("kernelbox.tools._toolbox")
+    if toolbox is not None:
+        toolbox.close_shared()

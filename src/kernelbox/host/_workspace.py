@@ -1,0 +1,158 @@
+"""The files of a workspace, reached by descriptors from its directory: nothing outside, and nothing through a link."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+
+from kernelbox.base._errors import InvalidInput
+from kernelbox.host._user_files import open_directory, write_new
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# O_NONBLOCK: a FIFO in the place of a file must not make us wait for its other end.
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+# What is ours or secret, and no work of the user's.
+_WITHHELD = (".kernelbox", ".env")
+
+_SENTENCES = {
+    errno.ENOENT: "there is no such file",
+    errno.ELOOP: "it is a link, or leads through one, and links are not followed",
+    errno.ENOTDIR: "a part of it is a link or a file, where a directory is needed",
+    errno.EISDIR: "it is a directory",
+    errno.ENXIO: "it is not a regular file",
+    errno.EACCES: "permission denied",
+    errno.ENOSPC: "the disk is full",
+    errno.EROFS: "the disk is read-only",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a directory; `kind` is file, directory, link or other."""
+
+    name: str
+    kind: str
+    size: int
+
+
+class Workspace:
+    """A directory and what is below it. Paths are relative to it, or absolute and inside it."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.realpath(root)
+
+    def __repr__(self) -> str:
+        return f"<Workspace {self.root!r}>"
+
+    def entries(self, path: str, most: int) -> tuple[list[Entry], int]:
+        """Returns the first entries of a directory, by name, and how many it has."""
+        with self._refusing(path), self._directory(self._parts(path)) as fd:
+            names = sorted(name for name in os.listdir(fd) if name not in _WITHHELD)
+            found = [_describe(name, fd) for name in names[:most]]
+        return [entry for entry in found if entry is not None], len(names)
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
+        """Returns bytes of a file from `start`, and how many it has in all."""
+        *folders, name = self._file_parts(path)
+        with self._refusing(path), self._directory(folders) as directory:
+            fd = os.open(name, os.O_RDONLY | _FILE, dir_fd=directory)
+            try:
+                size = _require_regular(fd)
+                return os.pread(fd, size if length is None else length, start), size
+            finally:
+                os.close(fd)
+
+    def write(self, path: str, data: bytes) -> bool:
+        """Writes a file whole or not at all, and makes the directories it needs; returns whether it is new."""
+        *folders, name = self._file_parts(path)
+        with self._refusing(path), self._directory(folders, make=True) as directory:
+            mode = _mode_of(name, directory)
+            beside = f".{name[:100]}.{os.urandom(6).hex()}"
+            write_new(beside, data, directory, mode=mode)
+            try:
+                os.rename(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(beside, dir_fd=directory)
+                raise
+        return mode is None
+
+    def _parts(self, path: str) -> list[str]:
+        """Returns the names that lead to a path from the root; raises InvalidInput for one that leads outside."""
+        inside = path
+        if path.startswith("/"):
+            if path.rstrip("/") != self.root and not path.startswith(self.root.rstrip("/") + "/"):
+                raise InvalidInput("the path", path, f"use one inside the workspace {self.root}")
+            inside = path[len(self.root) :]
+        parts = [part for part in inside.split("/") if part not in ("", ".")]
+        if ".." in parts or "\0" in path:
+            raise InvalidInput("the path", path, "use one inside the workspace, without ..")
+        if any(part in _WITHHELD for part in parts):
+            raise InvalidInput("the path", path, f"{' and '.join(_WITHHELD)} are not shown")
+        return parts
+
+    def _file_parts(self, path: str) -> list[str]:
+        parts = self._parts(path)
+        if not parts or path.endswith("/"):
+            raise InvalidInput("the path", path, "use the path of a file")
+        return parts
+
+    @contextlib.contextmanager
+    def _directory(self, parts: list[str], *, make: bool = False) -> Iterator[int]:
+        fd = open_directory(self.root, parts, make=make)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def _refusing(self, path: str) -> Iterator[None]:
+        """Says what the system refuses."""
+        try:
+            yield
+        except OSError as exc:
+            reason = _SENTENCES.get(exc.errno or 0, exc.strerror or str(exc))
+            raise InvalidInput("the path", path, reason) from exc
+        except UnicodeEncodeError as exc:
+            raise InvalidInput("the path", path, "it has characters that no file name can have") from exc
+
+
+def _describe(name: str, directory: int) -> Entry | None:
+    try:
+        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return None  # it has gone since
+    kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "directory"), (stat.S_ISLNK, "link"))
+    kind = next((kind for is_kind, kind in kinds if is_kind(info.st_mode)), "other")
+    return Entry(name.encode("utf-8", "backslashreplace").decode(), kind, info.st_size if kind == "file" else 0)
+
+
+def _require_regular(fd: int) -> int:
+    info = os.fstat(fd)
+    if stat.S_ISDIR(info.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a directory")
+    if not stat.S_ISREG(info.st_mode):
+        raise OSError(errno.ENXIO, "it is not a regular file")
+    return info.st_size
+
+
+def _mode_of(name: str, directory: int) -> int | None:
+    """Returns the mode of the file that will be replaced, None if there is none; anything else is not replaced."""
+    try:
+        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(info.st_mode):
+        raise OSError(errno.ELOOP, "it is a link")
+    if stat.S_ISDIR(info.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a directory")
+    if not stat.S_ISREG(info.st_mode):
+        raise OSError(errno.ENXIO, "it is not a regular file")
+    return stat.S_IMODE(info.st_mode)

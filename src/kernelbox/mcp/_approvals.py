@@ -1,0 +1,115 @@
+"""Approvals by the person at the client: elicitation, in the way of the protocol that was negotiated.
+
+Up to 2025-11-25 the server sends a request of its own while the tool call waits. From 2026-07-28 on the call returns
+what must be asked, and the client calls again with the answers: the cell waits in its kernel meanwhile, and the state
+that the client sends back names its job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Literal
+
+from mcp.server.mcpserver import Context
+from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequests, InputRequiredResult
+from mcp_types.version import is_version_at_least
+
+from kernelbox.base._errors import ApprovalClosed
+from kernelbox.base._shown import show, show_name
+from kernelbox.shells._asyncio_jobs import Job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.core._requests import ApprovalRequest
+
+# The first version of the protocol whose calls return what must be asked.
+_RETURNS_QUESTIONS = "2026-07-28"
+
+# Characters of one argument that a person is shown.
+_LONGEST_ARGUMENT = 4000
+
+_NOBODY = (
+    "nobody can be asked: this MCP client does not support elicitation. Start the server with --policy FILE, "
+    "or with --approve all"
+)
+_SWITCHED_OFF = "the server was started with --approve none"
+
+Way = Literal["ask in the call", "return the questions", "reject"]
+
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "remember": {
+            "type": "string",
+            "title": "Next time",
+            "description": "Whether the very same call may run again without asking",
+            "enum": ["ask", "cell", "kernel"],
+            "default": "ask",
+        },
+    },
+}
+
+_REMEMBER: dict[object, Literal["execution", "session"]] = {"cell": "execution", "kernel": "session"}
+
+
+def way_to_ask(ctx: Context) -> Way:
+    """Returns how this client can be asked."""
+    capabilities = ctx.client_capabilities
+    offered = capabilities.elicitation if capabilities is not None else None
+    if offered is None or (offered.form is None and offered.url is not None):
+        return "reject"
+    version = ctx.protocol_version
+    modern = version is not None and is_version_at_least(version, _RETURNS_QUESTIONS)
+    return "return the questions" if modern else "ask in the call"
+
+
+def questions(job: Job, requests: list[ApprovalRequest]) -> InputRequiredResult:
+    """Returns what the client must ask before it calls again."""
+    asked: InputRequests = {request.id: ElicitRequest(params=_form(request)) for request in requests}
+    return InputRequiredResult(input_requests=asked, request_state=job.id)
+
+
+async def take_answers(ctx: Context, job: Job) -> None:
+    """Gives a job the answers that came with a second call."""
+    for key, given in (ctx.input_responses or {}).items():
+        request = job.requests.get(key)
+        if request is not None and isinstance(given, ElicitResult):
+            await _settle(request, given)
+
+
+async def ask(ctx: Context, request: ApprovalRequest) -> None:
+    """Asks the client for an answer while the call waits."""
+    form = _form(request)
+    try:
+        given = await ctx.session.elicit_form(form.message, form.requested_schema, ctx.request_context.request_id)
+    except (MCPError, ValueError) as exc:
+        await _reject(request, f"the question could not be put to the client: {exc}")
+    else:
+        await _settle(request, given)
+
+
+async def refuse(request: ApprovalRequest, *, switched_off: bool) -> None:
+    """Rejects a request that nobody is asked about."""
+    await _reject(request, _SWITCHED_OFF if switched_off else _NOBODY)
+
+
+async def _reject(request: ApprovalRequest, reason: str) -> None:
+    """Rejects a request, unless it has been decided meanwhile."""
+    with contextlib.suppress(ApprovalClosed):
+        await request.reject(reason)
+
+
+async def _settle(request: ApprovalRequest, given: ElicitResult) -> None:
+    if given.action != "accept":
+        await _reject(request, "the user declined" if given.action == "decline" else "the user dismissed the question")
+        return
+    with contextlib.suppress(ApprovalClosed):
+        await request.accept(remember=_REMEMBER.get((given.content or {}).get("remember")))
+
+
+def _form(request: ApprovalRequest) -> ElicitRequestFormParams:
+    lines = [f"{show_name(name)}: {show(value, _LONGEST_ARGUMENT)}" for name, value in request.tool_args.items()]
+    call = f"{show_name(request.server_name)}.{show_name(request.tool_name)}"
+    message = "\n".join([f"Code in a kernel wants to call {call}. Allow it?", *lines])
+    return ElicitRequestFormParams(message=message, requested_schema=_SCHEMA)

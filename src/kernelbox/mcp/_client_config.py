@@ -1,0 +1,47 @@
+"""What to paste into an MCP client so that it starts or finds this server."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from kernelbox.mcp._address import PATH, TOKEN_VARIABLE, Address
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+CLIENTS = ("claude-code", "claude-desktop", "cursor", "vscode")
+
+# Where each client reads it from.
+PLACES = {
+    "claude-code": "run this command in the project",
+    "claude-desktop": "merge this into claude_desktop_config.json (Settings, Developer, Edit Config)",
+    "cursor": "merge this into .cursor/mcp.json of the project, or ~/.cursor/mcp.json",
+    "vscode": "merge this into .vscode/mcp.json of the project",
+}
+
+_NAME = "kernelbox"
+
+
+def client_config(client: str, command: list[str], address: Address | None) -> str:
+    """Returns the text for a client; `command` starts the server, or it listens at an `address`."""
+    url = None if address is None else f"http://{address}{PATH}"
+    if client == "claude-code":
+        if url is not None:
+            header = f"Authorization: Bearer {_token('claude-code')}"
+            # Double quotes: the shell fills in the token.
+            return f'claude mcp add --transport http {_NAME} {shlex.quote(url)} --header "{header}"'
+        return f"claude mcp add {_NAME} -- {shlex.join(command)}"
+    described: dict[str, Any] = {"command": command[0], "args": command[1:]}
+    if url is not None:
+        described = {"url": url, "headers": {"Authorization": f"Bearer {_token(client)}"}}
+    if client == "vscode":
+        described = {"type": "stdio" if url is None else "http", **described}
+    return json.dumps({"servers" if client == "vscode" else "mcpServers": {_NAME: described}}, indent=2)
+
+
+def _token(client: str) -> str:
+    """Returns how a client is told to look a variable up: a token is not written into files."""
+    prefix = "env:" if client in ("cursor", "vscode") else ""
+    return f"${{{prefix}{TOKEN_VARIABLE}}}"

@@ -1,0 +1,130 @@
+"""The server over streamable HTTP: a token for every request, and no request that a web page could have made."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kernelbox.base._config import host_variable
+from kernelbox.base._errors import StartFailed
+from kernelbox.mcp._address import PATH, TOKEN_VARIABLE, Address
+from kernelbox.mcp._attending import GONE
+from kernelbox.mcp._options import ServerOptions
+from kernelbox.mcp._server import make_server, make_state, run_until_ended
+
+# Seconds that requests have to end when the server stops; their cells have been interrupted by then.
+_GRACE = 1
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def serve_http(options: ServerOptions, address: Address, allowed_hosts: tuple[str, ...] = ()) -> int:
+    """Serves any number of clients until a signal ends us; prints the URL and, if it made one, the token."""
+    given = host_variable(TOKEN_VARIABLE)
+    token = given or os.urandom(24).hex()
+    listener = _listen(address)
+    bound = Address(address.host, listener.getsockname()[1])
+    state = make_state(options)
+    app = TokenRequired(DisconnectNoted(_make_app(make_server(state), bound, allowed_hosts)), token)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE, ws="none")
+    print(json.dumps({"url": f"http://{bound}{PATH}", **({} if given else {"token": token})}), flush=True)
+    if bound.host not in _LOOPBACK:
+        print("kernelbox: warning: the token crosses the network unencrypted; put TLS in front", file=sys.stderr)
+    return run_until_ended(state, _serve(_Server(config), listener), grace=3 * _GRACE)
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Serves until it is cancelled; then takes no more requests, and ends those that do not end."""
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
+
+
+class TokenRequired:
+    """Passes on requests that bring the token, and answers 401 to all others."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or self._is_known(scope):
+            await self._app(scope, receive, send)
+            return
+        sentence = "send the header `Authorization: Bearer TOKEN` with the token that the server was started with"
+        refusal = JSONResponse({"error": sentence}, 401, {"WWW-Authenticate": "Bearer"})
+        await refusal(scope, receive, send)
+
+    def _is_known(self, scope: Scope) -> bool:
+        given = Headers(scope=scope).get("authorization", "")
+        return scope["type"] == "http" and hmac.compare_digest(given.encode("latin-1"), self._expected)
+
+
+class DisconnectNoted:
+    """Has tools see that the client of their request has gone: the older protocol lets them run on.
+
+    The answer could not be fetched later either, because no events are stored.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.Event()
+
+        async def watched() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                gone.set()
+            return message
+
+        await self._app({**scope, GONE: gone}, watched, send)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: kernels must be ended before the process is."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _make_app(server: MCPServer, bound: Address, allowed_hosts: tuple[str, ...]) -> ASGIApp:
+    names = {str(bound), *(str(Address(host, bound.port)) for host in _LOOPBACK), *allowed_hosts}
+    security = TransportSecuritySettings(
+        allowed_hosts=sorted(names), allowed_origins=sorted(f"http://{name}" for name in names)
+    )
+    return server.streamable_http_app(streamable_http_path=PATH, transport_security=security)
+
+
+def _listen(address: Address) -> socket.socket:
+    try:
+        family, _, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(where)
+            listener.listen()  # now: who reads the address may connect at once
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as exc:
+        raise StartFailed(f"cannot listen at {address}: {exc.strerror or exc}; choose another with --http") from exc
+    return listener

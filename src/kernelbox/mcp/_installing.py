@@ -1,0 +1,63 @@
+"""`install_package`: runs an installer for the interpreter that kernels run in."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import shutil
+import signal
+import sys
+
+from mcp_types import CallToolResult
+
+from kernelbox.base._errors import InvalidInput, KernelBoxError
+from kernelbox.host._process import Process, read_start_time
+from kernelbox.mcp._results import answer
+
+# Characters of what an installer says that are returned: its end, where the reason of a failure is.
+_LONGEST_REPORT = 4000
+
+# One at a time: two installers in one environment break each other's work.
+_installing = asyncio.Lock()
+
+
+async def install(requirement: str) -> CallToolResult:
+    """Installs what a requirement names; a failure of the installer is a failure of the tool."""
+    command = [*installer(), _check(requirement)]
+    async with _installing:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            said, _ = await process.communicate()
+        finally:
+            if process.returncode is None:  # the call was cancelled
+                Process(process.pid, read_start_time(process.pid) or 0).signal_group(signal.SIGKILL)
+    report = said.decode("utf-8", "replace").strip()
+    cut = report if len(report) <= _LONGEST_REPORT else f"…{report[-_LONGEST_REPORT:]}"
+    if process.returncode:
+        failure = f"{requirement} was not installed: the installer ended with {process.returncode}."
+        return answer(f"{failure}\n{cut}", failed=True)
+    return answer(cut or f"{requirement} is installed.")
+
+
+def installer() -> list[str]:
+    """Returns the command that installs for this interpreter: uv's if there is one, else pip's."""
+    uv = shutil.which("uv")
+    if uv is not None:
+        return [uv, "pip", "install", "--no-progress", "--color", "never", "--python", sys.executable, "--"]
+    if importlib.util.find_spec("pip") is not None:
+        pip = [sys.executable, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+        return [*pip, "--progress-bar", "off", "--no-color", "--"]
+    raise KernelBoxError(f"there is no installer: put uv on PATH, or install pip for {sys.executable}")
+
+
+def _check(requirement: str) -> str:
+    text = requirement.strip()
+    if not text or text.startswith("-") or not text.isprintable():
+        raise InvalidInput("the package", requirement, "use a pip requirement, such as pandas>=2, or a git+https URL")
+    return text

@@ -1,0 +1,62 @@
+"""What was cut from results, kept for a while and readable by range as MCP resources; and the pictures of cells."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+
+from kernelbox.base._errors import KernelBoxError
+from kernelbox.host._workspace import Workspace
+
+SCHEME = "kernelbox"
+
+# Characters that one read returns: more than a context window holds is of no use.
+_LONGEST_RANGE = 100_000
+
+# Bytes of a picture that is sent; more than a kernel can show at once.
+_LARGEST_IMAGE = 64 * 1024 * 1024
+
+# Characters of all texts that are kept; the oldest goes first.
+_ROOM = 16_000_000
+
+
+class Outputs:
+    """The whole texts of results that were cut, the last ones, by ids that cannot be guessed."""
+
+    def __init__(self, images_dir: str) -> None:
+        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._size = 0
+        self._images_dir = images_dir
+
+    def __repr__(self) -> str:
+        return f"<Outputs {len(self._texts)} texts, {self._size:,} characters>"
+
+    def keep(self, text: str) -> str:
+        """Keeps a text and returns the address that it can be read at."""
+        output_id = os.urandom(6).hex()
+        self._texts[output_id] = text
+        self._size += len(text)
+        while self._size > _ROOM and len(self._texts) > 1:
+            _, oldest = self._texts.popitem(last=False)
+            self._size -= len(oldest)
+        return f"{SCHEME}://outputs/{output_id}"
+
+    def read(self, output_id: str, start: int, end: int | None) -> str:
+        """Returns a range of characters; a negative `start` counts from the end."""
+        text = self._texts.get(output_id)
+        if text is None:
+            raise KernelBoxError(f"the output {output_id[:40]!r} is no longer kept; run the code again")
+        first = max(0, len(text) + start) if start < 0 else start
+        last = len(text) if end is None else end
+        return text[first : min(last, first + _LONGEST_RANGE)]
+
+    def image_address(self, path: str) -> str:
+        """Returns the address of a picture that a cell has shown."""
+        return f"{SCHEME}://images/{os.path.basename(path)}"
+
+    def read_image(self, name: str) -> bytes:
+        """Returns the bytes of a picture, which must be a regular file: cells can put links into the directory."""
+        raw, size = Workspace(self._images_dir).read(name, 0, _LARGEST_IMAGE)
+        if size > _LARGEST_IMAGE:
+            raise KernelBoxError(f"the picture {name[:100]!r} has {size:,} bytes; read it in a kernel")
+        return raw

@@ -1,0 +1,21 @@
+"""`register_mcp_server`: makes the tools of another MCP server callable from cells."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from mcp_types import CallToolResult
+
+from kernelbox.mcp._results import answer
+from kernelbox.mcp._state import State
+from kernelbox.tools._generate import generate_mcp_sources
+
+# The package that the generated modules are in, in the workspace, as ipybox has it.
+_PACKAGE = "mcptools"
+
+
+async def register(state: State, server_name: str, server_params: dict[str, Any]) -> CallToolResult:
+    """Generates the package of a server and returns the names of its tools."""
+    names = await generate_mcp_sources(server_name, server_params, os.path.join(state.options.workspace, _PACKAGE))
+    return answer("\n".join(names))

@@ -1,0 +1,77 @@
+"""Running a cell for a tool call: begun, or found again when the client comes back with answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+import anyio
+from mcp.server.mcpserver import Context
+from mcp_types import CallToolResult, InputRequiredResult
+
+from kernelbox.mcp._approvals import take_answers
+from kernelbox.mcp._attending import attend, cancel_when_gone
+from kernelbox.mcp._results import answer, fit, shape
+from kernelbox.mcp._state import State
+from kernelbox.shells._asyncio_jobs import Job
+
+# Seconds that a job in the background may go on when no call asks for it: a client that has gone leaves nothing.
+_LEASH = 3600.0
+
+# Seconds beyond the patience of a question in which the client may come back with the answer.
+_RETURN = 10.0
+
+
+async def run_cell(
+    state: State,
+    ctx: Context,
+    code: str,
+    *,
+    kernel: str,
+    language: str = "python",
+    seconds: float,
+    budget: int,
+    on_timeout: Literal["interrupt", "background"] = "interrupt",
+    paths: bool = False,
+) -> CallToolResult | InputRequiredResult:
+    """Runs code and returns what a model reads of it; cancelling the call interrupts the cell."""
+    background = on_timeout == "background"
+    if ctx.request_state is not None:
+        job = state.workplace.job(ctx.request_state)
+        await take_answers(ctx, job)
+    else:
+        job = await state.workplace.begin(kernel, code, language=language, timeout=None if background else seconds)
+    leash = _LEASH if background else state.options.approval_timeout + _RETURN
+    try:
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(cancel_when_gone, job, ctx)
+            asked = await _attend(state, job, ctx, seconds if background else None, leash)
+            watching.cancel_scope.cancel()
+    except asyncio.CancelledError:
+        job.cancel()
+        raise
+    return asked or await conclude(state, job, budget, paths=paths)
+
+
+async def wait_for(state: State, job: Job, ctx: Context, seconds: float) -> InputRequiredResult | None:
+    """Waits for a job in the background; a call that is cancelled leaves it running."""
+    await take_answers(ctx, job)
+    return await _attend(state, job, ctx, seconds, _LEASH)
+
+
+async def _attend(
+    state: State, job: Job, ctx: Context, seconds: float | None, leash: float
+) -> InputRequiredResult | None:
+    return await attend(job, ctx, seconds=seconds, leash=leash, may_ask=state.options.approve != "none")
+
+
+async def conclude(state: State, job: Job, budget: int, *, paths: bool = False) -> CallToolResult:
+    """Returns what there is to read of a job: its result, or what it has written so far and its handle."""
+    if not job.done:
+        handle = f"[still running after {job.seconds:.0f} s as job {job.id}; the tool `job` waits for it or cancels it]"
+        text = fit(job.text, state.outputs, budget - len(handle) - 1)
+        return answer(f"{text}\n{handle}" if text else handle)
+    result = job.result
+    if result.ending == "died":
+        await asyncio.to_thread(state.workplace.note_death, job)
+    return await shape(result, state.outputs, budget, paths=paths)

@@ -1,0 +1,171 @@
+"""The MCP server: its tools and resources, and its life over stdio."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, TextIO
+
+import anyio
+from mcp.server.mcpserver import MCPServer, RequestStateSecurity
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+
+from kernelbox import __version__
+from kernelbox.api._here import kernels
+from kernelbox.base._config import scrubbed_environment, variables_with_prefix
+from kernelbox.base._errors import KernelBoxError, StartFailed
+from kernelbox.host._workspace import Workspace
+from kernelbox.mcp._options import ServerOptions
+from kernelbox.mcp._outputs import SCHEME, Outputs
+from kernelbox.mcp._state import State
+from kernelbox.mcp._tools import Tools
+from kernelbox.mcp._toolset_files import add_file_tools
+from kernelbox.mcp._toolset_ipybox import add_ipybox_tools
+from kernelbox.mcp._toolset_kernels import add_kernel_tools
+from kernelbox.shells._asyncio_jobs import JobOptions
+from kernelbox.shells._asyncio_workplace import Workplace
+from kernelbox.tools._toolbox import Toolbox
+
+TOOLSETS: dict[str, Callable[[Tools, State], None]] = {
+    "ipybox": add_ipybox_tools,
+    "kernels": add_kernel_tools,
+    "files": add_file_tools,
+}
+
+_INSTRUCTIONS = """\
+Runs code in persistent Python kernels. State stays between calls: compute step by step, keep data in variables, and \
+print only what you need to read. Long output is cut in the middle; the resource named there has all of it."""
+
+# What a variable of the server is called that is for kernels, as ipybox has it: KERNEL_ENV_X becomes X.
+_KERNEL_PREFIX = "KERNEL_ENV_"
+
+_IMAGE_TYPES = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "svg": "image/svg+xml",
+}
+
+
+# Seconds that calls have to end after a signal. The transport itself cannot: its thread waits for stdin.
+_GRACE = 0.5
+
+
+def make_state(options: ServerOptions) -> State:
+    """Returns what the tools share; kernels are opened when they are first used."""
+    images_dir = os.path.join(options.workspace, options.images_dir)
+    jobs = JobOptions(
+        images_dir,
+        options.policy,
+        habit="accept" if options.approve == "all" else "ask",
+        patience=options.approval_timeout,
+        shell_escape_only=options.require_shell_escape,
+    )
+    environment = scrubbed_environment(variables_with_prefix(_KERNEL_PREFIX))
+    here = kernels()
+    workplace = Workplace(
+        here, jobs, Toolbox(here.config), cwd=options.workspace, env=environment, shared=options.keep_kernels
+    )
+    return State(options, workplace, Outputs(images_dir), Workspace(options.workspace))
+
+
+def make_server(state: State) -> MCPServer:
+    """Returns the server with the tools that were chosen."""
+    tools: Tools = {}
+    for name in state.options.toolsets:
+        TOOLSETS[name](tools, state)
+    server = MCPServer(
+        "kernelbox",
+        title="kernelbox",
+        instructions=_INSTRUCTIONS,
+        version=__version__,
+        tools=list(tools.values()),
+        # A client must be able to come back with an answer for as long as a question is open.
+        request_state_security=RequestStateSecurity.ephemeral(ttl=2 * state.options.approval_timeout + 600),
+        log_level=state.options.log_level,
+    )
+    _add_resources(server, state.outputs)
+    return server
+
+
+def _add_resources(server: MCPServer, outputs: Outputs) -> None:
+    @server.resource(
+        f"{SCHEME}://outputs/{{output_id}}{{?start,end}}",
+        name="output",
+        description="A range of characters of an output that was cut; a negative start counts from the end.",
+        mime_type="text/plain",
+    )
+    def read_output(output_id: str, start: int = 0, end: int | None = None) -> str:
+        try:
+            return outputs.read(output_id, start, end)
+        except KernelBoxError as exc:
+            raise ResourceNotFoundError(str(exc)) from exc
+
+    for suffix, kind in _IMAGE_TYPES.items():
+        server.resource(f"{SCHEME}://images/{{name}}.{suffix}", name=f"image ({suffix})", mime_type=kind)(
+            _image_reader(outputs, suffix)
+        )
+
+
+def _image_reader(outputs: Outputs, suffix: str) -> Callable[[str], bytes]:
+    def read_image(name: str) -> bytes:
+        try:
+            return outputs.read_image(f"{name}.{suffix}")
+        except KernelBoxError as exc:
+            raise ResourceNotFoundError(str(exc)) from exc
+
+    return read_image
+
+
+def serve_stdio(options: ServerOptions) -> int:
+    """Serves one client on stdin and stdout, until it closes them or a signal ends us."""
+    if _access(sys.stdin) == os.O_WRONLY or _access(sys.stdout) == os.O_RDONLY:  # they were closed, and filled in
+        raise StartFailed("stdin or stdout is closed; an MCP client starts this command with pipes for both")
+    if sys.stdin.isatty():
+        print("kernelbox: this waits for an MCP client; --print-config says how to set one up", file=sys.stderr)
+    state = make_state(options)
+    server = make_server(state)
+    return run_until_ended(state, server.run_stdio_async(), grace=_GRACE)
+
+
+def _access(stream: TextIO) -> int:
+    return fcntl.fcntl(stream, fcntl.F_GETFL) & os.O_ACCMODE
+
+
+def run_until_ended(state: State, serving: Coroutine[Any, Any, None], *, grace: float) -> int:
+    """Runs a server until it ends or a signal comes; then ends its jobs and kernels. May end the process itself."""
+
+    async def run() -> int:
+        loop, signalled = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, signalled.set)
+        server, waiting = asyncio.ensure_future(serving), asyncio.ensure_future(signalled.wait())
+        await asyncio.wait({server, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        server.cancel()
+        state.workplace.cancel_all()
+        await asyncio.wait({server}, timeout=grace)
+        await state.workplace.stop()
+        if not server.done():
+            # A thread of the SDK's waits for stdin and cannot be stopped; all that must be ended has been.
+            logging.shutdown()
+            os._exit(0)
+        failure = None if server.cancelled() else server.exception()
+        if failure is not None:
+            raise _first(failure)
+        return 0
+
+    return anyio.run(run)
+
+
+def _first(failure: BaseException) -> BaseException:
+    """Returns what went wrong first; task groups wrap it."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure

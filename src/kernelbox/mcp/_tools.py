@@ -1,0 +1,72 @@
+"""How a function becomes a tool: its description, its annotations, and errors that a model can read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
+from mcp_types import ToolAnnotations
+from pydantic import Field
+
+from kernelbox.base._errors import KernelBoxError
+
+# A day: a cell that needs longer is asked for in the background.
+_MOST_SECONDS = 86_400
+
+Seconds = Annotated[float, Field(gt=0, le=_MOST_SECONDS, description="seconds until the code is interrupted")]
+
+
+# Tools by their names: sets that have one in common add it once.
+Tools = dict[str, Tool]
+
+
+def add_tool(
+    tools: Tools,
+    function: Callable[..., Awaitable[Any]],
+    annotations: ToolAnnotations,
+    *,
+    structured: bool = False,
+) -> None:
+    """Adds a function under its name, with its docstring as the description; it takes no arguments but its own."""
+    tool = Tool.from_function(
+        _translating(function),
+        name=function.__name__,
+        description=" ".join((function.__doc__ or "").split()),
+        annotations=annotations,
+        structured_output=structured,
+    )
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters = _without_titles(arguments.model_json_schema(by_alias=True))
+    tool.fn_metadata.output_schema = _without_titles(tool.fn_metadata.output_schema)
+    tools[tool.name] = tool
+
+
+def _without_titles(schema: Any) -> Any:
+    """Returns a schema without the titles that pydantic makes of names: a model reads the names themselves."""
+    if isinstance(schema, list):
+        return [_without_titles(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _without_titles(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))  # a property of that name has a schema
+    }
+
+
+def _translating(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Returns a function whose sentences about wrong input and lost kernels reach the client."""
+
+    @functools.wraps(function)
+    async def call(*args: Any, **named: Any) -> Any:
+        try:
+            return await function(*args, **named)
+        except KernelBoxError as exc:
+            raise ToolError(str(exc)) from exc
+
+    return call

@@ -1,0 +1,197 @@
+"""Jobs: cells that go on whether a caller waits for them or not, in kernels that are opened by name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+
+from kernelbox.core._gate import Gate
+from kernelbox.core._images import ImageFiles
+from kernelbox.core._memory import Sessions
+from kernelbox.core._requests import ApprovalRequest
+from kernelbox.core._tool_events import ToolEvent
+from kernelbox.shells._asyncio import Run
+from kernelbox.shells._asyncio_asks import Asks
+from kernelbox.wire._messages import Ask, Execute, Withdraw
+from kernelbox.wire._results import OutputItem
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Set
+
+    from kernelbox.core._gate import Habit
+    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._policy import ApprovalPolicy
+    from kernelbox.tools._toolbox import Toolbox
+    from kernelbox.wire._results import ExecutionResult
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What every job is run with.
+
+    `habit` decides the tool calls and shell commands that the policy leaves open, and `patience` is how many seconds a
+    request waits for its answer. `text_limit` is how many characters are kept of what a cell writes.
+    """
+
+    images_dir: str
+    policy: ApprovalPolicy
+    habit: Habit = "ask"
+    patience: float | None = None
+    shell_escape_only: bool = False
+    text_limit: int = 1_000_000
+
+    def request(self, code: str, language: str) -> Execute:
+        """Returns what is sent to run a cell."""
+        return Execute(
+            os.urandom(8).hex(),
+            code,
+            language,  # type: ignore[arg-type]  # checked by the caller
+            approve_shell=self.habit == "ask" or self.policy.concerns_shell(),
+            shell_escape_only=self.shell_escape_only,
+            report_changes=True,
+            text_limit=self.text_limit,
+        )
+
+
+class Job:
+    """One cell, driven by a task of its own to its end.
+
+    `requests` are the approvals that wait for an answer, by their ids; `notice` is what a tool's server said last. A
+    job that is attended by no caller for `leash` seconds is cancelled.
+    """
+
+    def __init__(self, kernel_name: str, run: Run, asks: Asks, images: ImageFiles) -> None:
+        self.id = os.urandom(16).hex()
+        self.kernel_name = kernel_name
+        self.requests: dict[str, ApprovalRequest] = {}
+        self.notice = ""
+        self._began = time.monotonic()
+        self._run = run
+        self._asks = asks
+        self._images = images
+        self._news = asyncio.Event()
+        self._attending = 0
+        self._leash: asyncio.TimerHandle | None = None
+        self._task = asyncio.get_running_loop().create_task(self._drive())
+        self._task.add_done_callback(self._on_done)
+
+    @classmethod
+    async def begin(
+        cls,
+        kernel_name: str,
+        kernel: Kernel,
+        request: Execute,
+        options: JobOptions,
+        sessions: Sessions,
+        toolbox: Toolbox,
+        *,
+        timeout: float | None,  # noqa: ASYNC109  # it interrupts the cell and keeps what it wrote
+    ) -> Job:
+        """Sends a cell to a kernel. It waits there for its turn: a kernel runs one cell at a time."""
+        ending = contextlib.ExitStack()
+        run = await Run.begin(kernel, request, timeout=timeout, on_end=ending.close)
+        gate = Gate(kernel.record, options.policy, sessions, shell=options.habit, tools=options.habit)
+        asks = Asks(run, gate, toolbox, patience=options.patience, present=True, stop_clock=True)
+        ending.callback(asks.end)
+        return cls(kernel_name, run, asks, ImageFiles(options.images_dir))
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} in {self.kernel_name!r} {'done' if self.done else 'running'}>"
+
+    @property
+    def done(self) -> bool:
+        """Whether the cell has come to its end."""
+        return self._task.done()
+
+    @property
+    def result(self) -> ExecutionResult:
+        """What came of the cell, once it is done; raises what kept it from its end."""
+        return self._task.result()
+
+    @property
+    def text(self) -> str:
+        """What the cell has written and shown so far."""
+        return self._run.execution.text
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the cell was sent."""
+        return time.monotonic() - self._began
+
+    @contextlib.contextmanager
+    def attended(self, leash: float) -> Iterator[None]:
+        """Says that a caller waits for the job; `leash` is how many seconds it may go on without any."""
+        self._attending += 1
+        self._cut_leash()
+        try:
+            yield
+        finally:
+            self._attending -= 1
+            if not self._attending and not self.done:
+                self._leash = asyncio.get_running_loop().call_later(leash, self.cancel)
+
+    async def wait(self, seconds: float, *, seen: Set[str] = frozenset()) -> None:
+        """Waits until the cell is done, or asks for more than the requests in `seen`, or the seconds have passed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.done and not {request.id for request in self.open_requests()} - seen:
+                    self._news.clear()
+                    await self._news.wait()
+
+    def cancel(self) -> None:
+        """Begins to stop the cell, by the same ladder as a timeout; a cell that waits for its turn never runs."""
+        if not self.done:
+            self._run.cancel()
+
+    async def stop(self) -> None:
+        """Stops the cell, if it still runs, and returns when its kernel is free."""
+        self.cancel()
+        await asyncio.wait({self._task})
+
+    async def _drive(self) -> ExecutionResult:
+        try:
+            while events := await self._run.next():
+                for event in events:
+                    await self._take(event)
+        finally:
+            await self._run.stop()
+        if self._asks.failure is not None:
+            raise self._asks.failure
+        result = self._run.execution.result
+        assert result is not None
+        self._images.conclude(result, self._run.execution.request.text_limit)
+        result.outputs = []  # the text has them, and the files
+        return result
+
+    async def _take(self, event: object) -> None:
+        if isinstance(event, Ask):
+            self._asks.take(event)
+        elif isinstance(event, Withdraw):
+            self._asks.withdraw(event.ask)
+        elif isinstance(event, ToolEvent):
+            self.notice = f"{event.server_name}.{event.tool_name}: {event.text}"
+        elif isinstance(event, ApprovalRequest):
+            if self._asks.show(event):
+                self.requests[event.id] = event
+                self._news.set()
+        elif isinstance(event, OutputItem) and self._images.has_image(event):
+            await asyncio.to_thread(self._images.save, event)
+
+    def open_requests(self) -> list[ApprovalRequest]:
+        """Returns the requests that can still be answered, and forgets the others."""
+        self.requests = {key: request for key, request in self.requests.items() if request.open}
+        return list(self.requests.values())
+
+    def _on_done(self, task: asyncio.Task[ExecutionResult]) -> None:
+        task.cancelled() or task.exception()  # whoever asks for the result gets it; a job may have no caller left
+        self._cut_leash()
+        self._news.set()
+
+    def _cut_leash(self) -> None:
+        if self._leash is not None:
+            self._leash.cancel()
+            self._leash = None

@@ -1,0 +1,108 @@
+"""Tool calls in the blocking shell: their answers come from another thread, and end the wait for the kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from collections import deque
+
+from kernelbox.core._tool_events import ToolEvent
+from kernelbox.wire._messages import Answer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from kernelbox.host._engine import Connection
+    from kernelbox.tools._toolbox import Toolbox
+    from kernelbox.wire._messages import Ask
+
+# Events that wait for a caller who does not read them; a server that sends more loses the rest.
+_MOST_EVENTS = 1_000
+
+# While a kernel has not taken all that was sent, the answers of other calls are looked for this often.
+_SENDING = 0.05
+
+
+class Calls:
+    """The calls of one execution."""
+
+    def __init__(self, find_toolbox: Callable[[], Toolbox]) -> None:
+        self._find_toolbox = find_toolbox
+        self._running: dict[int, Future[Answer]] = {}
+        self._arrived: deque[Answer | ToolEvent] = deque()
+        self._pipe: tuple[int, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Calls running={len(self._running)}>"
+
+    async def start(self, ask: Ask) -> None:
+        """Begins an accepted call; its answer comes later. Awaited by the gate, and never suspended."""
+        if self._pipe is None:
+            self._pipe = os.pipe()
+            for end in self._pipe:
+                os.set_blocking(end, False)
+        future = self._find_toolbox().submit(ask, self._on_event)
+        self._running[ask.ask] = future
+        future.add_done_callback(self._on_done)
+
+    def withdraw(self, number: int) -> None:
+        """Cancels a call that no thread of the cell waits for."""
+        future = self._running.pop(number, None)
+        if future is not None:
+            future.cancel()
+
+    def wait(self, connection: Connection, timeout: float | None) -> float | None:
+        """Waits, while calls are under way, for them or the kernel; returns how long the kernel is to be waited for."""
+        if self._pipe is None or not (self._running or self._arrived):
+            return timeout
+        if self._arrived:
+            return 0.0
+        if connection.unsent:
+            return _SENDING if timeout is None else min(timeout, _SENDING)
+        poller = select.poll()
+        for fd in (self._pipe[0], connection.fileno(), connection.death_fileno()):
+            if fd >= 0:
+                poller.register(fd, select.POLLIN)
+        poller.poll(None if timeout is None else max(0.0, timeout) * 1000)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._pipe[0], 4096)
+        return 0.0
+
+    def take(self) -> list[Answer | ToolEvent]:
+        """Returns what has come."""
+        taken = []
+        while self._arrived:
+            item = self._arrived.popleft()
+            if isinstance(item, ToolEvent) or self._running.pop(item.ask, None) is not None:
+                taken.append(item)
+        return taken
+
+    def close(self) -> None:
+        """Cancels what is still under way: the execution is over."""
+        running, self._running = self._running, {}
+        for future in running.values():
+            future.cancel()
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            for end in pipe:
+                os.close(end)
+
+    def _on_event(self, event: ToolEvent) -> None:
+        if len(self._arrived) < _MOST_EVENTS:
+            self._arrived.append(event)
+            self._wake()
+
+    def _on_done(self, future: Future[Answer]) -> None:
+        if not future.cancelled():
+            self._arrived.append(future.result())
+            self._wake()
+
+    def _wake(self) -> None:
+        """Ends the wait; called in the thread of the sessions."""
+        pipe = self._pipe
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # it is full, or has been closed this moment
+                os.write(pipe[1], b"x")

@@ -1,0 +1,94 @@
+"""Writes a generated package: beside the old one, and in its place when it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+
+from kernelbox.base._errors import InvalidInput, StoreFailed
+from kernelbox.tools._source import ROOT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# What other processes may generate at the same moment: each try makes way for one of them.
+_ATTEMPTS = 20
+
+
+def check_root(root: str) -> str:
+    """Returns the absolute path of the directory for packages."""
+    path = os.path.abspath(os.path.expanduser(root))
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise InvalidInput("root_dir", root, "it is not a directory")
+    return path
+
+
+def check_owner(root: str, package: str, server: str) -> None:
+    """Raises InvalidInput if a package there is not this server's to replace."""
+    path = os.path.join(root, package)
+    if not os.path.lexists(path):
+        return
+    owner = read_owner(path)
+    if owner is None:
+        raise InvalidInput("the package", path, "what is there was not generated; remove it, or use another name")
+    if owner != server:
+        raise InvalidInput("the name of a server", server, f"its package is {package!r}, which server {owner!r} has")
+
+
+def read_owner(path: str) -> str | None:
+    """Returns the server that a package was generated for, None if it is no such package."""
+    try:
+        with open(os.path.join(path, "tools.json"), encoding="utf-8") as file:
+            owner = json.load(file)["server"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return owner if isinstance(owner, str) else None
+
+
+def write_package(root: str, package: str, files: Mapping[str, str]) -> None:
+    """Writes the files of a package, in place of an older one; a reader finds one or the other, whole."""
+    mark = f"{os.getpid()}-{os.urandom(3).hex()}"
+    new = os.path.join(root, f".{package}.{mark}.new")
+    try:
+        os.makedirs(new)
+        for name, text in files.items():
+            with open(os.path.join(new, name), "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+        with contextlib.suppress(FileExistsError):
+            with open(os.path.join(root, "__init__.py"), "x", encoding="utf-8") as file:
+                file.write(ROOT)
+        _put(new, os.path.join(root, package), os.path.join(root, f".{package}.{mark}.old"))
+    except OSError as exc:
+        raise StoreFailed(f"cannot write the package {os.path.join(root, package)!r}: {exc.strerror or exc}") from exc
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def remove_package(root: str, package: str, server: str) -> bool:
+    """Removes a package if it is this server's; returns whether it was."""
+    path = os.path.join(root, package)
+    if read_owner(path) != server:
+        return False
+    shutil.rmtree(path, ignore_errors=True)
+    return True
+
+
+def _put(new: str, path: str, old: str) -> None:
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path, old)
+        try:
+            os.rename(new, path)
+        except OSError:
+            if not os.path.isdir(path):
+                with contextlib.suppress(OSError):
+                    os.rename(old, path)
+                raise
+        else:
+            return
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
+    raise OSError(f"others write {path!r} all the time")

@@ -1,0 +1,129 @@
+"""How a server is reached, as the application wrote it, and as it is used: with its `${VARIABLES}` filled in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from kernelbox.base._config import host_variable
+from kernelbox.base._errors import InvalidInput, ToolServerFailed
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    Transport = Literal["stdio", "streamable_http", "sse"]
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+
+_FORMS = 'use {"command": …, "args": […], "env": {…}, "cwd": …} or {"url": …, "headers": {…}, "type": …}'
+
+# Words for the transports, of this and of other programs' configurations.
+_TRANSPORTS: dict[object, Transport] = {
+    "stdio": "stdio",
+    "streamable_http": "streamable_http",
+    "streamable-http": "streamable_http",
+    "http": "streamable_http",
+    "sse": "sse",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerParameters:
+    """One server: a command to start, or an address. Texts may have `${NAME}` in them."""
+
+    transport: Transport
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    cwd: str = ""
+    url: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns what `read_parameters` makes the same of."""
+        if self.transport == "stdio":
+            found: dict[str, Any] = {"command": self.command, "args": list(self.args), "env": dict(self.env)}
+            return {**found, "cwd": self.cwd} if self.cwd else found
+        return {"url": self.url, "headers": dict(self.headers), "type": self.transport}
+
+    def filled(self, server: str) -> ServerParameters:
+        """Returns the parameters with the values of the host's variables; raises ToolServerFailed for a missing one."""
+
+        def fill(text: str) -> str:
+            return _VARIABLE.sub(lambda match: _value(server, match[1]), text)
+
+        return ServerParameters(
+            self.transport,
+            fill(self.command),
+            tuple(map(fill, self.args)),
+            tuple((name, fill(value)) for name, value in self.env),
+            fill(self.cwd),
+            fill(self.url),
+            tuple((name, fill(value)) for name, value in self.headers),
+        )
+
+
+def read_parameters(server: str, value: object) -> ServerParameters:
+    """Returns what an application passed for a server; raises InvalidInput."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"the parameters of server {server!r}", value, _FORMS)
+    allowed = {"command", "args", "env", "cwd", "type", "transport"} if "command" in value else _FOR_URLS
+    named = value.get("type", value.get("transport"))
+    if ("command" in value) == ("url" in value) or not value.keys() <= allowed:
+        raise InvalidInput(f"the parameters of server {server!r}", sorted(map(str, value)), _FORMS)
+    if named is not None and named not in _TRANSPORTS:
+        raise InvalidInput(f"the type of server {server!r}", named, 'use "stdio", "streamable_http" or "sse"')
+    if "command" in value:
+        if named is not None and _TRANSPORTS[named] != "stdio":
+            raise InvalidInput(f"the type of server {server!r}", named, "a server with a command has type stdio")
+        return _read_command(server, value)
+    return _read_url(server, value, None if named is None else _TRANSPORTS[named])
+
+
+_FOR_URLS = {"url", "headers", "type", "transport"}
+
+
+def _read_command(server: str, value: Mapping[Any, Any]) -> ServerParameters:
+    args = value.get("args") or []
+    if not isinstance(args, list | tuple):
+        raise InvalidInput(f"the args of server {server!r}", args, "use a list of strings")
+    cwd = value.get("cwd")
+    return ServerParameters(
+        "stdio",
+        command=_text(server, "command", value["command"]),
+        args=tuple(_text(server, "args", arg, empty=True) for arg in args),
+        env=_pairs(server, "env", value.get("env")),
+        cwd="" if cwd is None else _text(server, "cwd", str(cwd)),
+    )
+
+
+def _read_url(server: str, value: Mapping[Any, Any], transport: Transport | None) -> ServerParameters:
+    url = _text(server, "url", value["url"])
+    if transport == "stdio" or not url.startswith(("http://", "https://", "${")):
+        raise InvalidInput(f"the url of server {server!r}", url, "use one that begins with http:// or https://")
+    if transport is None:
+        transport = "sse" if re.search(r"/sse/?($|[?#])", url) else "streamable_http"
+    return ServerParameters(transport, url=url, headers=_pairs(server, "headers", value.get("headers")))
+
+
+def _pairs(server: str, what: str, value: object) -> tuple[tuple[str, str], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"the {what} of server {server!r}", value, "use a mapping of strings to strings")
+    return tuple((_text(server, what, name), _text(server, what, item, empty=True)) for name, item in value.items())
+
+
+def _text(server: str, what: str, value: object, *, empty: bool = False) -> str:
+    if not isinstance(value, str) or "\0" in value or not (value or empty):
+        raise InvalidInput(f"the {what} of server {server!r}", value, "use strings")
+    return str(value)
+
+
+def _value(server: str, name: str) -> str:
+    value = host_variable(name)
+    if value is None:
+        raise ToolServerFailed(server, f"its parameters name the variable ${{{name}}}, which is not set here; set it")
+    return value

@@ -1,0 +1,192 @@
+"""JSON schemas of strangers, made harmless before a generator of code reads them: pure.
+
+What is kept is what says something about a value. Everything else goes: references to files and addresses, names of
+Python types to import, extensions of one generator or another.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# A schema beyond these is no longer read: what lies deeper, or comes later, may be anything.
+_LEVELS = 40
+_PARTS = 5_000
+
+# Characters. A description is for reading; a name that is longer would fill a line.
+_LONGEST_TEXT = 4_000
+_LONGEST_NAME = 200
+
+_TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
+_SCALARS = ("string", "integer", "number", "boolean", "null")
+_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
+_CHOICES = ("anyOf", "oneOf", "allOf")
+_DEFINITIONS = ("$defs", "definitions")
+
+
+def make_safe(schema: object, *, lenient: bool = False) -> dict[str, Any]:
+    """Returns a schema that holds nothing but descriptions of values.
+
+    A lenient one, for what a server answers, lets objects have more properties than it names.
+    """
+    reader = _Reader(schema if isinstance(schema, dict) else {}, lenient)
+    safe = reader.read(schema, 0)
+    if reader.definitions:
+        safe["$defs"] = reader.definitions
+    return safe
+
+
+class _Reader:
+    """Reads one schema. Definitions are read when they are first referred to."""
+
+    def __init__(self, root: dict[Any, Any], lenient: bool) -> None:
+        self.definitions: dict[str, Any] = {}
+        self._root = root
+        self._lenient = lenient
+        self._names: dict[str, str] = {}
+        self._parts = 0
+
+    def read(self, schema: object, level: int, *, limits: bool = True) -> dict[str, Any]:
+        """Returns what a schema says of a value. Without `limits`, inside of lists and choices, only its type:
+        Python has no short way to say more there, and the server checks it all."""
+        self._parts += 1
+        if not isinstance(schema, dict) or level > _LEVELS or self._parts > _PARTS:
+            return {}
+        if isinstance(reference := schema.get("$ref"), str):
+            return self._refer(reference, schema, level)
+        safe = {**_read_type(schema), **(_read_limits(schema) if limits else {})}
+        if isinstance(description := schema.get("description"), str):
+            safe["description"] = _clean(description)
+        for key in _CHOICES:
+            if isinstance(choices := schema.get(key), list) and choices:
+                safe[key] = [self.read(choice, level + 1, limits=False) for choice in choices]
+        if isinstance(properties := schema.get("properties"), dict):
+            safe.update(self._read_properties(properties, schema.get("required"), level))
+        if isinstance(items := schema.get("items"), dict):
+            safe["items"] = self.read(items, level + 1, limits=False)
+        extra = schema.get("additionalProperties")
+        if isinstance(extra, dict):
+            safe["additionalProperties"] = self.read(extra, level + 1, limits=False)
+        elif isinstance(extra, bool) and (extra or not self._lenient):
+            safe["additionalProperties"] = extra
+        _keep_default(schema, safe)
+        return safe
+
+    def _read_properties(self, properties: dict[Any, Any], required: object, level: int) -> dict[str, Any]:
+        kept = {
+            name: self.read(value, level + 1)
+            for name, value in properties.items()
+            if isinstance(name, str) and len(name) <= _LONGEST_NAME
+        }
+        needed = [name for name in required if name in kept] if isinstance(required, list) else []
+        return {"properties": kept, **({"required": needed} if needed else {})}
+
+    def _refer(self, reference: str, schema: dict[Any, Any], level: int) -> dict[str, Any]:
+        """Returns a reference to a definition of ours; one that leads anywhere else allows any value."""
+        target = _follow(self._root, reference)
+        if target is None:
+            return {}
+        if target.get("type") in _SCALARS or ("enum" in target and "properties" not in target):
+            kept = {key: schema[key] for key in ("description", "default") if key in schema}
+            return self.read({**target, **kept}, level + 1, limits=False)
+        if reference not in self._names:
+            last = re.sub(r"\W+", " ", reference.rpartition("/")[2], flags=re.ASCII).title().replace(" ", "")
+            name = last if last[:1].isalpha() else f"Type{last}"
+            while name in self.definitions:
+                name += "_"
+            self._names[reference] = name
+            self.definitions[name] = {}  # it may refer to itself
+            self.definitions[name] = self.read(target, level + 1)
+        safe: dict[str, Any] = {"$ref": f"#/$defs/{self._names[reference]}"}
+        if isinstance(description := schema.get("description"), str):
+            safe["description"] = _clean(description)
+        if "default" in schema and schema["default"] is None:
+            return {"anyOf": [safe, {"type": "null"}], "default": None}
+        return safe
+
+
+def _follow(root: dict[Any, Any], reference: str) -> dict[Any, Any] | None:
+    """Returns what a JSON pointer into the same document leads to (RFC 6901)."""
+    if not reference.startswith("#"):
+        return None
+    found: object = root
+    for step in reference[1:].split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and step in found:
+            found = found[step]
+        elif isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+            found = found[int(step)]
+        else:
+            return None
+    return found if isinstance(found, dict) else None
+
+
+def _read_type(schema: dict[Any, Any]) -> dict[str, Any]:
+    safe: dict[str, Any] = {}
+    match schema.get("type"):
+        case str(kind) if kind in _TYPES:
+            safe["type"] = kind
+        case list(kinds) if kinds and all(kind in _TYPES for kind in kinds):
+            safe["type"] = list(kinds)
+    if schema.get("nullable") is True and isinstance(safe.get("type"), str):
+        safe["type"] = [safe["type"], "null"]
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list) and values:
+        if all(value is None or isinstance(value, str | int) for value in values):
+            safe["enum"] = values
+        else:
+            safe.pop("type", None)  # Python has no type for such a choice; the server checks it
+    return safe
+
+
+def _read_limits(schema: dict[Any, Any]) -> dict[str, Any]:
+    safe = {key: schema[key] for key in _NUMBERS if _is_number(schema.get(key))}
+    safe.update({key: schema[key] for key in _COUNTS if _is_number(schema.get(key)) and schema[key] >= 0})
+    if isinstance(pattern := schema.get("pattern"), str) and _is_pattern(pattern):
+        safe["pattern"] = pattern
+    return safe
+
+
+def _keep_default(schema: dict[Any, Any], safe: dict[str, Any]) -> None:
+    """Keeps a default that is a plain value; tells of another one in words. The server applies them all itself."""
+    if "default" not in schema:
+        return
+    default = schema["default"]
+    if default is None or isinstance(default, str | bool) or _is_number(default):
+        safe["default"] = default
+        return
+    try:
+        told = json.dumps(default)
+    except (TypeError, ValueError):
+        return
+    if len(told) <= _LONGEST_NAME:
+        safe["description"] = f"{safe.get('description', '')} (default: {told})".strip()
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int or (type(value) is float and value == value and abs(value) != float("inf"))
+
+
+def _is_pattern(pattern: str) -> bool:
+    """Tells whether Python reads a pattern; they are written for JavaScript."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return len(pattern) <= _LONGEST_NAME
+
+
+def _clean(text: str) -> str:
+    """Returns a text without what a terminal obeys, and not too long to read."""
+    kept = "".join(char if char.isprintable() or char == "\n" else " " for char in text[:_LONGEST_TEXT])
+    return kept.strip()
+
+
+def clean_text(value: object) -> str:
+    """Returns a description that is no part of a schema in the same form."""
+    return _clean(value) if isinstance(value, str) else ""

@@ -1,0 +1,170 @@
+"""A session with one tool server: opened at first use, shared by all calls, closed by the task that opened it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import AsyncExitStack
+
+from kernelbox.base._errors import ToolServerFailed
+from kernelbox.core._tool_events import ToolEvent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mcp import Client
+    from mcp_types import CallToolResult, Tool
+
+    from kernelbox.tools._parameters import ServerParameters
+
+    OnEvent = Callable[[ToolEvent], None]
+
+# How long a server may take to answer something simple, after a call that was cancelled or failed, before the session
+# is replaced: it may hang, or have been restarted at its address.
+_PROBE = 3.0
+
+# Pages of a list of tools: no honest server has so many, and a dishonest one must not keep us.
+_PAGES = 1_000
+
+
+class Session:
+    """One connection to a server; used only in the thread of `_loop`."""
+
+    def __init__(self, server: str, parameters: ServerParameters, *, connect_timeout: float | None) -> None:
+        self.server = server
+        self.parameters = parameters
+        self._connect_timeout = connect_timeout
+        self._running: asyncio.Task[None] | None = None
+        self._opened: asyncio.Future[Client] | None = None
+        self._closing = asyncio.Event()
+        self._calls: dict[object, tuple[OnEvent, str]] = {}  # those under way: who is told, and the tool
+        self._suspect = False
+        self._listed = False
+        self.ended = False
+
+    def __repr__(self) -> str:
+        return f"<Session {self.server!r}{' ended' if self.ended else ''}>"
+
+    async def open(self) -> Client:
+        """Returns the client, connected; all who ask meanwhile share it. Raises ToolServerFailed."""
+        if self._opened is None:
+            self._opened = asyncio.get_running_loop().create_future()
+            self._running = asyncio.create_task(self._run(self._opened))
+        return await asyncio.shield(self._opened)
+
+    async def call(self, tool: str, args: dict[str, Any], on_event: OnEvent) -> CallToolResult:
+        """Calls a tool. Raises ToolServerFailed, and MCPError with the server's words."""
+        client = await self.open()
+        if not self._listed:
+            # The SDK compares results with what the list of tools says, and would ask for its first page each time.
+            await self.list_tools()
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            on_event(ToolEvent("progress", self.server, tool, message or "", progress, total))
+
+        call = object()
+        self._calls[call] = (on_event, tool)
+        try:
+            return await client.call_tool(tool, args, progress_callback=on_progress)
+        except BaseException:
+            self._suspect = True
+            raise
+        finally:
+            del self._calls[call]
+
+    async def is_usable(self) -> bool:
+        """Tells whether another call can be sent: after one that was cancelled or failed the server must answer."""
+        if self._suspect and not self.ended and self._opened is not None:
+            try:
+                async with asyncio.timeout(_PROBE):
+                    await (await self.open()).list_tools(cache_mode="bypass")
+                self._suspect = False
+            except Exception:  # noqa: BLE001  # however it fails, this session is not used again
+                self.ended = True
+        return not self.ended
+
+    @property
+    def calling(self) -> bool:
+        """Whether a call is under way."""
+        return bool(self._calls)
+
+    async def list_tools(self) -> list[Tool]:
+        """Returns all tools, from all pages; raises ToolServerFailed."""
+        client = await self.open()
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                tools = await self._list_pages(client)
+        except TimeoutError:
+            raise ToolServerFailed(
+                self.server, f"it did not list its tools within {self._connect_timeout:g} s"
+            ) from None
+        except ToolServerFailed:
+            raise
+        except Exception as exc:
+            from kernelbox.tools._connecting import describe
+
+            raise ToolServerFailed(self.server, f"its tools cannot be listed: {describe(exc)}") from exc
+        self._listed = True
+        return tools
+
+    async def _list_pages(self, client: Client) -> list[Tool]:
+        tools: list[Tool] = []
+        cursor = None
+        for _ in range(_PAGES):
+            page = await client.list_tools(cursor=cursor, cache_mode="bypass")
+            tools += page.tools
+            cursor = page.next_cursor
+            if not cursor:
+                return tools
+        raise ToolServerFailed(self.server, f"its list of tools has more than {_PAGES:,} pages")
+
+    async def close(self) -> None:
+        """Ends the session, and the server's process if it has one; returns when nothing is left of them."""
+        self.ended = True
+        self._closing.set()
+        if self._running is not None:
+            if self._opened is not None and not self._opened.done():
+                self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    async def _run(self, opened: asyncio.Future[Client]) -> None:
+        """Opens the session, waits and closes it, all in one task, as the SDK's scopes want it."""
+        from kernelbox.tools._connecting import connecting, describe
+
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self._connect_timeout):
+                    client = await connecting(stack, self.server, self.parameters, self._on_end, self._on_log)
+                opened.set_result(client)
+                await self._closing.wait()
+        except TimeoutError:
+            self._fail(opened, f"it did not answer within {self._connect_timeout:g} s (connect_timeout)")
+        except ToolServerFailed as exc:
+            self._fail(opened, exc)
+        except asyncio.CancelledError:
+            self._fail(opened, "the session was closed")
+        except BaseException as exc:  # noqa: BLE001  # also groups of exceptions: what a transport raises is its affair
+            self._fail(opened, describe(exc))
+        finally:
+            self.ended = True
+
+    def _fail(self, opened: asyncio.Future[Client], why: str | ToolServerFailed) -> None:
+        self.ended = True
+        if not opened.done():
+            opened.set_exception(why if isinstance(why, ToolServerFailed) else ToolServerFailed(self.server, why))
+            with contextlib.suppress(BaseException):
+                opened.exception()  # who waits for it gets it; if none does, it is not a leak to complain of
+
+    def _on_end(self) -> None:
+        self.ended = True
+        self._closing.set()
+
+    def _on_log(self, level: str, text: str) -> None:
+        """Tells all that wait for a tool, each once: a line of a log does not say which call it is about."""
+        told: dict[OnEvent, list[str]] = {}
+        for on_event, tool in self._calls.values():
+            told.setdefault(on_event, []).append(tool)
+        for on_event, tools in told.items():
+            on_event(ToolEvent("log", self.server, tools[0] if len(tools) == 1 else "", text, level=level))

@@ -1,0 +1,165 @@
+"""The tool servers that an executor, or this process, can use, and its sessions with them."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import json
+
+from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._shown import show
+from kernelbox.host._forks import forget_in_forks
+from kernelbox.tools import _loop
+from kernelbox.tools._naming import check_server_name
+from kernelbox.tools._parameters import read_parameters
+from kernelbox.tools._servers import Servers
+from kernelbox.tools._session import Session
+from kernelbox.wire._framing import MAX_FRAME
+from kernelbox.wire._messages import Answer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from concurrent.futures import Future
+
+    from kernelbox.base._config import KernelBoxConfig
+    from kernelbox.tools._parameters import ServerParameters
+    from kernelbox.tools._session import OnEvent
+    from kernelbox.wire._messages import Ask
+
+CONNECT_TIMEOUT = 30.0
+
+# What an answer takes in its frame beside the result.
+_HEADER_ROOM = 4096
+
+# How long closing may take: servers get a few seconds to end by themselves.
+_CLOSE_PATIENCE = 25.0
+
+
+class Toolbox:
+    """Calls tools of servers. The sessions live in the thread of `_loop`; any thread may use a toolbox."""
+
+    def __init__(
+        self,
+        config: KernelBoxConfig,
+        servers: Mapping[str, object] | None = None,
+        *,
+        connect_timeout: float | None = CONNECT_TIMEOUT,
+    ) -> None:
+        """`servers` are this toolbox's own, by name; the others are those that this user has added to the home."""
+        self._own = {check_server_name(name): read_parameters(name, value) for name, value in (servers or {}).items()}
+        self._config = config
+        self._servers: Servers | None = None
+        self._connect_timeout = connect_timeout
+        self.forget()
+
+    def __repr__(self) -> str:
+        return f"<Toolbox sessions={sorted(self._sessions)}>"
+
+    def submit(self, ask: Ask, on_event: OnEvent) -> Future[Answer]:
+        """Has an accepted call made; the answer is the tool's, or what went wrong. Cancelling it cancels the call."""
+        return _loop.submit(self._answer(ask, on_event))
+
+    def close(self) -> Future[None] | None:
+        """Ends all sessions, and the servers that were started for them; None if there are none.
+
+        The next call opens new ones.
+        """
+        return _loop.submit(self._close()) if self._sessions or self._closing else None
+
+    def forget(self) -> None:
+        """Begins without sessions; those of the process that we were forked from are its own."""
+        self._sessions: dict[str, Session] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._opening: dict[str, asyncio.Lock] = {}
+        forget_in_forks(self)
+
+    async def _answer(self, ask: Ask, on_event: OnEvent) -> Answer:
+        from kernelbox.tools._results import encode_failure, encode_result
+
+        try:
+            session = await self._find_session(ask.server_name)
+            result = await session.call(ask.tool_name, ask.tool_args, on_event)
+            payload = encode_result(result)
+            if len(payload) > MAX_FRAME - _HEADER_ROOM:
+                payload = encode_failure(
+                    f"{ask.tool_name} answered with {len(payload):,} bytes, more than the {MAX_FRAME:,} that a kernel "
+                    "takes; ask it for less"
+                )
+        except KernelBoxError as exc:
+            payload = encode_failure(str(exc))
+        except Exception as exc:  # noqa: BLE001  # whatever a server makes the SDK raise harms only this call
+            from kernelbox.tools._connecting import describe
+
+            payload = encode_failure(f"{ask.server_name}.{ask.tool_name}: {describe(exc)}")
+        return Answer(ask.id, ask.ask, True, payload=payload)
+
+    async def _find_session(self, server: str) -> Session:
+        async with self._opening.setdefault(server, asyncio.Lock()):
+            parameters = self._find(server)
+            session = self._sessions.get(server)
+            if session is not None and (session.parameters != parameters or not await session.is_usable()):
+                self._retire(session)
+                session = None
+            if session is None:
+                session = Session(server, parameters, connect_timeout=self._connect_timeout)
+                self._sessions[server] = session
+        return session
+
+    def _find(self, server: str) -> ServerParameters:
+        if server in self._own:
+            return self._own[server]
+        if self._servers is None:
+            self._servers = Servers(self._config)
+        found = self._servers.find(server)
+        if found is None:
+            raise KernelBoxError(
+                f"there is no server {show(server)} here; add it with generate_mcp_sources, `kernelbox tools add` or "
+                "CodeExecutor(mcp_servers=)"
+            )
+        return found
+
+    def _retire(self, session: Session) -> None:
+        """Closes a session that is not used again, once its last call has ended."""
+        self._sessions.pop(session.server, None)
+
+        async def close() -> None:
+            while session.calling and not session.ended:  # noqa: ASYNC110  # it happens seldom, and nobody waits
+                await asyncio.sleep(0.1)
+            await session.close()
+
+        task = asyncio.create_task(close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _close(self) -> None:
+        sessions, self._sessions = list(self._sessions.values()), {}
+        await asyncio.gather(*(session.close() for session in sessions), *self._closing, return_exceptions=True)
+
+
+_shared: dict[KernelBoxConfig, Toolbox] = {}
+
+
+def shared_toolbox(config: KernelBoxConfig) -> Toolbox:
+    """Returns the toolbox of the synchronous API, whose calls have no object in common; it is closed at exit."""
+    if config not in _shared:
+        if not _shared:
+            atexit.register(close_shared)
+        _shared[config] = Toolbox(config)
+    return _shared[config]
+
+
+def close_shared() -> None:
+    """Ends all sessions of the synchronous API."""
+    closing = [toolbox.close() for toolbox in _shared.values()]
+    for future in filter(None, closing):
+        with contextlib.suppress(TimeoutError):
+            future.result(_CLOSE_PATIENCE)
+
+
+def describe_server(parameters: ServerParameters) -> str:
+    """Returns a server on one line, for people, without the values of its variables and headers."""
+    if parameters.transport == "stdio":
+        return json.dumps([parameters.command, *parameters.args], ensure_ascii=False)
+    return f"{parameters.url} ({parameters.transport})"

@@ -1,0 +1,185 @@
+"""Approvals: by elicitation in both generations of the protocol, by a policy, and by nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_types import ElicitRequestParams, ElicitResult
+
+from .support import GENERATIONS, Person, Served, call, failure, http_client, run, stdio_client, text
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_a_command_runs_when_the_person_at_the_client_accepts_it(served: Served, mode: str) -> None:
+    person = Person()
+
+    async def scenario() -> None:
+        async with http_client(served, mode, elicitation_callback=person) as client:
+            assert await text(client, "execute", code="!echo from $((40 + 2))", kernel="accept") == "from 42"
+
+    run(scenario)
+    [asked] = person.asked
+    assert "kernelbox.shell" in asked
+    assert "echo from $((40 + 2))" in asked
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_a_command_over_stdio_is_asked_for_too(tmp_path: Path, own_home: Path, mode: str) -> None:
+    person = Person()
+
+    async def scenario() -> None:
+        async with stdio_client(tmp_path, mode=mode, elicitation_callback=person) as client:
+            assert await text(client, "execute_ipython_cell", code="!echo one\n!echo two") == "one\ntwo"
+
+    run(scenario)
+    assert len(person.asked) == 2
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_a_command_that_is_declined_does_not_run(served: Served, mode: str, action: str) -> None:
+    async def scenario() -> None:
+        async with http_client(served, mode, elicitation_callback=Person(action)) as client:
+            said = await failure(client, "execute", code="!touch declined", kernel="decline")
+            assert "ApprovalRejectedError" in said
+            assert "the user" in said
+
+    run(scenario)
+    assert not (served.workspace / "declined").exists()
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_a_client_that_cannot_ask_has_commands_rejected(served: Served, mode: str) -> None:
+    async def scenario() -> None:
+        async with http_client(served, mode) as client:
+            assert "--approve all" in await failure(client, "execute", code="!touch unasked", kernel="nobody")
+            assert await text(client, "execute", code="1 + 1", kernel="nobody") == "2"
+
+    run(scenario)
+    assert not (served.workspace / "unasked").exists()
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_a_bash_cell_is_asked_for(served: Served, mode: str) -> None:
+    person = Person("decline")
+
+    async def scenario() -> None:
+        async with http_client(served, mode, elicitation_callback=person) as client:
+            await failure(client, "execute", code="touch bash", language="bash", kernel="bash")
+
+    run(scenario)
+    assert len(person.asked) == 1
+    assert not (served.workspace / "bash").exists()
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+@pytest.mark.parametrize(("remember", "asked"), [("cell", 1), ("ask", 3)])
+def test_an_answer_can_be_remembered(served: Served, mode: str, remember: str, asked: int) -> None:
+    person = Person(remember=remember)
+
+    async def scenario() -> None:
+        async with http_client(served, mode, elicitation_callback=person) as client:
+            code = "for _ in range(3):\n    !echo again"
+            assert await text(client, "execute", code=code, kernel="remember") == "again\nagain\nagain"
+
+    run(scenario)
+    assert len(person.asked) == asked
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_an_answer_that_is_no_answer_accepts_once_only(served: Served, mode: str) -> None:
+    person = Person(remember="for ever", other="x")
+
+    async def scenario() -> None:
+        async with http_client(served, mode, elicitation_callback=person) as client:
+            await text(client, "execute", code="!true\n!true", kernel="odd")
+
+    run(scenario)
+    assert len(person.asked) == 2
+
+
+def test_commands_of_several_threads_are_asked_for_at_the_same_time(served: Served) -> None:
+    together = asyncio.Barrier(2)
+
+    async def meet(_: Any, params: ElicitRequestParams) -> ElicitResult:
+        await together.wait()
+        return ElicitResult(action="accept")
+
+    async def scenario() -> None:
+        async with http_client(served, "legacy", elicitation_callback=meet) as client:
+            code = (
+                "from concurrent.futures import ThreadPoolExecutor\n"
+                "with ThreadPoolExecutor(2) as pool:\n"
+                "    list(pool.map(lambda n: get_ipython().getoutput(f'echo {n}').s, range(2)))"
+            )
+            result = await call(client, "execute", code=code, kernel="threads")
+            assert not result.is_error, result
+
+    run(scenario)
+
+
+def test_a_question_that_nobody_answers_is_rejected(tmp_path: Path, own_home: Path) -> None:
+    async def never(_: Any, params: ElicitRequestParams) -> ElicitResult:
+        await asyncio.Event().wait()
+        raise AssertionError("it waits for ever")
+
+    async def scenario() -> None:
+        words = ("--approval-timeout", "0.2")
+        async with stdio_client(tmp_path, *words, mode="legacy", elicitation_callback=never) as client:
+            assert "no answer within 0.2 s" in await failure(client, "execute_ipython_cell", code="!true")
+
+    run(scenario)
+
+
+def test_what_is_shown_cannot_pass_for_something_else(served: Served) -> None:
+    person = Person("decline")
+
+    async def scenario() -> None:
+        async with http_client(served, elicitation_callback=person) as client:
+            await failure(client, "execute", code="!echo a\u202eb\\nAllow it? yes", kernel="shown")
+
+    run(scenario)
+    [asked] = person.asked
+    assert "\u202e" not in asked
+    assert asked.count("\n") == 1
+
+
+POLICY = """
+[[rules]]
+action = "allow"
+tool = "shell"
+args = { cmd = "echo *" }
+
+[[rules]]
+action = "deny"
+args = { cmd = "echo secret*" }
+reason = "not that one"
+"""
+
+
+def test_a_policy_decides_before_anybody_is_asked(tmp_path: Path, own_home: Path) -> None:
+    policy, person = tmp_path / "policy.toml", Person()
+    policy.write_text(POLICY)
+
+    async def scenario() -> None:
+        async with stdio_client(tmp_path, "--policy", str(policy), elicitation_callback=person) as client:
+            assert await text(client, "execute_ipython_cell", code="!echo yes") == "yes"
+            assert "not that one" in await failure(client, "execute_ipython_cell", code="!echo secrets")
+            assert person.asked == []
+            await text(client, "execute_ipython_cell", code="!true")
+            assert len(person.asked) == 1
+
+    run(scenario)
+
+
+def test_all_is_approved_only_where_it_was_said(tmp_path: Path, own_home: Path) -> None:
+    async def scenario() -> None:
+        async with stdio_client(tmp_path, "--approve", "all") as client:
+            assert await text(client, "execute_ipython_cell", code="!echo run") == "run"
+        async with stdio_client(tmp_path, "--approve", "none", elicitation_callback=Person()) as client:
+            assert "--approve none" in await failure(client, "execute_ipython_cell", code="!echo run")
+
+    run(scenario)

@@ -1,0 +1,117 @@
+"""`install_package`: into the environment that kernels run in, by uv or by pip; a failure is a failure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from tests.engine.support import eventually, wait_for_end
+
+from .support import begin_call, command, failure, run, send, text
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.mark.parametrize("installer", ["uv", pytest.param("pip", marks=pytest.mark.slow)])
+def test_a_package_is_installed_where_the_kernel_runs(tmp_path: Path, own_home: Path, installer: str) -> None:
+    python = make_environment(tmp_path / "environment", with_pip=installer == "pip")
+    wheel = make_wheel(tmp_path)
+
+    async def scenario() -> None:
+        async with client_of(python, tmp_path, installer) as client:
+            assert "ModuleNotFoundError" in await failure(client, "execute_ipython_cell", code="import tiny_package")
+            assert "tiny" in await text(client, "install_package", package_name=str(wheel))
+            code = "import tiny_package; print(tiny_package.__file__)"
+            shown = await text(client, "execute_ipython_cell", code=code)
+            assert shown.startswith(str(tmp_path / "environment"))
+            said = await failure(client, "install_package", package_name=str(tmp_path / "missing-1.0-py3-none-any.whl"))
+            assert "was not installed" in said
+            for wrong in ("--upgrade", "-r/etc/passwd", "", " ", "a\nb"):
+                assert "pip requirement" in await failure(client, "install_package", package_name=wrong)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "terminated"])
+def test_an_installer_ends_with_its_call_and_with_the_server(tmp_path: Path, own_home: Path, end: str) -> None:
+    programs, pid = tmp_path / "programs", tmp_path / "pid"
+    programs.mkdir()
+    (programs / "uv").write_text(f"#!/bin/sh\necho $$ > {pid}.new\nmv {pid}.new {pid}\nsleep 1000\n")
+    (programs / "uv").chmod(0o755)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    server = subprocess.Popen(
+        command(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, "PATH": path}
+    )
+    assert server.stdin is not None
+    with server.stdin:
+        send(server.stdin, *begin_call("install_package", package_name="x"))
+        eventually(pid.exists)
+        if end == "cancelled":
+            send(server.stdin, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
+        else:
+            server.terminate()
+        wait_for_end(int(pid.read_text()))
+    server.wait()
+
+
+def test_without_an_installer_it_is_told_what_to_do(tmp_path: Path, own_home: Path) -> None:
+    python = make_environment(tmp_path / "environment", with_pip=False)
+
+    async def scenario() -> None:
+        async with client_of(python, tmp_path, "none") as client:
+            assert "put uv on PATH" in await failure(client, "install_package", package_name="x")
+
+    run(scenario)
+
+
+def client_of(python: Path, workspace: Path, installer: str) -> Client:
+    """Starts a server with an interpreter of its own, and with this installer in reach."""
+    programs = workspace / "programs"
+    programs.mkdir()
+    if installer == "uv":
+        (programs / "uv").symlink_to(find_uv())
+    env = {name: value for name, value in os.environ.items() if name.startswith("KERNELBOX_")}
+    offline = {"UV_OFFLINE": "1", "PIP_NO_INDEX": "1", "UV_CACHE_DIR": str(workspace / "cache")}
+    arguments = ["-m", "kernelbox", "mcp", "--workspace", str(workspace)]
+    parameters = StdioServerParameters(
+        command=str(python), args=arguments, env={**env, **offline, "PATH": str(programs)}
+    )
+    return Client(parameters)
+
+
+def find_uv() -> str:
+    """Returns a real uv: the one on PATH, or the one that the bootstrap has installed."""
+    found = shutil.which("uv") or shutil.which("uv", path=str(ROOT / ".bootstrap" / "bin"))
+    assert found is not None, "run scripts/bootstrap.py first"
+    return os.path.realpath(found)
+
+
+def make_environment(path: Path, *, with_pip: bool) -> Path:
+    """Makes an environment that finds what this one has, and in which packages can be installed."""
+    options = [] if with_pip else ["--without-pip"]
+    subprocess.run([sys.executable, "-m", "venv", *options, str(path)], check=True)
+    packages = next(path.glob("lib/python*/site-packages"))
+    # What the tests run with; pip is not among it.
+    (packages / "tests.pth").write_text(f"{ROOT / 'src'}\n{sysconfig.get_path('purelib')}\n")
+    return path / "bin" / "python"
+
+
+def make_wheel(folder: Path) -> Path:
+    """Makes a package that needs no network."""
+    wheel, info = folder / "tiny_package-1.0-py3-none-any.whl", "tiny_package-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny_package.py", "")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-package\nVersion: 1.0\n")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    return wheel

@@ -1,0 +1,261 @@
+"""Long cells, cancelled calls, dead kernels and vanished clients: nothing is left running."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.engine.support import eventually, is_running, wait_for_end
+
+from kernelbox import get_or_create, list_kernels
+
+from .support import GENERATIONS, Served, begin_call, call, command, failure, http_client, run, send, stdio_client, text
+
+# Writes its pid to a file, so that a test knows that it runs, and runs until it is stopped.
+ENDLESS = """
+import os, time, pathlib
+pathlib.Path({mark!r}).write_text(str(os.getpid()))
+while True: time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_cancelling_a_call_interrupts_its_cell(
+    served: Served, tmp_path: Path, own_home: Path, mode: str, transport: str
+) -> None:
+    mark = tmp_path / "mark"
+
+    async def scenario() -> None:
+        connect = (
+            http_client(served, mode) if transport == "http" else stdio_client(tmp_path, "--toolset", "all", mode=mode)
+        )
+        async with connect as client:
+            await text(client, "execute", code="kept = 1", kernel="cancelled")
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(run_endless, client, str(mark))
+                await until_written(mark)
+                calls.cancel_scope.cancel()
+            assert await text(client, "execute", code="kept", kernel="cancelled") == "1"
+
+    async def run_endless(client: Any, name: str) -> None:
+        await call(client, "execute", code=ENDLESS.format(mark=name), kernel="cancelled", timeout=3600)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_a_client_that_vanishes_in_a_call_over_http_has_its_cell_interrupted(
+    served: Served, tmp_path: Path, mode: str
+) -> None:
+    mark = tmp_path / "mark"
+    code = ENDLESS.format(mark=str(mark))
+    client = subprocess.Popen([sys.executable, "-c", CLIENT, served.url, served.token, mode, code])
+    eventually(lambda: mark.exists() and mark.read_text())
+    client.kill()
+    client.wait()
+
+    async def scenario() -> None:
+        async with http_client(served) as other:
+            assert await text(other, "execute", code="1 + 1", kernel="vanished", timeout=30) == "2"
+
+    run(scenario)
+
+
+CLIENT = """
+import asyncio, sys, httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+url, token, mode, code = sys.argv[1:]
+
+async def main():
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=600) as connection:
+        async with Client(streamable_http_client(url, http_client=connection), mode=mode) as client:
+            await client.call_tool("execute", {"code": code, "kernel": "vanished", "timeout": 3600})
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("end", ["eof", "terminated", "killed"])
+def test_nothing_is_left_when_the_client_or_the_server_ends(tmp_path: Path, own_home: Path, end: str) -> None:
+    mark, child = tmp_path / "mark", tmp_path / "child"
+    server = subprocess.Popen(command(tmp_path, "--approve", "all"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    with server.stdin, server.stdout:
+        code = (
+            f"import subprocess\np = subprocess.Popen(['sleep', '1000'])\nopen({str(child)!r}, 'w').write(str(p.pid))\n"
+        )
+        send(
+            server.stdin, *begin_call("execute_ipython_cell", code=code + ENDLESS.format(mark=str(mark)), timeout=3600)
+        )
+        eventually(lambda: mark.exists() and mark.read_text())
+        if end == "eof":
+            server.stdin.close()
+        else:
+            server.send_signal(signal.SIGTERM if end == "terminated" else signal.SIGKILL)
+        server.wait()
+    for pid in (int(mark.read_text()), int(child.read_text())):
+        wait_for_end(pid)
+    assert [record for record in list_kernels() if record.alive] == []
+    if end != "killed":
+        assert list(own_home.glob("runtime/template-*")) == []
+
+
+def test_an_orderly_end_says_nothing_and_succeeds(tmp_path: Path, own_home: Path) -> None:
+    done = subprocess.run(command(tmp_path), input=b"", capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_a_long_cell_sends_progress_with_the_last_line_it_wrote(served: Served, mode: str) -> None:
+    heard: list[str | None] = []
+    enough = asyncio.Event()
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+        enough.set()
+
+    async def scenario() -> None:
+        async with http_client(served, mode) as client:
+            stop = served.workspace / f"stop-{mode}"
+            code = f"import time, os\nprint('step 1')\nwhile not os.path.exists({str(stop)!r}): time.sleep(0.01)"
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(run_reporting, client, code)
+                await enough.wait()
+                await anyio.Path(stop).touch()
+
+    async def run_reporting(client: Any, code: str) -> None:
+        arguments = {"code": code, "kernel": f"progress-{mode}"}
+        await client.call_tool("execute", arguments, progress_callback=on_progress)
+
+    run(scenario)
+    assert heard[0] == "step 1"
+
+
+def test_a_cell_that_outlives_its_timeout_goes_on_as_a_job(served: Served, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    waiting = f"while not os.path.exists({str(gate)!r}): time.sleep(0.01)"
+    code = f"import os, time\nprint('begun')\n{waiting}\n'done'"
+
+    async def scenario() -> None:
+        async with http_client(served) as client:
+            arguments = {"kernel": "job", "timeout": 0.5, "on_timeout": "background"}
+            handle = re.search(r"as job (\w+)", await text(client, "execute", code=code, **arguments))
+            assert handle is not None
+            assert "begun" in await text(client, "job", job_id=handle[1], action="output")
+            assert "still running" in await text(client, "job", job_id=handle[1], timeout=0.01)
+            await anyio.Path(gate).touch()
+            assert "begun\n'done'" in await text(client, "job", job_id=handle[1])
+            assert "begun\n'done'" in await text(client, "job", job_id=handle[1]), "it can be read again"
+
+    run(scenario)
+
+
+def test_a_job_can_be_cancelled_and_its_output_is_kept(served: Served) -> None:
+    code = "kept = 1\nprint('begun', flush=True)\nimport time\nwhile True: time.sleep(0.01)"
+
+    async def scenario() -> None:
+        async with http_client(served) as client:
+            arguments = {"kernel": "stopped", "timeout": 0.5, "on_timeout": "background"}
+            handle = re.search(r"as job (\w+)", await text(client, "execute", code=code, **arguments))
+            assert handle is not None
+            said = await failure(client, "job", job_id=handle[1], action="cancel")
+            assert said.startswith("begun\n")
+            assert await text(client, "execute", code="kept", kernel="stopped") == "1"
+            assert "there is no job" in await failure(client, "job", job_id="0" * 32)
+
+    run(scenario)
+
+
+def test_a_cell_can_be_interrupted_by_another_call(served: Served, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+
+    async def scenario() -> None:
+        async with http_client(served) as client:
+            async with anyio.create_task_group() as calls:
+                calls.start_soon(expect_interrupt, client)
+                await until_written(mark)
+                stopped = (await call(client, "interrupt", kernel="interrupted")).structured_content
+                assert stopped == {"was_running": True}
+            idle = (await call(client, "interrupt", kernel="interrupted")).structured_content
+            assert idle == {"was_running": False}
+
+    async def expect_interrupt(client: Any) -> None:
+        code = ENDLESS.format(mark=str(mark))
+        assert "KeyboardInterrupt" in await failure(client, "execute", code=code, kernel="interrupted", timeout=3600)
+
+    run(scenario)
+
+
+def test_a_timeout_says_so_and_keeps_what_was_written(served: Served) -> None:
+    async def scenario() -> None:
+        async with http_client(served) as client:
+            code = "print('before')\nimport time\ntime.sleep(1000)"
+            said = await failure(client, "execute_ipython_cell", code=code, timeout=0.3)
+            assert said.startswith("before\n")
+            assert "timed out after 0.3 s" in said
+
+    run(scenario)
+
+
+def test_a_kernel_that_dies_is_told_once_and_then_replaced(served: Served) -> None:
+    async def scenario() -> None:
+        async with http_client(served) as client:
+            said = await failure(
+                client, "execute", code="x = 1\nimport os, signal\nos.kill(os.getpid(), 9)", kernel="dies"
+            )
+            assert "killed by SIGKILL" in said
+            assert "the next call runs in a fresh kernel" in said
+            assert "NameError" in await failure(client, "execute", code="x", kernel="dies")
+            shown = await text(client, "execute", code="import os; os.getpid()", kernel="dies2")
+            pid = int(shown.partition("\n")[0])
+            os.kill(pid, signal.SIGKILL)
+            eventually(lambda: not is_running(pid))
+            assert "nothing was run" in await failure(client, "execute", code="1", kernel="dies2")
+            assert await text(client, "execute", code="1", kernel="dies2") == "1"
+
+    run(scenario)
+
+
+def test_kernels_that_are_kept_are_found_by_other_processes(tmp_path: Path, own_home: Path) -> None:
+    other = get_or_create("other", cwd="/", tags={"of": "others"})
+
+    async def scenario() -> None:
+        async with stdio_client(tmp_path, "--toolset", "kernels", "--keep-kernels") as client:
+            await text(client, "execute", code="x = 5", kernel="shared")
+            await text(client, "execute", code="1", kernel=other.name)
+        assert [record.name for record in list_kernels() if record.alive] == [other.name, "shared"]
+        async with stdio_client(tmp_path, "--toolset", "kernels", "--keep-kernels") as client:
+            assert await text(client, "execute", code="x", kernel="shared") == "5"
+
+    run(scenario)
+
+
+def test_variables_for_kernels_come_from_the_workspace_and_the_prefix(tmp_path: Path, own_home: Path) -> None:
+    (tmp_path / ".env").write_text('KERNEL_ENV_FROM_FILE="a b"\nSECRET=1\nKERNEL_ENV_BOTH=file\nPYTHONSTARTUP=/x\n')
+
+    async def scenario() -> None:
+        env = {"KERNEL_ENV_BOTH": "given", "OTHER_SECRET": "1"}
+        async with stdio_client(tmp_path, env=env) as client:
+            names = ["FROM_FILE", "BOTH", "SECRET", "OTHER_SECRET", "KERNEL_ENV_BOTH", "PYTHONSTARTUP"]
+            code = f"import os; [os.environ.get(name) for name in {names}]"
+            assert (await text(client, "execute_ipython_cell", code=code)).startswith(
+                "['a b', 'given', None, None, None, None]"
+            )
+
+    run(scenario)
+
+
+async def until_written(path: Path) -> None:
+    """Waits until a file has something in it."""
+    await asyncio.to_thread(eventually, lambda: path.exists() and path.read_text())

@@ -1,0 +1,101 @@
+"""What a model finds of tools in a cell: ranked, short, bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.executor.support import run, text
+from tests.tools.support import executing, generate, plain
+
+
+def tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
+    properties = {key: {"type": "string", "description": value} for key, value in parameters.items()}
+    return {
+        "name": name,
+        "description": description,
+        "inputSchema": {"type": "object", "properties": properties, "required": list(parameters)},
+    }
+
+
+TOOLS = [
+    tool("createIssue", "Opens a new issue.", title="What it is called.", body="The text, in Markdown."),
+    tool("list-issues", "Lists issues of a repository.", repo="owner/name"),
+    tool("search_repositories", "Finds repositories by words.", query="What to look for."),
+    tool("get_file", "Returns a file of a repository.", repo="owner/name", path="The path of the file."),
+    *(tool(f"extra_{number}", "x" * 3000) for number in range(60)),
+]
+
+
+@pytest.fixture(scope="module")
+def hub(shared_home: Path, key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("hub")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELBOX_HOME", str(shared_home))
+        generate(root, plain(root, tools=TOOLS, instructions="Works with the hub."), "hub")
+    return root
+
+
+def ask(root: Path, *cells: str) -> list[str | None]:
+    async def scenario() -> list[str | None]:
+        async with executing(root) as executor:
+            return [await text(executor, cell) for cell in ("import mcptools", *cells)][1:]
+
+    return run(scenario)
+
+
+def test_a_search_ranks_names_over_descriptions_over_parameters(home: Path, hub: Path) -> None:
+    issues, repositories, path, nothing = ask(
+        hub,
+        "mcptools.search('create issue')",
+        "mcptools.search('repository search')",
+        "print(mcptools.search('path'))",
+        "mcptools.search('weather')",
+    )
+    assert (issues or "").splitlines()[0] == "hub.createissue: Opens a new issue."
+    assert (repositories or "").splitlines()[0] == "hub.search_repositories: Finds repositories by words."
+    assert path == "hub.get_file: Returns a file of a repository."
+    assert (nothing or "").startswith("nothing was found")
+
+
+def test_help_shows_how_a_tool_is_called_and_that_call_works(home: Path, hub: Path) -> None:
+    (shown,) = ask(hub, "print(mcptools.help('hub.createissue'))")
+    assert (shown or "").splitlines() == [
+        "from mcptools.hub.createissue import Params, run",
+        "run(Params(title: str, body: str))",
+        "",
+        "Opens a new issue.",
+        "  title: What it is called.",
+        "  body: The text, in Markdown.",
+    ]
+    called, by_module = ask(
+        hub,
+        "from mcptools.hub.createissue import Params, run\nprint(run(Params(title='t', body='b')))",
+        "print(mcptools.help(mcptools.hub.get_file))",
+    )
+    assert called == '{"body": "b", "title": "t"}'
+    assert "run(Params(repo: str, path: str))" in (by_module or "")
+
+
+def test_lists_stay_within_a_budget_however_much_a_server_says(home: Path, hub: Path) -> None:
+    shown = ask(hub, "print(mcptools)", "print(mcptools.help('hub'))", "mcptools.search('extra', limit=100)")
+    assert all(0 < len(text or "") <= 4_000 for text in shown)
+    assert (shown[0] or "").startswith("hub: 64 tools: createissue, list_issues, ")
+
+
+def test_a_tool_that_is_not_there_is_an_error_that_names_the_nearest(home: Path, hub: Path) -> None:
+    (shown,) = ask(hub, "try:\n    mcptools.help('hub.issue')\nexcept LookupError as exc:\n    print(exc)")
+    assert "there is no tool 'hub.issue'" in (shown or "")
+    assert "hub.createissue" in (shown or "")
+
+
+def test_the_package_of_a_server_lists_its_tools_and_imports_them_when_used(home: Path, hub: Path) -> None:
+    doc, missing = ask(
+        hub,
+        "import mcptools.hub\nprint(mcptools.hub.__doc__[:40])\nprint(mcptools.hub.get_file.Params.__name__)",
+        "try:\n    mcptools.hub.nothing\nexcept AttributeError as exc:\n    print(exc)",
+    )
+    assert (doc or "").startswith("Works with the hub.\n\ncreateissue: Opens")
+    assert (doc or "").endswith("Params")
+    assert missing == "module 'mcptools.hub' has no tool 'nothing'"

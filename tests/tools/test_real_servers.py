@@ -1,0 +1,112 @@
+"""Servers that nobody here wrote: their tools are generated, all of them, and some are called."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scripts import mcp_servers
+from tests.executor.support import run, text
+from tests.tools.support import executing, generate
+
+# They are installed from the network, and some start slowly.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def call(root: Path, code: str) -> str:
+    async def scenario() -> str | None:
+        async with executing(root) as executor:
+            return await text(executor, code)
+
+    return run(scenario) or ""
+
+
+def start(root: Path, name: str, package: str, *args: str) -> list[str]:
+    """Installs a server, generates its package and imports every module of it in a kernel."""
+    modules = generate(root, {"command": str(mcp_servers.install(name)), "args": list(args)}, package)
+    lines = [f"from mcptools.{package}.{module} import Params, run, run_async" for module in modules]
+    assert call(root, "\n".join([*lines, "print('imported')"])) == "imported"
+    return modules
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[str]:
+    """Serves a page on this machine."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/index.html").write_text("<html><body><h1>Neural topic models</h1></body></html>")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path / "site")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/index.html"
+        server.shutdown()
+        thread.join()
+
+
+def test_time(home: Path, tmp_path: Path) -> None:
+    assert "convert_time" in start(tmp_path, "mcp-server-time", "time")
+    code = """
+from mcptools.time.convert_time import Params, run
+print(run(Params(source_timezone="UTC", time="12:00", target_timezone="Asia/Tokyo")))
+"""
+    assert "T21:00:00+09:00" in call(tmp_path, code)
+
+
+def test_git(home: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    subprocess.run(["git", "init", "--quiet", str(repository)], check=True)
+    (repository / "new file").write_text("x")
+    assert "git_status" in start(tmp_path, "mcp-server-git", "git")
+    code = f"from mcptools.git.git_status import Params, run\nprint(run(Params(repo_path={str(repository)!r})))"
+    assert "new file" in call(tmp_path, code)
+
+
+def test_fetch(home: Path, tmp_path: Path, page: str) -> None:
+    assert start(tmp_path, "mcp-server-fetch", "fetch", "--allow-private-ips", "--ignore-robots-txt") == ["fetch"]
+    code = f"from mcptools.fetch.fetch import Params, run\nprint(run(Params(url={page!r})))"
+    assert "Neural topic models" in call(tmp_path, code)
+
+
+def test_filesystem(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert "write_file" in start(tmp_path, "mcp-server-filesystem", "files", str(folder))
+    code = f"""
+from mcptools.files import read_text_file, write_file
+path = {str(folder / "a.txt")!r}
+write_file.run(write_file.Params(path=path, content="hello"))
+print(read_text_file.run(read_text_file.Params(path=path)).content)
+"""
+    assert call(tmp_path, code) == "hello"
+    assert (folder / "a.txt").read_text() == "hello"
+
+
+def test_memory(home: Path, tmp_path: Path) -> None:
+    assert "create_entities" in start(tmp_path, "mcp-server-memory", "memory")
+    code = """
+from mcptools.memory import create_entities, read_graph
+entity = {"name": "Ada", "entityType": "person", "observations": ["wrote programs"]}
+create_entities.run(create_entities.Params(entities=[entity]))
+print(read_graph.run(read_graph.Params()).entities[-1].name)
+"""
+    assert call(tmp_path, code) == "Ada"
+
+
+def test_everything(home: Path, tmp_path: Path) -> None:
+    modules = start(tmp_path, "mcp-server-everything", "everything")
+    assert {"echo", "get_sum"} <= set(modules)
+    code = """
+from mcptools.everything import echo, get_sum, get_tiny_image
+print(echo.run(echo.Params(message="hi")))
+print(get_sum.run(get_sum.Params(a=2, b=3)))
+print([type(part).__name__ for part in get_tiny_image.run(get_tiny_image.Params())])
+"""
+    told = call(tmp_path, code)
+    assert "hi" in told
+    assert "5" in told
+    assert "Media" in told

@@ -1,0 +1,229 @@
+"""Sessions with tool servers: opened at first use, shared, closed for good, and what a bad server does to them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.engine.support import eventually, is_running, wait_for_end
+from tests.executor.support import run, text
+from tests.tools.support import PLAIN, cell, executing
+
+from kernelbox import CodeExecutionError, CodeExecutor, ExecutionTimeout
+
+
+async def failure(executor: CodeExecutor, code: str) -> str:
+    with pytest.raises(CodeExecutionError) as caught:
+        await executor.execute(code)
+    assert caught.value.ename == "ToolError", caught.value.text
+    return caught.value.evalue
+
+
+def test_cells_share_a_session_and_reset_ends_its_server(project: Path) -> None:
+    async def scenario() -> list[int]:
+        async with executing(project) as executor:
+            pids = [int(await text(executor, cell("pid")) or 0) for _ in range(2)]
+            await executor.reset()
+            assert not is_running(pids[0])
+            pids.append(int(await text(executor, cell("pid")) or 0))
+        return pids
+
+    first, second, third = run(scenario)
+    assert first == second != third
+    assert not is_running(third)
+
+
+def test_stop_ends_what_a_server_has_started(project: Path) -> None:
+    async def scenario() -> None:
+        async with executing(project) as executor:
+            await executor.execute(cell("leave", marks=str(project)))
+
+    run(scenario)
+    for name in ("server", "child"):
+        assert not is_running(int((project / name).read_text()))
+
+
+def test_a_killed_application_leaves_no_server_behind(project: Path) -> None:
+    code = f"""
+import asyncio, os, signal
+from kernelbox import CodeExecutor
+async def main():
+    executor = CodeExecutor(working_dir={str(project)!r}, images_dir={str(project / "images")!r})
+    await executor.start()
+    await executor.execute({cell("leave", marks=str(project))!r})
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=100)
+    assert done.returncode == -signal.SIGKILL
+    for name in ("server", "child"):
+        wait_for_end(int((project / name).read_text()))
+
+
+def test_a_fork_of_the_application_has_servers_of_its_own_and_keeps_none_of_its_parents(project: Path) -> None:
+    code = f"""
+import os, signal, sys
+from kernelbox import execute, get_or_create
+kernel = get_or_create("forking", cwd={str(project)!r})
+def call(code):
+    result = execute(kernel, code, approve=lambda request: True)
+    assert result.ok, result.text
+    return result.output
+before = call({cell("pid")!r})
+child = os.fork()
+if child == 0:
+    assert call({cell("pid")!r}) != before
+    from kernelbox.tools._toolbox import close_shared
+    close_shared()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert call({cell("pid")!r}) == before
+call({cell("leave", marks=str(project))!r})
+holder = os.fork()
+if holder == 0:
+    signal.pause()
+open({str(project / "holder")!r}, "w").write(str(holder))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=100)
+    assert done.returncode == -signal.SIGKILL
+    holder = int((project / "holder").read_text())
+    try:
+        for name in ("server", "child"):
+            wait_for_end(int((project / name).read_text()))
+        assert is_running(holder)
+    finally:
+        os.kill(holder, signal.SIGKILL)
+        wait_for_end(holder)
+
+
+def test_a_server_that_crashes_fails_that_call_and_is_started_again_for_the_next(project: Path) -> None:
+    async def scenario() -> tuple[str, str | None]:
+        async with executing(project) as executor:
+            return await failure(executor, cell("crash")), await text(executor, cell("echo", a=1))
+
+    failed, told = run(scenario)
+    assert failed == "plain.crash: it closed the connection"
+    assert told == '{"a": 1}'
+
+
+def test_a_server_that_died_between_two_calls_is_not_noticed_by_the_second(project: Path) -> None:
+    async def scenario() -> str | None:
+        async with executing(project) as executor:
+            pid = int(await text(executor, cell("pid")) or 0)
+            os.kill(pid, signal.SIGKILL)
+            await asyncio.to_thread(wait_for_end, pid)
+            await asyncio.sleep(0.1)  # its end is told to the session by a pipe
+            return await text(executor, cell("echo", a=1))
+
+    assert run(scenario) == '{"a": 1}'
+
+
+def test_a_server_that_hangs_is_replaced(project: Path) -> None:
+    async def scenario() -> str | None:
+        async with executing(project) as executor:
+            with pytest.raises(ExecutionTimeout):
+                await executor.execute(cell("hang", marks=str(project)), timeout=2)
+            return await text(executor, cell("hang", marks=str(project)))
+
+    assert run(scenario) == "fine"
+
+
+def test_noise_on_stdout_and_a_flood_on_stderr_do_no_harm(project: Path) -> None:
+    async def scenario() -> list[str | None]:
+        async with executing(project) as executor:
+            return [await text(executor, cell("noisy")), await text(executor, cell("echo", a=1))]
+
+    assert run(scenario) == ["still here", '{"a": 1}']
+
+
+def test_an_answer_of_50_megabytes_arrives_and_a_larger_one_is_refused(project: Path) -> None:
+    code = "from mcptools.plain import large\nprint(len(large.run(large.Params(size=50_000_000))))"
+
+    async def scenario() -> tuple[str | None, str, str | None]:
+        async with executing(project) as executor:
+            told = await text(executor, code)
+            refused = await failure(executor, cell("large", size=70_000_000))
+            return told, refused, await text(executor, cell("echo", a=1))
+
+    told, refused, after = run(scenario)
+    assert told == "50000000"
+    assert "more than the 67,108,864 that a kernel takes" in refused
+    assert after == '{"a": 1}'
+
+
+@pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list"])
+def test_a_server_that_asks_the_client_for_something_gets_an_error(project: Path, method: str) -> None:
+    async def scenario() -> str | None:
+        async with executing(project) as executor:
+            return await text(executor, cell("ask", method=method))
+
+    assert "not supported" in (run(scenario) or "").lower()
+
+
+def test_an_answer_that_is_no_result_fails_that_call(project: Path) -> None:
+    async def scenario() -> tuple[str, str | None]:
+        async with executing(project) as executor:
+            return await failure(executor, cell("broken")), await text(executor, cell("echo", a=1))
+
+    failed, told = run(scenario)
+    assert failed.startswith("plain.broken: ")
+    assert told == '{"a": 1}'
+
+
+def test_a_server_that_cannot_be_started_says_why(home: Path, project: Path) -> None:
+    silent = {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no licence')"]}
+    missing = {"command": "/nonexistent/program"}
+    elsewhere = {**PLAIN, "cwd": "/nonexistent"}
+
+    async def scenario() -> list[str]:
+        failures = []
+        for params in (silent, missing, elsewhere):
+            async with executing(project, mcp_servers={"plain": params}) as executor:
+                failures.append(await failure(executor, cell("echo")))
+        return failures
+
+    silent_one, missing_one, elsewhere_one = run(scenario)
+    assert "no licence" in silent_one
+    assert "cannot start '/nonexistent/program': No such file or directory" in missing_one
+    assert "/nonexistent" in elsewhere_one
+
+
+def test_a_server_that_does_not_answer_is_given_up_after_connect_timeout(project: Path) -> None:
+    marks = project / "pid"
+    code = f"import os, time; open({str(marks)!r}, 'w').write(str(os.getpid())); time.sleep(3600)"
+    params = {"command": sys.executable, "args": ["-c", code]}
+
+    async def scenario() -> str:
+        async with executing(project, mcp_servers={"plain": params}, connect_timeout=3) as executor:
+            return await failure(executor, cell("echo"))
+
+    assert "did not answer within 3 s" in run(scenario)
+    eventually(lambda: not marks.exists() or not is_running(int(marks.read_text())))
+
+
+def test_variables_are_filled_in_when_the_server_is_started_and_do_not_reach_the_kernel(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = {**PLAIN, "env": {"TOKEN": "key-${A_SECRET}", "PLAIN": "it's \"$HOME\"\n'''"}}
+    show = "import os\nprint('A_SECRET' in os.environ, 'TOKEN' in os.environ)"
+
+    async def scenario() -> list[str | None]:
+        async with executing(project, mcp_servers={"plain": params}) as executor:
+            missing = await failure(executor, cell("environment", name="TOKEN"))
+            monkeypatch.setenv("A_SECRET", "42")
+            return [
+                missing,
+                await text(executor, cell("environment", name="TOKEN")),
+                await text(executor, cell("environment", name="PLAIN")),
+                await text(executor, show),
+            ]
+
+    missing, token, plain_one, shown = run(scenario)
+    assert "the variable ${A_SECRET}, which is not set here" in (missing or "")
+    assert (token, plain_one, shown) == ("key-42", "it's \"$HOME\"\n'''", "False False")

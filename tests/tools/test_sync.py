@@ -1,0 +1,200 @@
+"""Tools in the synchronous API, on the command line, and over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.support import KERNELBOX, fail, kernelbox, succeed
+from tests.engine.support import eventually, is_running
+from tests.executor.support import run
+from tests.tools.support import COMMAND, HERE, cell, executing
+
+from kernelbox import (
+    CodeExecutionError,
+    ExecutionResult,
+    KernelRecord,
+    SyncApprovalRequest,
+    ToolEvent,
+    execute,
+    execute_with_retry,
+    generate_mcp_sources,
+    get_or_create,
+    stream,
+)
+from kernelbox.tools._toolbox import close_shared
+
+
+@pytest.fixture
+def kernel(project: Path) -> Iterator[KernelRecord]:
+    yield get_or_create("tools", cwd=project)
+    close_shared()
+
+
+def test_approve_decides_calls_of_tools(kernel: KernelRecord) -> None:
+    asked: list[str] = []
+
+    def approve(request: SyncApprovalRequest) -> bool | str:
+        asked.append(str(request))
+        return request.tool_args.get("n") != 2 or "not two"
+
+    accepted = execute(kernel, cell("echo", n=1), approve=approve)
+    rejected = execute(kernel, cell("echo", n=2), approve=approve)
+    silent = execute(kernel, cell("echo", n=3))
+    assert accepted.output == '{"n": 1}\n'
+    assert rejected.error is not None
+    assert rejected.error.evalue == "echo: not two"
+    assert silent.error is not None
+    assert "takes no questions" in silent.error.evalue
+    assert asked == ["plain.echo(n=1)", "plain.echo(n=2)"]
+
+
+def test_threads_of_a_cell_call_at_the_same_time_and_servers_are_heard(kernel: KernelRecord, project: Path) -> None:
+    code = f"""
+from concurrent.futures import ThreadPoolExecutor
+from mcptools.plain import meet, report
+def params(n):
+    return meet.Params(marks={str(project)!r}, name=f"s{{n}}", others=[f"s{{m}}" for m in range(8)])
+with ThreadPoolExecutor(8) as pool:
+    print(len(list(pool.map(lambda n: meet.run(params(n)), range(8)))))
+report.run(report.Params())
+"""
+    *events, result = stream(kernel, code, approve=lambda request: True)
+    assert isinstance(result, ExecutionResult)
+    assert result.output == "8\n"
+    assert [event.text for event in events if isinstance(event, ToolEvent)] == ["step 1", "step 2", "a line"]
+
+
+def test_a_timeout_cancels_the_call_at_the_server(kernel: KernelRecord, project: Path) -> None:
+    result = execute(kernel, cell("wait", marks=str(project)), timeout=2, approve=lambda request: True)
+    assert result.status == "timeout"
+    assert result.state == "kept"
+    eventually((project / "cancelled").exists)
+
+
+def test_leaving_the_stream_cancels_the_call_at_the_server(kernel: KernelRecord, project: Path) -> None:
+    code = f"""
+from concurrent.futures import ThreadPoolExecutor
+from mcptools.plain import wait
+pool = ThreadPoolExecutor(1)
+future = pool.submit(wait.run, wait.Params(marks={str(project)!r}))
+while not __import__("os").path.exists({str(project / "begun")!r}):
+    __import__("time").sleep(0.01)
+print("begun", flush=True)
+future.result()
+"""
+    steps = stream(kernel, code, approve=lambda request: True)
+    assert getattr(next(steps), "text", "") == "begun\n"
+    steps.close()  # type: ignore[attr-defined]  # it is a generator
+    eventually((project / "cancelled").exists)
+
+
+def test_a_large_answer_and_a_retry_work_in_the_synchronous_api(kernel: KernelRecord) -> None:
+    code = "from mcptools.plain import large\nprint(len(large.run(large.Params(size=20_000_000))))"
+    result = execute_with_retry(kernel, cell("fail", words="x"), lambda result, attempt: code, approve=lambda r: True)
+    assert [attempt.status for attempt in result.attempts] == ["error", "success"]
+    assert result.output == "20000000\n"
+
+
+def test_the_command_line_adds_lists_calls_refreshes_and_removes(
+    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    added = succeed("tools", "add", "plain", "--env", "TOKEN=hunter2", "--", *COMMAND)
+    assert added["package"] == str(tmp_path / "mcptools" / "plain")
+    assert "echo" in added["tools"]
+    listed = kernelbox("tools", "list")
+    assert [server["name"] for server in listed.json["servers"]] == ["plain"]
+    assert "hunter2" not in listed.stdout
+    code = "import os\n" + cell("environment", name="TOKEN") + "\n" + cell("pid")
+    words = ("exec", "--name", "cli-tools", "--approve", "all", code)
+    token, pid = succeed(*words)["output"].split()
+    assert token == "hunter2"
+    assert not is_running(int(pid))
+    refused = kernelbox("exec", "--name", "cli-tools", cell("pid"))
+    assert refused.status == 1
+    assert "takes no questions" in refused.stdout
+    (tmp_path / "mcptools/plain/echo.py").unlink()
+    assert succeed("tools", "refresh")["refreshed"][0]["server"] == "plain"
+    assert (tmp_path / "mcptools/plain/echo.py").exists()
+    assert succeed("tools", "remove", "plain") == {"removed": "plain", "package_removed": True}
+    assert succeed("tools", "list") == {"servers": []}
+    assert not (tmp_path / "mcptools/plain").exists()
+
+
+def test_the_person_at_the_terminal_is_asked(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pexpect
+
+    monkeypatch.chdir(project)
+    for answer, status in (("y", 0), ("n", 1)):
+        words = ["exec", "--name", "asking", "--approve", "ask", cell("echo", a=1)]
+        with contextlib.closing(pexpect.spawn(KERNELBOX, words, timeout=60, encoding="utf-8")) as terminal:
+            terminal.expect_exact("Run plain.echo(a=1)? [y/N] ")
+            terminal.sendline(answer)
+            terminal.expect(pexpect.EOF)
+            terminal.close()
+            assert terminal.exitstatus == status
+
+
+def test_the_command_line_says_what_is_wrong_with_a_server(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "closed the connection" in fail("tools", "add", "x", "--", "false")
+    assert "cannot start 'no-such-program'" in fail("tools", "add", "x", "--", "no-such-program")
+    assert "give its command behind --" in fail("tools", "add", "x", status=2)
+    assert "needs one" in fail("tools", "add", status=2)
+    assert "there is no server 'x'" in fail("tools", "remove", "x")
+    assert "use NAME=VALUE" in fail("tools", "add", "x", "--env", "A", "--", "true", status=2)
+    assert "cannot be reached" in fail("tools", "add", "x", "--url", "http://127.0.0.1:9/mcp")
+    assert not (tmp_path / "mcptools").exists()
+
+
+@contextlib.contextmanager
+def serving(transport: str, tmp_path: Path, *port: str) -> Iterator[str]:
+    """Runs the server made with the SDK, on a port of its own or on one that another has had."""
+    told = tmp_path / "port"
+    told.unlink(missing_ok=True)
+    process = subprocess.Popen([sys.executable, str(HERE / "server.py"), transport, str(told), *port])
+    try:
+        eventually(lambda: told.exists() and told.read_text())
+        yield told.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+def test_a_server_at_an_address_is_called_and_found_again_after_a_restart(
+    home: Path, tmp_path: Path, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """
+from mcptools.remote.image_search import Params, Result, run
+result: Result = run(Params(query="neural topic models", count=3))
+print(f"num results = {len(result.items)}")
+"""
+    params = {
+        "url": "http://127.0.0.1:${PORT}/" + ("sse" if transport == "sse" else "mcp"),
+        "headers": {"X-Token": "t"},
+    }
+
+    async def scenario() -> list[str]:
+        told = []
+        async with executing(tmp_path) as executor:
+            with serving(transport, tmp_path) as port:
+                monkeypatch.setenv("PORT", port)
+                await generate_mcp_sources("remote", params, tmp_path / "mcptools")
+                told.append((await executor.execute(code)).text or "")
+            with pytest.raises(CodeExecutionError) as caught:
+                await executor.execute(code)
+            told.append(caught.value.ename)
+            with serving(transport, tmp_path, port):
+                told.append((await executor.execute(code)).text or "")
+        return told
+
+    assert run(scenario) == ["num results = 3", "ToolError", "num results = 3"]
+    assert "127.0.0.1" not in (tmp_path / "mcptools/remote/tools.json").read_text()
