@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,12 @@ STUBBORN_TASK = TASK.format(
 )
 # A regular expression that never ends holds the interpreter's lock; the timer lets the cell end first.
 GREEDY_THREAD = "import re, threading\nthreading.Timer(0.05, lambda: re.match(r'(a|a)*b', 'a' * 100)).start()"
+
+SLOW_HANDLER = """
+import signal, time
+signal.signal(signal.SIGALRM, lambda *_: time.sleep(1000))
+before = signal.setitimer(signal.ITIMER_REAL, 0.05)
+"""
 
 
 def test_a_task_that_blocks_the_kernel_is_interrupted_when_time_is_up(kernel: KernelRecord) -> None:
@@ -45,20 +52,45 @@ def test_what_does_not_stop_is_ended_with_its_kernel_and_the_caller_is_told(hold
     assert value(kernel.name, "'lost' in globals()") == "False"
 
 
-def test_a_cell_of_another_client_is_never_stopped_by_one_that_waits(kernel: KernelRecord) -> None:
-    running = Running(kernel, "print('in', flush=True)\nimport re\nre.match(r'(a|a)*b', 'a' * 25)\n'done'")
+def test_a_cell_of_another_client_is_never_stopped_by_one_that_waits(kernel: KernelRecord, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
+    go = str(tmp_path / "go")
+    read = f"ctypes.PyDLL(None).read(os.open({go!r}, os.O_RDWR), ctypes.create_string_buffer(1), 1)"
+    running = Running(kernel, f"import ctypes, os\nprint('in', flush=True)\n{read}\n'done'")
     running.wait_for_output()
     waited = execute(kernel, "1", timeout=0.1)
-    assert waited.ending in ("never ran", "finished")
+    assert (waited.ending, waited.state) == ("never ran", "kept")
+    (tmp_path / "go").write_bytes(b"x")
     assert running.result().return_value == "'done'"
 
 
 def test_interrupt_reaches_a_task_that_blocks_the_kernel(kernel: KernelRecord) -> None:
     run(kernel, BLOCKING_TASK)
-    assert status(kernel).status == "idle"
+    eventually(lambda: status(kernel).status == "running")
+    assert status(kernel).busy_since is not None
     assert interrupt(kernel) is True
     assert value(kernel, "1 + 1") == "2"
+    assert (status(kernel).status, status(kernel).busy_since) == ("idle", None)
     assert interrupt(kernel) is False
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        TASK.format("    import os; os.system('sleep 1000')"),
+        TASK.format("    import re; re.match(r'(a|a)*b', 'a' * 100)"),
+        TASK.format("    import ctypes; ctypes.PyDLL(None).sleep(1000)"),
+        TASK.format("    import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(1000)"),
+        "import asyncio, time\nasyncio.get_event_loop().call_soon(time.sleep, 1000)",
+        SLOW_HANDLER,
+    ],
+    ids=["program", "regular expression", "C code", "SIGINT ignored", "callback", "signal handler"],
+)
+def test_interrupt_reaches_whatever_was_left_in_the_background(held: str, kernel: KernelRecord) -> None:
+    run(kernel, "kept = 1\n" + held)
+    eventually(lambda: status(kernel).status == "running")
+    assert interrupt(kernel) is True
+    assert value(kernel, "kept") == "1"
 
 
 ABANDON = """

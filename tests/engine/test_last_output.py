@@ -35,9 +35,65 @@ def test_what_c_code_prints_arrives_before_an_exit(buffered: KernelRecord) -> No
     assert result.output == "last words"
 
 
-def test_a_line_begun_before_a_hard_exit_arrives(kernel: KernelRecord) -> None:
-    result = execute(kernel, "import os; print('x', end=''); os._exit(3)", timeout=DEADLINE)
-    assert (result.ending, result.output) == ("died", "x")
+_ENDS = ["os._exit(3)", "os.kill(os.getpid(), 9)", "os.abort()", "ctypes.string_at(0)", "libc._exit(3)", "libc.exit(3)"]
+_LATE_ENDS = ["os.kill(os.getpid(), 15); time.sleep(60)", "os.execv('/bin/true', ['true'])", "1 / 0", "exit()"]
+
+
+@pytest.mark.parametrize("end", [*_ENDS, *_LATE_ENDS])
+def test_what_c_code_has_printed_is_there_whatever_ends_the_cell(end: str, buffered: KernelRecord) -> None:
+    result = execute(buffered, f"{PRINTF}import os, time\nlibc.printf(b'no newline')\n{end}", timeout=DEADLINE)
+    assert result.output == "no newline"
+
+
+def test_what_c_code_prints_in_a_fork_arrives_once(buffered: KernelRecord) -> None:
+    code = "import os\nlibc.printf(b'parent ')\nif os.fork() == 0:\n    libc.printf(b'child')\nelse: ended = os.wait()"
+    assert run(buffered, PRINTF + code).output == "parent child"
+
+
+def test_what_c_code_prints_at_exit_arrives(buffered: KernelRecord) -> None:
+    code = "import atexit\natexit.register(libc.printf, b'last words')\nexit()"
+    assert execute(buffered, PRINTF + code, timeout=DEADLINE).output == "last words"
+
+
+@pytest.mark.parametrize("end", ["os._exit(3)", "posix._exit(3)", "sys.exit()", "exit()"])
+def test_a_line_begun_before_a_hard_exit_arrives(end: str, kernel: KernelRecord) -> None:
+    code = f"import os, posix, sys; print('x', end=''); {end}"
+    assert execute(kernel, code, timeout=DEADLINE).output == "x"
+
+
+# Each cell says `one`, and `two` is said by the cell after it.
+_REPLACED = {
+    "a wrapper": "sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8'); print('one')",
+    "a wrapper of what is detached": "sys.stdout = io.TextIOWrapper(sys.stdout.detach()); print('one')",
+    "a writer": "sys.stdout = codecs.getwriter('utf-8')(sys.stdout.buffer); print('one')",
+    "configured anew": "sys.stdout.reconfigure(encoding='utf-8', errors='replace', line_buffering=True); print('one')",
+    "closed": "sys.stdout.close(); print('one')",
+    "the original": "print('one', file=sys.__stdout__); sys.stdout = sys.__stdout__",
+    "a wrapper that is not flushed": "out = io.TextIOWrapper(sys.stdout.buffer); out.write('one\\n'); del out",
+    "another descriptor": "kept = os.dup(1); os.dup2(os.open('/dev/null', 1), 1); os.dup2(kept, 1); print('one')",
+    "descriptor closed": "os.close(1); print('one')",
+    "redirected": "with contextlib.redirect_stdout(io.StringIO()) as f: print('one')\nprint(f.getvalue(), end='')",
+    "a handler that keeps an old stream": "logging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
+    "sys.stdout = io.StringIO(); logging.warning('one'); sys.stdout = sys.__stdout__",
+}
+
+
+@pytest.mark.parametrize("how", _REPLACED)
+def test_a_stdout_that_a_cell_changes_goes_on_to_work(how: str, kernel: KernelRecord) -> None:
+    run(kernel, "import codecs, contextlib, io, logging, os, sys")
+    assert run(kernel, _REPLACED[how]).output == "one\n"
+    assert run(kernel, "print('two')").output == "two\n"
+
+
+def test_a_program_that_makes_its_output_non_blocking_harms_only_its_cell(kernel: KernelRecord) -> None:
+    run(kernel, "import os\nos.set_blocking(1, False), os.set_blocking(2, False)")
+    result = run(kernel, "os.system('seq 30000')")
+    assert (result.output[-6:], result.stderr) == ("30000\n", "")
+
+
+def test_what_a_fork_displays_arrives_as_text(kernel: KernelRecord) -> None:
+    code = "import os\nif os.fork() == 0:\n    display('shown')\n    os._exit(0)\nended = os.wait()"
+    assert run(kernel, code).output == "'shown'\n"
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])

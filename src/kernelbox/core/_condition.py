@@ -14,10 +14,14 @@ from kernelbox.host._engine import CAUSE_PATIENCE, engine_named
 from kernelbox.host._lifeline import is_owner_alive
 from kernelbox.host._record import format_time
 
+# Seconds for which a task in the background may run at a stretch before it is said to hold its kernel.
+_LONGEST_STEP = 0.5
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._record import KernelRecord
     from kernelbox.host._store import Store
+    from kernelbox.wire._state import KernelState
 
 
 class Condition:
@@ -37,7 +41,6 @@ class Condition:
         if state is not None:
             record.attempt_count = state.executions
             record.last_used_at = format_time(state.last_used) if state.last_used else record.last_used_at
-            record.busy_since = format_time(state.busy_since) if state.busy_since else None
         if record.status == "unknown":  # as kept: its start has not come to an end
             if self._store.is_changing(record.name):
                 return record
@@ -51,8 +54,9 @@ class Condition:
             death = obstacle if alive else record.death or obstacle or self.cause(record, patience=patience)
             record.status, record.busy_since, record.stale, record.death = "dead", None, False, death
             return record
-        busy = state is not None and state.activity == "busy"
+        busy = state is not None and (state.activity == "busy" or _is_held(state))
         record.status = "running" if busy else "idle"
+        record.busy_since = format_time(state.busy_since) if busy and state is not None and state.busy_since else None
         idle_for = time.time() - state.last_used if state is not None and state.last_used else 0.0
         record.stale = not busy and 0 < self._idle_timeout < idle_for
         return record
@@ -93,7 +97,12 @@ class Condition:
             )
 
 
-def is_orphan(record: KernelRecord) -> bool:
+def _is_held(state: KernelState) -> bool:
+    """Tells whether something that a cell has left behind holds a kernel between cells."""
+    return bool(state.busy_since) and time.time() - state.busy_since > _LONGEST_STEP
+
+
+def died_with_owner(record: KernelRecord) -> bool:
     """Tells whether a kernel died with its owner; one that is being started has not."""
     return record.status == "dead" and record.owner_pid is not None and not is_owner_alive(record)
 

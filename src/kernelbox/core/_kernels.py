@@ -9,7 +9,7 @@ import time
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.core._arguments import check_name
-from kernelbox.core._condition import Condition, describe_loss, is_orphan
+from kernelbox.core._condition import Condition, describe_loss, died_with_owner
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._pool import Pool
@@ -89,15 +89,15 @@ class Kernels:
         """Returns every kernel, oldest first, as it is now."""
         deadline = time.monotonic() + CAUSE_PATIENCE  # for all the dead together
         records = [self.condition.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
-        return [record for record in records if not self._remove_orphan(record)]
+        return [record for record in records if not self._remove_without_owner(record)]
 
-    def _remove_orphan(self, record: KernelRecord) -> bool:
+    def _remove_without_owner(self, record: KernelRecord) -> bool:
         """Removes the record of a kernel that died with its owner: no process is left that could be told."""
-        if not is_orphan(record):
+        if not died_with_owner(record):
             return False
         with self.store.locking(*record.names):
             current = self.find(record.kernel_id)
-            if current is not None and not is_orphan(current):
+            if current is not None and not died_with_owner(current):
                 return False
             if current is not None:
                 self._discard(current, "its owner has ended")
@@ -206,14 +206,13 @@ class Kernels:
         """Interrupts whatever holds the kernel: a cell, or what one has left behind; returns whether anything did."""
         record = self.get(key)
         kernel = self.kernel(record)
-        held = record.status == "idle" and not kernel.answers()
-        if record.status != "running" and not held:
+        if not record.alive or (record.status == "idle" and kernel.answers()):
             return False
         try:
             connection = kernel.connect()
         except OSError:
             return False  # it has ended since
-        connection.interrupt("", harder=held)
+        connection.interrupt("", harder=connection.holder("") == "none")
         kernel.release(connection)
         return True
 

@@ -12,9 +12,10 @@ from kernelbox.guest._changes import Changes
 from kernelbox.guest._commands import run_command
 from kernelbox.guest._environment import take_environment
 from kernelbox.guest._interrupts import Interrupts
-from kernelbox.guest._pristine import asyncio, os, threading
+from kernelbox.guest._pristine import asyncio, contextlib, os, threading
 from kernelbox.guest._program import bash_program
 from kernelbox.guest._shell import ZMQInteractiveShell
+from kernelbox.guest._streams import OutStream
 from kernelbox.wire._messages import Display, Done, Execute
 from kernelbox.wire._pristine import keep_builtins
 
@@ -172,6 +173,7 @@ class Cells:
             result = await self._run_cell(request)
             error = self._failure(result)
             self.leave_if_forked(error)
+            self._flush_own_streams()
             report = None if error is None else shell.describe(self._as_interrupt(error), request.text_limit)
         except BaseException as exc:  # noqa: BLE001  # an interrupt outside the user's own frames
             self._interrupts.protect()
@@ -187,6 +189,14 @@ class Cells:
             done.cut |= shell.changes.cut
         self._restore_cwd(request)
         return done
+
+    def _flush_own_streams(self) -> None:
+        """Flushes what cells have put in the place of `sys.stdout` and `sys.stderr`: it may have a buffer."""
+        for name in ("stdout", "stderr"):
+            stream: Any = getattr(sys, name, None)
+            if type(stream) is not OutStream:
+                with contextlib.suppress(Exception):  # it may be anything, or nothing
+                    stream.flush()
 
     async def _run_cell(self, request: Execute) -> Any:
         shell, result, failure = self._shell, None, None

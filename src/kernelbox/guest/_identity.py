@@ -41,10 +41,14 @@ class Identity:
         return os.fstat(self.state_file).st_nlink > 0
 
     def restore_descriptors(self) -> None:
-        """Reopens descriptors 0 to 2 if a cell closed them, before something else takes their numbers."""
+        """Reopens descriptors 0 to 2 if a cell closed them, before something else takes their numbers.
+
+        Programs make them non-blocking for themselves, and all that share them would fail to write.
+        """
         for fd in range(3):
             try:
-                os.fstat(fd)
+                if not os.get_blocking(fd):
+                    os.set_blocking(fd, True)
             except OSError:
                 source = os.open(os.devnull, os.O_RDONLY) if fd == 0 else os.dup(self.inputs[fd - 1])
                 if source == fd:

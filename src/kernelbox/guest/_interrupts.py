@@ -50,8 +50,9 @@ class TimeUp(BaseException):
 class Interrupts:
     """Decides what a SIGINT means: nothing, now, or as soon as the main thread has left our own code."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, memory: mmap, wake: Callable[[], None]) -> None:
-        self._loop = loop
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self, memory: mmap, wake: Callable[[], None]) -> None:
         self._memory = memory
         self._seen = False
         self._main = threading.get_ident()
@@ -129,17 +130,22 @@ class Interrupts:
 
     def request(self, execution_id: str) -> float | None:
         """Interrupts an execution if it runs; called by the I/O thread. Returns when to call `repeat`."""
-        if not self.is_running(execution_id):
+        running = self._running  # read once: another cell may begin at any moment, and is not meant
+        if running is None or execution_id not in ("", running):
             return None
-        self._target = self._running
+        self._target = running
         if self._limit is not None:
             self._unwanted, self._limit = True, 0.0
-        signal_all(self.begun_by_cell(), signal.SIGINT, group=os.getpgrp())
+        self.interrupt_programs()
         os.kill(os.getpid(), signal.SIGINT)
         return _REPEAT if self._has_own_handler else None
 
+    def interrupt_programs(self) -> None:
+        """Sends SIGINT to what `begun_by_cell` returns, as a terminal would."""
+        signal_all(self.begun_by_cell(), signal.SIGINT, group=os.getpgrp())
+
     def begun_by_cell(self) -> list[int]:
-        """Returns the processes that the running cell has started, and what is below them."""
+        """Returns the processes that the running cell has started, or that were started since the last one ended."""
         return begun_since(self.began, self.older)
 
     @property
@@ -167,7 +173,13 @@ class Interrupts:
         try:
             yield
         finally:
+            self.note_background(False)
             self._background = self._background_target = False
+
+    def note_background(self, runs: bool) -> None:
+        """Writes down, between cells, since when code of an earlier cell runs, or that none does."""
+        if self._background:
+            state.BUSY_SINCE.pack_into(self._memory, state.BUSY_SINCE_AT, time.time() if runs else 0.0)
 
     def after_fork(self) -> None:
         """Leaves a child of the cell to Python's own handler, or to the cell's."""
@@ -210,6 +222,7 @@ class Interrupts:
     def call_waiting_handlers(self) -> None:
         """Calls the handlers for which signals came between cells."""
         with self.in_background():
+            self.note_background(True)
             while self._waiting:
                 signum, handler = self._waiting.popitem()
                 call_contained(handler, signum)
@@ -273,7 +286,7 @@ class Interrupts:
         if self._depth:
             self._deferred = True
         elif self._task is not None and _is_suspended(frame):
-            self._loop.call_soon_threadsafe(self._task.cancel)
+            self.loop.call_soon_threadsafe(self._task.cancel)
         else:
             raise KeyboardInterrupt
 

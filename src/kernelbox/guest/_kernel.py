@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import errno
 import os as user_os
+import posix as user_posix
 import sys
 from collections import deque
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 from kernelbox.guest import _comm, _directory, _environment, _guards, _queries
 from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
-from kernelbox.guest._c_streams import CStdout
+from kernelbox.guest._c_streams import write_c_stdout_at_once
 from kernelbox.guest._cell import Cells
 from kernelbox.guest._descendants import children, kill_descendants, signal_all
 from kernelbox.guest._handlers import get_handler, set_handler
@@ -79,14 +80,13 @@ class Kernel:
     def __init__(self, shell: ZMQInteractiveShell, identity: Identity, idle_timeout: float) -> None:
         self.shell = shell
         self._identity = identity
-        self.loop = Loop()  # whatever policy a preloaded module has set
-        asyncio.set_event_loop(self.loop)
         waker = Waker()
-        self.interrupts = Interrupts(self.loop, identity.memory, waker.wake)
+        self.interrupts = Interrupts(identity.memory, waker.wake)
+        self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # whatever policy a module has set
+        asyncio.set_event_loop(self.loop)
         self.outbox = Outbox(identity, self.interrupts)
         self.asks = Asks(self.outbox, waker.wake)
         self.bash = Bash()
-        self._c_stdout = CStdout()
         self.comm_manager = _comm.install(self.outbox)
         self._io = IO(self, identity, waker)
         self._queue: deque[tuple[Peer, Execute | Query]] = deque()
@@ -170,10 +170,14 @@ class Kernel:
                 if self._idle and threading.get_ident() != self._main:  # who is not in the loop then, but here
                     self.loop.call_soon_threadsafe(self._stop_idling)
             case Interrupt():
-                if (waiting := self._withdraw(message.id)) is not None:
-                    return self.interrupts.request_background() if waiting else None
+                if (waiting := self._withdraw(message.id)) is False:
+                    return None
                 if message.harder and self.interrupts.is_running(message.id):
                     self._kill_what_the_cell_started()
+                elif message.harder:
+                    self.interrupts.interrupt_programs()  # which a task may wait for, in C code such as `system(3)`
+                if waiting:
+                    return self.interrupts.request_background()
                 return None if self.interrupts.aimed else self.interrupts.request(message.id)
             case Answer():
                 self.asks.answer(peer, message)
@@ -319,7 +323,6 @@ class Kernel:
             self._raise_guards()
         with self.asks.guarding(request):
             done = self._cells.run(request)
-        self._c_stdout.flush(before=self._io.call_helper)
         self._io.cell_ends()
         self.interrupts.end()
         done.execution_count = None if bash else self.shell.execution_count - 1
@@ -377,7 +380,8 @@ class Kernel:
         self.shell.display_pub.outbox = self.shell.displayhook.outbox = self.outbox
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # as long as the process
         sys.stdout, sys.stderr = OutStream(self.outbox, 0), OutStream(self.outbox, 1)
-        user_os._exit = self._exit_at_once
+        user_os._exit = user_posix._exit = self._exit_at_once
+        write_c_stdout_at_once()
         sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc, assignment]  # what libraries restore
 
     def _exit_at_once(self, status: int) -> NoReturn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import selectors
+from collections.abc import Callable
 from typing import Any
 
 from kernelbox.guest._pristine import asyncio, time
@@ -10,11 +12,29 @@ from kernelbox.wire._pristine import keep_builtins
 keep_builtins(globals())
 
 
-class Loop(asyncio.SelectorEventLoop):
-    """A selector's loop that can tell whether cells have left anything to do in it."""
+class _Selector(selectors.DefaultSelector):
+    """Says when the loop begins to wait, and when it goes on: it runs callbacks in between."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    step: Callable[[bool], None]
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.step(False)
+        try:
+            return super().select(timeout)
+        finally:
+            self.step(True)
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """A selector's loop that can tell whether cells have left anything to do in it.
+
+    `step` is called with True before callbacks run, and with False before the loop waits.
+    """
+
+    def __init__(self, step: Callable[[bool], None]) -> None:
+        selector = _Selector()
+        selector.step = step
+        super().__init__(selector)
         this: Any = self
         self.wakeup: int = this._ssock.fileno()  # what other threads wake it by
 

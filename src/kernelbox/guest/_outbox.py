@@ -19,7 +19,7 @@ from kernelbox.guest._pristine import fcntl, os, select, threading, time
 from kernelbox.guest._reserve import spend_reserve
 from kernelbox.wire import _state as state
 from kernelbox.wire._framing import encode
-from kernelbox.wire._messages import Message, Output
+from kernelbox.wire._messages import Display, Message, Output
 from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class Outbox:
         With `hold` it may wait, a moment, to travel with what comes next.
         """
         if self.forked:
+            self._show_as_text(message)
             return
         frame = encode(message)
         self._interrupts.enter()
@@ -124,6 +125,12 @@ class Outbox:
         finally:
             self._interrupts.leave()
         self._wait_for_reader()
+
+    def _show_as_text(self, message: Message) -> None:
+        """Writes what a child of the cell displays, which has no socket, to its stdout."""
+        if isinstance(message, Display) and (text := message.data.get("text/plain")):
+            self.streams[0].write(f"{text}\n")
+            self.streams[0].flush()
 
     def after_fork(self) -> None:
         """Stands down in a child that the cell forked: what it writes reaches the kernel through the pipes."""

@@ -130,6 +130,14 @@ class OutStream(io.TextIOBase):
             self.push()
         self._write_rest(data)
 
+    def reconfigure(self, **_: object) -> None:
+        """Does nothing: the kernel reads UTF-8, and lines are seen as they end."""
+
+    def detach(self) -> ByteStream:  # type: ignore[override]  # nothing has to be taken from us
+        """Returns what a script wraps in a stream of its own; this one goes on to work."""
+        self.flush()
+        return self.buffer
+
     def fileno(self) -> int:
         return self._stream + 1
 

@@ -41,10 +41,10 @@ class LocalConnection:
         state = read_state(self.directory)
         if state is None:
             return "other"  # it cannot be known
-        if state.running == execution_id:
-            return "this"
         if state.activity != "busy":
             return "none"
+        if state.running == execution_id:
+            return "this"
         return "abandoned" if state.client and not exists(state.client) else "other"
 
     @property

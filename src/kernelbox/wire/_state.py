@@ -27,6 +27,10 @@ MAGIC = b"KBX1"
 FAREWELL = 256
 SIZE = HEADER.size + FAREWELL
 
+# Where the kernel writes since when something that a cell has left behind runs on its main thread, while it is idle.
+BUSY_SINCE = struct.Struct("<d")
+BUSY_SINCE_AT = struct.calcsize("<4sIQ")
+
 # Where the host writes the execution that it is about to interrupt by signal.
 TARGET_AT = HEADER.size - 32
 
@@ -44,6 +48,7 @@ _LATEST = 253_402_300_800.0
 class KernelState:
     """What a kernel says of itself; times are seconds since the epoch, 0 for never.
 
+    An idle kernel may be busy too, with what a cell has left behind.
     `client` is the process that the running execution was sent by, 0 if there is none or the system did not say.
     """
 
