@@ -259,7 +259,7 @@ def test_variables_for_kernels_come_from_the_workspace_and_the_prefix(tmp_path: 
 
 async def until_output(client: Any, job_id: str, expected: str) -> None:
     """Waits until a job in the background has written something."""
-    while expected not in await text(client, "job", job_id=job_id, action="output"):
+    while expected not in await text(client, "job", job_id=job_id, action="output"):  # noqa: ASYNC110  # there is no event
         await asyncio.sleep(0.01)
 
 
