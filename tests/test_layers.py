@@ -1,6 +1,6 @@
-"""The floors of the house, enforced: who may import whom, and which file holds which power.
+"""The rooms, enforced: which folder may import which, and which file holds which power.
 
-The rules are the two tables below. The source is read with `ast`, so an import counts wherever it stands:
+The rules are the tables below. The source is read with `ast`, so an import counts wherever it stands:
 inside a function, in a branch, for type checking only. Naming a module as a string, to launch it, is not one.
 """
 
@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -60,9 +61,18 @@ ROOMS = {
     "__main__.py": Room(ours=("cli",)),
 }
 
+# Modules outside the wire that decide without sockets, clock or files, as it does.
+PURE_FILES = (
+    "core/_policy.py",
+    *(f"host/jupyter/_{name}.py" for name in ("actions", "cell", "conversation", "late", "probe", "reception")),
+)
+
 # One importer per power: (what is used, the only files that may).
 POWERS = (
     (("zmq", "jupyter_client"), ("host/jupyter/*",)),
+    # What tells one kind of kernel from another; all others go through the engine.
+    (("kernelbox.host.own",), ("host/own/*", "host/_engine.py", "cli/_doctor.py")),
+    (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py")),
     (
         ("mcp", "mcp_types", "httpx2"),
         ("tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py", "mcp/*"),
@@ -81,19 +91,23 @@ POWERS = (
 
 
 def test_there_are_modules_to_check() -> None:
-    assert read_modules(SRC), f"no Python files in {SRC / 'kernelbox'}"
+    assert our_modules(), f"no Python files in {SRC / 'kernelbox'}"
 
 
 def test_every_module_imports_only_from_its_own_room_and_those_below() -> None:
-    assert list(room_violations(read_modules(SRC))) == []
+    assert list(room_violations(our_modules())) == []
 
 
 def test_every_power_is_used_only_in_the_files_that_own_it() -> None:
-    assert list(power_violations(read_modules(SRC))) == []
+    assert list(power_violations(our_modules())) == []
+
+
+def test_modules_that_decide_purely_import_nothing_that_acts() -> None:
+    assert list(impurities(our_modules())) == []
 
 
 def test_module_level_imports_form_no_cycle() -> None:
-    assert find_cycle(read_modules(SRC)) == []
+    assert find_cycle(our_modules()) == []
 
 
 @pytest.mark.parametrize(
@@ -141,10 +155,20 @@ def test_an_import_from_a_room_below_is_allowed(tmp_path: Path, path: str, sourc
     assert list(room_violations(modules)) == []
 
 
+@pytest.mark.parametrize("source", ["import os", "from time import monotonic", "def f():\n    import socket"])
+def test_an_import_that_acts_in_a_pure_module_is_caught(tmp_path: Path, source: str) -> None:
+    modules = write_modules(tmp_path, {"host/jupyter/_conversation.py": source, "host/jupyter/_link.py": source})
+    (found,) = impurities(modules)
+    assert found.startswith("host/jupyter/_conversation.py:")
+
+
 @pytest.mark.parametrize(
     ("path", "source"),
     [
         ("host/own/_launch.py", "import zmq.asyncio"),
+        ("core/_kernels.py", "from kernelbox.host.own._engine import OwnEngine"),
+        ("shells/_blocking.py", "def f():\n    import kernelbox.host.jupyter._connection"),
+        ("host/own/_engine.py", "from ..jupyter import _engine"),
         ("api/_sync.py", "from jupyter_client.manager import KernelManager"),
         ("host/_store.py", "import os\nos.environ['HOME']"),
         ("host/_store.py", "import os as system\nsystem.environ.get('HOME')"),
@@ -205,6 +229,11 @@ class Module:
         return self.name if self.path.endswith("__init__.py") else self.name.rpartition(".")[0]
 
 
+@cache
+def our_modules() -> list[Module]:
+    return read_modules(SRC)
+
+
 def write_modules(src: Path, sources: dict[str, str]) -> list[Module]:
     for path, source in sources.items():
         file = src / "kernelbox" / path
@@ -246,13 +275,21 @@ def room_of(path: str) -> str:
 
 def power_violations(modules: list[Module]) -> Iterator[str]:
     for module in modules:
+        used = list(uses(module))
         for powers, owners in POWERS:
             if any(fnmatch(module.path, owner) for owner in owners):
                 continue
-            for line, name in uses(module):
-                if inside(name, powers):
-                    yield f"{module.path}:{line} uses {name}, which belongs to {' and '.join(owners)}"
-                    break
+            found = next(((line, name) for line, name in used if inside(name, powers)), None)
+            if found is not None:
+                line, name = found
+                yield f"{module.path}:{line} uses {name}, which belongs to {' and '.join(owners)}"
+
+
+def impurities(modules: list[Module]) -> Iterator[str]:
+    for module in modules:
+        for line, target in imports(module, ast.walk(module.tree)) if module.path in PURE_FILES else ():
+            if not inside(target, (*PURE, "kernelbox", "fnmatch", "re")):
+                yield f"{module.path}:{line} imports {target}"
 
 
 def find_cycle(modules: list[Module]) -> list[str]:

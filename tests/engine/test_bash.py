@@ -259,3 +259,66 @@ def test_a_timeout_is_one_sentence(kernel: KernelRecord, code: str) -> None:
     result = bash(kernel, code, timeout=1)
     ended = "the cell was interrupted and the kernel kept its variables"
     assert result.text == f"TimeoutError: timed out after 1 s; {ended}"
+
+
+def test_a_cell_that_redirects_its_errors_keeps_doing_so_and_can_be_undone(
+    kernel: KernelRecord, tmp_path: Path
+) -> None:
+    assert bash(kernel, f"exec 8>&2 2>{tmp_path}/log; echo one >&2").stderr == ""
+    assert bash(kernel, "echo two >&2; no_such_command").stderr == ""
+    assert bash(kernel, "sleep 60", timeout=0.3).status == "timeout"
+    assert bash(kernel, "set -x; echo three; { set +x; } 2>&8").stderr == "++ set +x\n"
+    assert bash(kernel, "exec 2>&8 8>&-; echo back >&2").stderr == "back\n"
+    log = (tmp_path / "log").read_text().split("\n")
+    assert log[:2] == ["one", "two"]
+    assert "no_such_command: command not found" in log[2]
+    assert "++ echo three" in log
+
+
+@pytest.mark.parametrize("code", ["exit 3", "f() { exit 3; }; f", "set -e; false"])
+def test_what_an_exit_trap_writes_arrives(kernel: KernelRecord, code: str) -> None:
+    result = bash(kernel, f"trap 'echo out; echo err >&2' EXIT; {code}")
+    assert (result.output, result.stderr) == ("out\n", "err\n[bash exited; the next bash cell starts a new one]\n")
+
+
+def test_exit_is_the_builtin_and_the_descriptors_that_scripts_use_are_free(kernel: KernelRecord) -> None:
+    free = "for fd in 3 4 5 6 7 8 9; do { true >&$fd; } 2>/dev/null || echo $fd; done"
+    assert say(kernel, f"type exit; declare -F; {free}").split("\n", 1) == [
+        "exit is a shell builtin",
+        "3\n4\n5\n6\n7\n8\n9\n",
+    ]
+
+
+def test_the_status_of_the_cell_before_is_seen_and_sets_off_nothing(kernel: KernelRecord) -> None:
+    bash(kernel, "trap 'echo trapped' ERR; (exit 7)")
+    assert bash(kernel, "echo $?").output == "7\n"
+    assert bash(kernel, "echo $?").output == "0\n"
+
+
+def test_verbose_input_shows_the_lines_of_the_cell_and_none_of_ours(kernel: KernelRecord) -> None:
+    bash(kernel, "set -v")
+    assert bash(kernel, "echo one\necho two").stderr == "echo one\necho two\n"
+    assert bash(kernel, "set +v; echo three").stderr == "set +v; echo three\n"
+    assert bash(kernel, "echo four").stderr == ""
+
+
+def test_megabytes_of_a_cell_are_read(kernel: KernelRecord) -> None:
+    assert say(kernel, ": " + "x" * 3_000_000 + "\necho read") == "read\n"
+    assert say(kernel, "echo short") == "short\n"
+
+
+def test_a_debug_trap_lasts_and_can_be_removed(kernel: KernelRecord) -> None:
+    say(kernel, "f() { echo in; }; trap 'echo $BASH_COMMAND' DEBUG")
+    assert "echo one\none\n" in say(kernel, "echo one")
+    assert "f\nin\n" in say(kernel, "f")  # functions do not inherit it, as without `set -T`
+    say(kernel, "trap - DEBUG")
+    assert say(kernel, "echo two") == "two\n"
+    say(kernel, "set -T; trap 'echo $BASH_COMMAND' DEBUG")
+    assert "echo in\nin\n" in say(kernel, "f")
+
+
+def test_a_cell_can_return_and_counts_its_own_lines(kernel: KernelRecord) -> None:
+    result = bash(kernel, "\n\necho $LINENO; return 3; echo not reached")
+    assert (result.output, result.stderr) == ("3\n", "")
+    assert result.error is not None
+    assert "3" in result.error.evalue

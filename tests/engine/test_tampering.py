@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from kernelbox import CodeExecutionError, CodeExecutor, KernelRecord, execute, status
+from kernelbox import CodeExecutionError, CodeExecutor, KernelDied, KernelRecord, execute, status
+from kernelbox.api._here import kernels
 
 from .support import DEADLINE, run, value
 
@@ -102,3 +103,62 @@ def test_an_executor_is_told_the_same(code: str) -> None:
             return raised.value.ename, (await executor.execute("kept")).text
 
     assert asyncio.run(scenario()) == ("ConnectionLost", "42")
+
+
+# A repr that closes the connections so often, while the kernel answers what its variables are.
+CLOSING_REPR = """
+class Closing:
+    def __init__(self, times): self.times = times
+    def __repr__(self):
+        if self.times > 0:
+            self.times -= 1
+            for sock in clients(): sock.shutdown(2)
+        return 'told'
+"""
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_question_whose_connection_is_closed_is_put_again(times: int) -> None:
+    async def scenario() -> tuple[dict[str, str], str | None]:
+        async with asyncio.timeout(DEADLINE), CodeExecutor() as executor:
+            await executor.execute(f"{FIND}{CLOSING_REPR}closing = Closing({times})")
+            variables = {variable.name: variable.preview for variable in await executor.variables(timeout=DEADLINE)}
+            return variables, (await executor.execute("kept")).text
+
+    variables, kept = asyncio.run(scenario())
+    assert (variables["closing"], kept) == ("told", "42")
+
+
+@pytest.mark.usefixtures("home")
+def test_a_question_whose_connection_is_closed_each_time_is_not_answered_in_time_and_the_kernel_lives() -> None:
+    async def scenario() -> str | None:
+        async with asyncio.timeout(DEADLINE), CodeExecutor() as executor:
+            await executor.execute(f"{FIND}{CLOSING_REPR}closing = Closing(1_000_000)")
+            with pytest.raises(TimeoutError):
+                await executor.variables(timeout=2)
+            return (await executor.execute("kept")).text
+
+    assert asyncio.run(scenario()) == "42"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_question_to_a_kernel_that_dies_of_it_says_so() -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(DEADLINE), CodeExecutor() as executor:
+            await executor.execute("import os\nclass Ending:\n  def __repr__(self): os._exit(3)\nending = Ending()")
+            with pytest.raises(KernelDied, match="status 3"):
+                await executor.variables(timeout=DEADLINE)
+
+    asyncio.run(scenario())
+
+
+def test_a_sign_of_life_is_asked_for_again_if_its_connection_is_closed(kernel: KernelRecord) -> None:
+    run(kernel, FIND)
+    code = (
+        "def close(*_):\n  for sock in clients(): sock.shutdown(2)\n  get_ipython().check_complete = check\n"
+        "check = get_ipython().check_complete\n"
+        "get_ipython().check_complete = lambda code: (close(), check(code))[1]"
+    )
+    run(kernel, code)
+    assert kernels().kernel(kernel).ask("is_complete", {"code": ""}) is not None

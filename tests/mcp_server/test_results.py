@@ -124,6 +124,19 @@ def test_a_picture_that_a_cell_has_replaced_by_a_link_is_not_read(served: Served
     run(scenario)
 
 
+def test_a_picture_that_a_cell_has_made_too_large_is_not_read(served: Served) -> None:
+    (served.workspace / "images").mkdir(exist_ok=True)
+    with open(served.workspace / "images" / "huge.png", "wb") as file:
+        file.truncate(10**10)
+
+    async def scenario() -> None:
+        async with http_client(served) as client:
+            with pytest.raises(MCPError, match="10,000,000,000 bytes"):
+                await client.read_resource("kernelbox://images/huge.png")
+
+    run(scenario)
+
+
 def test_what_cannot_be_decoded_is_only_a_link(served: Served) -> None:
     async def scenario() -> None:
         async with http_client(served) as client:

@@ -50,7 +50,7 @@ def test_kernels_are_told_apart_by_name(served: Served, mode: str) -> None:
             assert "NameError" in await failure(client, "execute", code="label", kernel="a")
             assert await text(client, "execute", code="label", kernel="b") == "'b'"
             await text(client, "close_kernel", kernel="b")
-            for tool in ("close_kernel", "restart_kernel", "interrupt"):
+            for tool in ("close_kernel", "restart_kernel", "interrupt", "list_variables"):
                 assert "there is no kernel 'b'" in await failure(client, tool, kernel="b")
 
     run(scenario)

@@ -26,7 +26,7 @@ def test_a_file_is_written_with_its_directories_and_read_by_range(workspace: Wor
     assert workspace.read(f"{workspace.root}/a/b/c.txt", 20, 4) == (b"", 10)
     assert not workspace.write("a/b/c.txt", b"new")
     assert workspace.read("a/b/c.txt") == (b"new", 3)
-    assert workspace.entries("a/b") == [Entry("c.txt", "file", 3)]
+    assert workspace.entries("a/b", 10) == ([Entry("c.txt", "file", 3)], 1)
 
 
 def test_a_file_that_is_replaced_keeps_its_mode(workspace: Workspace) -> None:
@@ -52,7 +52,7 @@ def test_a_path_that_leads_outside_or_to_secrets_is_refused(workspace: Workspace
 def test_a_directory_whose_name_begins_like_the_workspace_is_outside(workspace: Workspace) -> None:
     Path(f"{workspace.root}-other").mkdir()
     with pytest.raises(InvalidInput, match="inside the workspace"):
-        workspace.entries(f"{workspace.root}-other")
+        workspace.entries(f"{workspace.root}-other", 10)
 
 
 def test_links_are_listed_and_not_followed(workspace: Workspace, tmp_path: Path) -> None:
@@ -60,14 +60,15 @@ def test_links_are_listed_and_not_followed(workspace: Workspace, tmp_path: Path)
     (root / "file").symlink_to(tmp_path / "outside" / "secret")
     (root / "folder").symlink_to(tmp_path / "outside")
     (root / "loop").symlink_to("loop")
-    assert [entry.kind for entry in workspace.entries(".")] == ["link", "link", "link"]
+    assert [entry.kind for entry in workspace.entries(".", 2)[0]] == ["link", "link"]
+    assert workspace.entries(".", 2)[1] == 3
     for path in ("file", "folder/secret", "loop", "loop/x", "folder/new"):
         with pytest.raises(InvalidInput):
             workspace.read(path)
         with pytest.raises(InvalidInput):
             workspace.write(path, b"planted")
     with pytest.raises(InvalidInput):
-        workspace.entries("folder")
+        workspace.entries("folder", 10)
     assert (tmp_path / "outside" / "secret").read_text() == "secret"
     assert os.listdir(tmp_path / "outside") == ["secret"]
 
@@ -86,4 +87,4 @@ def test_what_is_no_regular_file_is_neither_read_nor_replaced(workspace: Workspa
 def test_secrets_are_not_listed(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "inside" / ".env").write_text("TOKEN=1")
     (tmp_path / "inside" / ".kernelbox").mkdir()
-    assert workspace.entries(".") == []
+    assert workspace.entries(".", 10) == ([], 0)

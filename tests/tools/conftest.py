@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from tests.tools.support import PLAIN, generate
 
+from kernelbox import KernelBoxConfig
+from kernelbox.tools._parameters import read_parameters
+from kernelbox.tools._servers import Servers
+
 
 @pytest.fixture(scope="session")
 def generated(shared_home: Path, key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -23,4 +27,5 @@ def generated(shared_home: Path, key_file: Path, tmp_path_factory: pytest.TempPa
 def project(home: Path, generated: Path, tmp_path: Path) -> Path:
     """Gives a directory of its own with the package of the plain server in it."""
     shutil.copytree(generated / "mcptools", tmp_path / "mcptools")
+    Servers(KernelBoxConfig.from_env()).put("plain", read_parameters("plain", PLAIN), str(tmp_path / "mcptools"))
     return tmp_path

@@ -35,6 +35,7 @@ TOOLS = SPEC.get("tools") or [
         "report",
         "ask",
         "picture",
+        "mixed",
         "broken",
     )
 ]
@@ -113,6 +114,18 @@ def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) 
             return text(ask(args["method"]))
         case "picture":
             return {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]}
+        case "mixed":
+            memo = {"uri": "memo://1", "mimeType": "text/plain", "text": "a memo"}
+            blob = {"uri": "memo://2", "blob": PIXEL}
+            return {
+                "content": [
+                    {"type": "text", "text": "words"},
+                    {"type": "image", "data": PIXEL, "mimeType": "image/png"},
+                    {"type": "resource", "resource": memo},
+                    {"type": "resource", "resource": blob},
+                    {"type": "resource_link", "uri": "memo://3", "name": "three"},
+                ]
+            }
         case "broken":
             return {"content": "not a list"}
     return text(json.dumps(args, sort_keys=True))

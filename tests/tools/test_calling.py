@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.support import wait_for_end
 from tests.executor.support import accept, answer_all, reject, run, text
-from tests.tools.support import PLAIN, cell, executing, until
+from tests.tools.support import PLAIN, cell, executing, generate, plain, until
 
 from kernelbox import (
+    ApprovalClosed,
     ApprovalPolicy,
     ApprovalRequest,
     CodeExecutionError,
@@ -84,6 +87,38 @@ def test_a_picture_is_shown_and_returned_as_bytes(project: Path) -> None:
     result = run(scenario)
     assert "b'PNG' image/png" in (result.text or "")
     assert [image.read_bytes()[1:4] for image in result.images] == [b"PNG"]
+
+
+def test_resources_and_links_come_back_beside_text_and_pictures(project: Path) -> None:
+    code = """
+from mcptools.plain import mixed
+words, picture, memo, blob, link = mixed.run(mixed.Params())
+print(words, picture.mime_type, memo.uri, memo.text, blob.data[1:4], link.uri, link.name, link.text)
+"""
+
+    async def scenario() -> str | None:
+        async with executing(project) as executor:
+            return await text(executor, code)
+
+    assert "words image/png memo://1 a memo b'PNG' memo://3 three None" in (run(scenario) or "")
+
+
+def test_a_server_that_is_called_while_the_executor_stops_is_ended_too(project: Path) -> None:
+    code = f"""
+from mcptools.plain import leave
+while True:
+    leave.run(leave.Params(marks={str(project)!r}))
+"""
+
+    async def scenario() -> None:
+        async with executing(project) as executor:
+            calling = asyncio.create_task(executor.execute(code))
+            await until((project / "server").exists)
+        with contextlib.suppress(CodeExecutionError):
+            await calling
+
+    run(scenario)
+    wait_for_end(int((project / "server").read_text()))
 
 
 def test_calls_of_threads_and_tasks_run_at_the_same_time(project: Path) -> None:
@@ -171,6 +206,34 @@ def test_what_a_server_says_while_a_tool_runs_comes_as_events(project: Path) -> 
     ]
 
 
+def test_arguments_that_json_has_no_form_for_are_an_error_of_the_cell(project: Path) -> None:
+    code = """
+from mcptools.plain import echo
+print(echo.run(echo.Params(a=(1, 2), b={"c": None}, d=[{"e": 1.5}], f=True)))
+for value in (float("nan"), [float("inf")], object(), {1: 2}, "x" * 9_000_000):
+    try:
+        echo.run(echo.Params(a=value))
+    except (TypeError, ValueError) as exc:
+        print("no")
+try:
+    echo.run({"a": 1})
+except TypeError as exc:
+    print(exc)
+"""
+
+    async def scenario() -> list[str]:
+        policy = ApprovalPolicy().ask(args={"f": True})
+        async with executing(project, approval_policy=policy) as executor:
+            requests, result = await answer_all(executor, code, accept)
+            assert len(requests) == 1
+            assert result is not None
+            return (result.text or "").splitlines()
+
+    first, *others = run(scenario)
+    assert json.loads(first) == {"a": [1, 2], "b": {"c": None}, "d": [{"e": 1.5}], "f": True}
+    assert others == ["no"] * 5 + ["pass Params(…), not dict"]
+
+
 def test_a_thousand_calls_in_a_loop_all_come_back(project: Path) -> None:
     code = "from mcptools.plain import echo\nprint(sum(echo.run(echo.Params(n=n)) != '' for n in range(1000)))"
 
@@ -202,6 +265,77 @@ for n in range(4):
     result = run(scenario)
     assert result is not None
     assert result.text == '{"n": 0}\n{"n": 1}\nrefused echo: not two\n{"n": 3}'
+
+
+def test_calls_that_come_at_once_share_one_session_also_the_first_ones(project: Path) -> None:
+    code = """
+import asyncio
+from mcptools.plain import pid
+print(len(set(await asyncio.gather(*(pid.run_async(pid.Params()) for _ in range(20))))))
+"""
+
+    async def scenario() -> str | None:
+        async with executing(project) as executor:
+            return await text(executor, code)
+
+    assert run(scenario) == "1"
+
+
+def test_a_request_that_the_cell_no_longer_waits_for_cannot_be_answered(project: Path) -> None:
+    code = """
+import asyncio
+from mcptools.plain import echo
+try:
+    await asyncio.wait_for(echo.run_async(echo.Params(a=1)), 0.5)
+except TimeoutError:
+    print("gone on")
+"""
+
+    async def scenario() -> tuple[ApprovalRequest, CodeExecutionResult]:
+        async with executing(project) as executor:
+            async for item in executor.stream(code):
+                if isinstance(item, ApprovalRequest):
+                    request = item
+                if isinstance(item, CodeExecutionResult):
+                    with pytest.raises(ApprovalClosed):
+                        await request.accept()
+                    return request, item
+        raise AssertionError("no result")
+
+    request, result = run(scenario)
+    assert result.text == "gone on"
+    assert not request.open
+
+
+def test_tools_can_be_called_where_shell_commands_are_guarded(project: Path) -> None:
+    async def scenario() -> tuple[list[ApprovalRequest], CodeExecutionResult | None]:
+        async with executing(project, approve_shell_cmds=True, require_shell_escape=True) as executor:
+            return await answer_all(executor, cell("echo", a=1) + "\n!echo shell", accept)
+
+    requests, result = run(scenario)
+    assert [request.server_name for request in requests] == ["plain", "kernelbox"]
+    assert result is not None
+    assert result.text == '{"a": 1}\nshell'
+
+
+def test_a_tool_on_a_later_page_whose_result_does_not_fit_its_schema_says_so(home: Path, tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    tools = [
+        {"name": name, "inputSchema": {"type": "object"}, "outputSchema": schema} for name in ("one", "two", "three")
+    ]
+    structured = {"one": {"n": 1}, "two": {"n": 2}, "three": {"n": "many"}}
+    generate(tmp_path, plain(tmp_path, tools=tools, page=1, structured=structured))
+
+    async def scenario() -> tuple[str | None, str]:
+        async with executing(tmp_path) as executor:
+            told = await text(executor, cell("two"))
+            with pytest.raises(CodeExecutionError) as caught:
+                await executor.execute(cell("three"))
+            return told, caught.value.evalue
+
+    told, failed = run(scenario)
+    assert told == "n=2"
+    assert "many" in failed
 
 
 def test_a_server_that_nobody_added_is_named_in_the_error(home: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from tests.executor.support import run, text
 from tests.tools.support import PLAIN, SDK, executing, generate, plain
 
-from kernelbox import InvalidInput, KernelBoxConfig, ToolServerFailed
+from kernelbox import InvalidInput, KernelBoxConfig, ToolServerFailed, generate_mcp_sources
 from kernelbox.tools._servers import Servers
 
 
@@ -208,6 +209,18 @@ def test_a_server_that_fails_leaves_the_old_package_alone(home: Path, tmp_path: 
     generate(tmp_path, plain(tmp_path, tools=[tool("other")]))
     assert sorted(path.name for path in (tmp_path / "mcptools/plain").glob("*.py")) == ["__init__.py", "other.py"]
     assert sorted(path.name for path in (tmp_path / "mcptools").iterdir()) == ["__init__.py", "plain"]
+
+
+def test_packages_that_are_generated_at_once_do_not_disturb_each_other(home: Path, tmp_path: Path) -> None:
+    async def scenario() -> list[list[str]]:
+        root = tmp_path / "mcptools"
+        names = ["plain", "plain", "other"]
+        return await asyncio.gather(*(generate_mcp_sources(name, PLAIN, root) for name in names))
+
+    first, second, third = run(scenario)
+    assert first == second == third
+    assert sorted(path.name for path in (tmp_path / "mcptools").iterdir()) == ["__init__.py", "other", "plain"]
+    assert {"plain", "other"} <= set(Servers(KernelBoxConfig.from_env()).all())
 
 
 def test_a_package_that_was_not_generated_or_is_another_servers_is_not_replaced(home: Path, tmp_path: Path) -> None:

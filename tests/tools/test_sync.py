@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.support import fail, kernelbox, succeed
+from tests.cli.support import KERNELBOX, fail, kernelbox, succeed
 from tests.engine.support import eventually, is_running
 from tests.executor.support import run
 from tests.tools.support import COMMAND, HERE, cell, executing
@@ -101,7 +101,7 @@ def test_a_large_answer_and_a_retry_work_in_the_synchronous_api(kernel: KernelRe
 
 
 def test_the_command_line_adds_lists_calls_refreshes_and_removes(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     added = succeed("tools", "add", "plain", "--env", "TOKEN=hunter2", "--", *COMMAND)
@@ -124,6 +124,20 @@ def test_the_command_line_adds_lists_calls_refreshes_and_removes(
     assert succeed("tools", "remove", "plain") == {"removed": "plain", "package_removed": True}
     assert succeed("tools", "list") == {"servers": []}
     assert not (tmp_path / "mcptools/plain").exists()
+
+
+def test_the_person_at_the_terminal_is_asked(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pexpect
+
+    monkeypatch.chdir(project)
+    for answer, status in (("y", 0), ("n", 1)):
+        words = ["exec", "--name", "asking", "--approve", "ask", cell("echo", a=1)]
+        with contextlib.closing(pexpect.spawn(KERNELBOX, words, timeout=60, encoding="utf-8")) as terminal:
+            terminal.expect_exact("Run plain.echo(a=1)? [y/N] ")
+            terminal.sendline(answer)
+            terminal.expect(pexpect.EOF)
+            terminal.close()
+            assert terminal.exitstatus == status
 
 
 def test_the_command_line_says_what_is_wrong_with_a_server(

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import os
 
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, attach_attempts
-from kernelbox.core._arguments import check_code, check_language, check_limit, check_name
+from kernelbox.core._arguments import check_code, check_language, check_limit, check_name, check_timeout
 from kernelbox.core._images import ImageFiles, check_images_dir
 from kernelbox.core._options import KernelOptions
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
-from kernelbox.shells import _blocking
-from kernelbox.wire._layout import is_kernel_id
+from kernelbox.shells._blocking_cell import holds_commands, run_cell
 from kernelbox.wire._messages import Execute
-from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem
+from kernelbox.wire._results import ExecutionResult, OutputItem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-    from typing import Any
+    from collections.abc import Callable, Iterator
 
-    from kernelbox.core._gate import Gate
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._requests import Approve, SyncApprovalRequest
     from kernelbox.core._tool_events import ToolEvent
     from kernelbox.host._record import Lifetime
-    from kernelbox.tools._toolbox import Toolbox
 
 
 def get_or_create(
@@ -222,86 +217,18 @@ def _begin(
     *,
     may_pause: bool,
 ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
-    """Checks what was asked for and finds the kernel; the cell is sent when the first item is asked for."""
+    """Checks what was asked for and begins to run it."""
     here = kernels()
     request = Execute(
         os.urandom(8).hex(),
         check_code(code),
         check_language(language),
         text_limit=check_limit(output_char_limit, here.config.output_char_limit),
-        approve_shell=_concerns_shell(approve, policy),
+        approve_shell=holds_commands(approve, policy),
     )
-    seconds = _check_timeout(timeout, here.config.execution_timeout)
+    seconds = check_timeout(timeout, here.config.execution_timeout)
     images = _image_files(here, images_dir)
-    return _stream(here, _resolve(here, kernel), request, seconds, images, approve, policy, may_pause)
-
-
-def _stream(
-    here: Kernels,
-    record: KernelRecord,
-    request: Execute,
-    timeout: float,
-    images: ImageFiles,
-    approve: Approve | bool | None,
-    policy: ApprovalPolicy | None,
-    may_pause: bool,
-) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
-    kernel = here.kernel(record)
-    if record.status == "dead" and not kernel.is_connected:
-        here.condition.claim_report(record)
-        yield _already_dead(record)
-        return
-    steps: Generator[Any, Any, ExecutionResult]
-    if approve is None and policy is None:
-        steps = _blocking.drive(kernel, request, timeout, may_pause=may_pause)
-    else:
-        from kernelbox.shells._blocking_asks import answering
-        from kernelbox.shells._blocking_calls import Calls
-
-        calls = Calls(lambda: _toolbox(here))
-        steps = _blocking.drive(kernel, request, timeout, calls, may_pause=may_pause)
-        steps = answering(steps, _gate(record, policy), approve, calls)
-    result: ExecutionResult = yield from images.save_all(steps)
-    images.conclude(result, request.text_limit)
-    if result.error is not None and result.ending == "died":
-        here.condition.claim_report(record)
-        if not result.error.evalue.startswith("restarted"):
-            result.error.evalue += f"; {_advice(record)}"
-    yield result
-
-
-def _gate(record: KernelRecord, policy: ApprovalPolicy | None) -> Gate:
-    from kernelbox.core._gate import Gate
-    from kernelbox.core._memory import shared_sessions
-    from kernelbox.core._policy import check_policy
-
-    return Gate(record, check_policy(policy), shared_sessions, shell="ask", tools="ask")
-
-
-def _toolbox(here: Kernels) -> Toolbox:
-    from kernelbox.tools._toolbox import shared_toolbox
-
-    return shared_toolbox(here.config)
-
-
-def _concerns_shell(approve: Approve | bool | None, policy: ApprovalPolicy | None) -> bool:
-    """Tells whether shell commands must be held, for the function or the policy to see them."""
-    if approve is not None and not callable(approve) and approve is not True:
-        raise InvalidInput("approve", approve, "use a function, which is called with each request, or True")
-    if _is_async(approve):
-        raise InvalidInput("approve", approve, "use a plain function; CodeExecutor.stream takes asynchronous answers")
-    if policy is None:
-        return approve is not None
-    from kernelbox.core._policy import check_policy
-
-    check_policy(policy)  # whatever its rules speak of: what they leave open is not allowed by them
-    return True
-
-
-def _is_async(function: object) -> bool:
-    """Tells whether calling a function gives an awaitable, by the flag that `async def` leaves (CO_COROUTINE)."""
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return bool(getattr(code, "co_flags", 0) & 0x80)
+    return run_cell(here, kernel, request, seconds, images, approve, policy, may_pause=may_pause)
 
 
 def _image_files(here: Kernels, images_dir: str | os.PathLike[str] | None) -> ImageFiles:
@@ -310,35 +237,5 @@ def _image_files(here: Kernels, images_dir: str | os.PathLike[str] | None) -> Im
     return ImageFiles(check_images_dir(images_dir))
 
 
-def _resolve(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
-    if isinstance(kernel, KernelRecord):
-        if here.kernel(kernel).is_connected:
-            return kernel
-        return here.follow(kernel)
-    check_name(kernel)
-    if is_kernel_id(kernel):
-        return here.settled(kernel) or here.get(kernel)
-    return here.use(kernel)
-
-
-def _already_dead(record: KernelRecord) -> ExecutionResult:
-    value = f"kernel {record.name!r} is dead: {record.death}; its variables are lost; {_advice(record)}"
-    error = ErrorInfo("KernelDied", value, [f"KernelDied: {value}"])
-    return ExecutionResult("error", error=error, text=error.traceback[0], state="lost", ending="never ran")
-
-
-def _advice(record: KernelRecord) -> str:
-    return f"get_or_create({record.name!r}) starts a fresh one"
-
-
 def _key(kernel: KernelRecord | str) -> str:
     return kernel.kernel_id if isinstance(kernel, KernelRecord) else check_name(kernel)
-
-
-def _check_timeout(timeout: float | None, default: float) -> float:
-    """Returns the seconds that a cell may take; 0 and less, as models fill in for "no limit given", are the default."""
-    if timeout is None:
-        return default
-    if type(timeout) not in (int, float) or not math.isfinite(timeout):
-        raise InvalidInput("timeout", timeout, "use a number of seconds, or None for the configured one")
-    return float(timeout) if timeout > 0 else default

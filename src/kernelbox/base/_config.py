@@ -66,13 +66,13 @@ class KernelBoxConfig:
             ) from exc
 
     def _make_absolute(self) -> None:
-        home = os.path.abspath(os.path.expanduser(self.home or DEFAULT_HOME))
+        home = _absolute("KERNELBOX_HOME", self.home or DEFAULT_HOME)
         registry = self.registry_path or os.path.join(home, "registry.json")
         runtime = self.runtime_dir or os.path.join(home, "runtime")
         object.__setattr__(self, "home", home)
-        object.__setattr__(self, "registry_path", os.path.abspath(os.path.expanduser(registry)))
-        object.__setattr__(self, "runtime_dir", os.path.abspath(os.path.expanduser(runtime)))
-        key_file = os.path.abspath(os.path.expanduser(self.key_file)) if self.key_file else ""
+        object.__setattr__(self, "registry_path", _absolute("KERNELBOX_REGISTRY_PATH", registry))
+        object.__setattr__(self, "runtime_dir", _absolute("KERNELBOX_RUNTIME_DIR", runtime))
+        key_file = _absolute("KERNELBOX_KEY_FILE", self.key_file) if self.key_file else ""
         object.__setattr__(self, "key_file", key_file)
         object.__setattr__(self, "startup_code", self.startup_code or "")
         object.__setattr__(self, "kernel_type", self.kernel_type or "python3")
@@ -150,6 +150,14 @@ def template_environment(env: dict[str, str]) -> dict[str, str]:
     return {
         name: value for name, value in env.items() if name in _HARMLESS_NAMES or name.startswith(_TEMPLATE_PREFIXES)
     }
+
+
+def _absolute(variable: str, path: str) -> str:
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):  # a directory of that name would be made in the working directory
+        user = expanded.partition("/")[0]
+        raise InvalidInput(variable, path, f"there is no home directory {user}; for a file of that name use ./{user}")
+    return os.path.abspath(expanded)
 
 
 def _text(variable: str, text: str) -> str:

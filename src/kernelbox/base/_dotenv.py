@@ -13,43 +13,48 @@ _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*)")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
 
 
-def read_dotenv(path: str) -> dict[str, str]:
-    """Returns what a file says; no file says nothing. Raises InvalidInput for one that cannot be read."""
+def read_dotenv(path: str) -> tuple[dict[str, str], list[int]]:
+    """Returns what a file says, and the numbers of the lines that say nothing; no file says nothing.
+
+    Raises InvalidInput for a file that cannot be read.
+    """
     try:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read(_LARGEST + 1)
     except (FileNotFoundError, IsADirectoryError):
-        return {}
+        return {}, []
     except (OSError, UnicodeDecodeError) as exc:
         raise InvalidInput("the file of variables", path, f"it cannot be read: {exc}") from exc
     if len(text) > _LARGEST:
         raise InvalidInput("the file of variables", path, f"it has more than {_LARGEST:,} characters")
-    return parse_dotenv(text, path)
+    return parse_dotenv(text)
 
 
-def parse_dotenv(text: str, path: str) -> dict[str, str]:
-    """Returns the pairs in a text; `path` is for the sentence about a line that is none."""
+def parse_dotenv(text: str) -> tuple[dict[str, str], list[int]]:
+    """Returns the pairs in a text, and the numbers of the lines that are none: other programs may understand them."""
     pairs: dict[str, str] = {}
+    unread: list[int] = []
     lines = iter(enumerate(text.splitlines(), 1))
     for number, line in lines:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            raise InvalidInput(f"line {number} of {path}", line[:40], "write NAME=value, or # before a comment")
+            unread.append(number)
+            continue
         name, value = match.groups()
         quote = value[:1]
         if quote in ("'", '"'):
-            while (end := _closing(value, quote)) < 0:
-                following = next(lines, None)
-                if following is None:
-                    raise InvalidInput(f"line {number} of {path}", line[:40], f"the closing {quote} is missing")
+            while (end := _closing(value, quote)) < 0 and (following := next(lines, None)) is not None:
                 value += f"\n{following[1]}"
+            if end < 0:
+                unread.append(number)
+                break
             value = value[1:end] if quote == "'" else _unescape(value[1:end])
         else:
             value = re.split(r"(?:^|\s)#", value, maxsplit=1)[0].strip()
         pairs[name] = value
-    return pairs
+    return pairs, unread
 
 
 def _closing(value: str, quote: str) -> int:

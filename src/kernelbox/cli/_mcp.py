@@ -39,7 +39,10 @@ def _read_options(options: Namespace) -> ServerOptions:
     from kernelbox.mcp._options import ServerOptions
 
     workspace = _enter(options.workspace)
-    refused = add_variables(read_dotenv(os.path.join(workspace, ".env")))
+    variables, unread = read_dotenv(os.path.join(workspace, ".env"))
+    if unread:
+        print(f"kernelbox: warning: .env has no NAME=value in line {', '.join(map(str, unread))}", file=sys.stderr)
+    refused = add_variables(variables)
     if refused:
         print(f"kernelbox: warning: .env may not set {', '.join(refused)}; set them outside", file=sys.stderr)
     policy = ApprovalPolicy() if options.policy is None else read_policy(options.policy)

@@ -91,6 +91,15 @@ def check_seconds(what: str, seconds: float | None) -> float | None:
     return seconds
 
 
+def check_timeout(timeout: float | None, default: float) -> float:
+    """Returns the seconds that a cell may take; 0 and less, as models fill in for "no limit given", are the default."""
+    if timeout is None:
+        return default
+    if type(timeout) not in (int, float) or not math.isfinite(timeout):
+        raise InvalidInput("timeout", timeout, "use a number of seconds, or None for the configured one")
+    return float(timeout) if timeout > 0 else default
+
+
 def check_directory(cwd: str | os.PathLike[str] | None) -> str:
     """Returns the absolute path of a directory that a kernel can start in, by default the current one."""
     try:

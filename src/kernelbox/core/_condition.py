@@ -102,7 +102,7 @@ def _is_held(state: KernelState) -> bool:
     return bool(state.busy_since) and time.time() - state.busy_since > _LONGEST_STEP
 
 
-def is_orphan(record: KernelRecord) -> bool:
+def died_with_owner(record: KernelRecord) -> bool:
     """Tells whether a kernel died with its owner; one that is being started has not."""
     return record.status == "dead" and record.owner_pid is not None and not is_owner_alive(record)
 

@@ -7,11 +7,11 @@ directory's path is fixed before the cell runs, and no link is followed on it fr
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import time
 
 from kernelbox.base._errors import InvalidInput
+from kernelbox.host._user_files import SEARCHABLE, open_directory, write_new
 from kernelbox.wire._messages import Message
 from kernelbox.wire._results import OutputItem
 
@@ -36,10 +36,6 @@ _IN_HOME = "images"
 # Files of one execution, and their bytes: all figures of a long report; more would fill a disk that no one looks at.
 _MOST_FILES = 500
 _MOST_BYTES = 1024 * 1024 * 1024
-
-# A directory can be searched without being read where there is O_PATH.
-_DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ImageFiles:
@@ -126,23 +122,16 @@ class ImageFiles:
         return self.paths[-1]
 
     def _create(self, name: str, raw: bytes) -> None:
-        """Makes a file and writes it; none is left if that fails half-way."""
         directory = self._open_directory()
         try:
-            fd = os.open(name, _NEW_FILE, 0o644, dir_fd=directory)
-            try:
-                with open(fd, "wb") as file:
-                    file.write(raw)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(name, dir_fd=directory)
-                raise
+            write_new(name, raw, directory)
         finally:
             os.close(directory)
 
     def _open_directory(self) -> int:
         if self._home is None:
-            return _open_directory(self._directory)
+            parts = filter(None, self._directory.split("/"))
+            return open_directory("/", parts, make=True, flags=SEARCHABLE)
         with self._home.make() as home, home.enter(_IN_HOME, make=True) as images:
             return os.dup(images.fd)
 
@@ -158,25 +147,6 @@ def check_images_dir(directory: object) -> str:
     if "\0" in path:
         raise InvalidInput("images_dir", directory, "a path has no NUL in it")
     return path
-
-
-def _open_directory(path: str) -> int:
-    """Opens a directory step by step, following no links, and makes what is missing of it."""
-    current = os.open("/", _DIRECTORY)
-    try:
-        for part in filter(None, path.split("/")):
-            try:
-                inner = os.open(part, _DIRECTORY, dir_fd=current)
-            except FileNotFoundError:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=current)
-                inner = os.open(part, _DIRECTORY, dir_fd=current)
-            os.close(current)
-            current = inner
-    except BaseException:
-        os.close(current)
-        raise
-    return current
 
 
 def _decode(mime: str, data: object) -> bytes | None:

@@ -91,21 +91,27 @@ class Kernel:
     def ask(
         self, what: str, args: dict[str, object], *, patience: float = _ANSWER_PATIENCE
     ) -> dict[str, object] | None:
-        """Puts a question to a kernel that is between cells; None if it does not answer in time, or has ended."""
+        """Puts a question to a kernel that is between cells; None if it does not answer in time, or has ended.
+
+        A connection that ends while the kernel lives was closed by what a cell has left behind: it is asked again.
+        """
         query = Query(os.urandom(8).hex(), what, args)
         deadline = time.monotonic() + patience
-        try:
-            connection = self.connect()
-        except OSError:
-            return None
-        connection.send(query)
-        while not connection.ended and (left := deadline - time.monotonic()) > 0:
-            for message in connection.receive(left):
-                if isinstance(message, Reply) and message.id == query.id:
-                    self.release(connection)
-                    return message.content
-        connection.close()
-        return None
+        while True:
+            try:
+                connection = self.connect()
+            except OSError:
+                return None
+            connection.send(query)
+            while not connection.ended and (left := deadline - time.monotonic()) > 0:
+                for message in connection.receive(left):
+                    if isinstance(message, Reply) and message.id == query.id:
+                        self.release(connection)
+                        return message.content
+            again = connection.ended and time.monotonic() < deadline and connection.still_serves()
+            connection.close()
+            if not again:
+                return None
 
     def answers(self) -> bool:
         """Asks a kernel that is between cells for a sign of life; one that runs a cell is taken at its word."""

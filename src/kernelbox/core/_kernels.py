@@ -9,7 +9,7 @@ import time
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.core._arguments import check_name
-from kernelbox.core._condition import Condition, describe_loss, is_orphan
+from kernelbox.core._condition import Condition, describe_loss, died_with_owner
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._pool import Pool
@@ -59,7 +59,13 @@ class Kernels:
     def find(self, key: str) -> KernelRecord | None:
         """Returns the record of an id, name or session name, as it is now."""
         record = (self.store.get(key) if is_kernel_id(key) else None) or self.store.find(key)
+        record = record or self._find_deleted(key)
         return None if record is None else self.condition.refresh(record)
+
+    def _find_deleted(self, name: str) -> KernelRecord | None:
+        """Returns the kernel of a name whose files are all gone and whose process lives: it must not stay."""
+        record = self.store.find_deleted(name)
+        return record if record is not None and self.condition.has_process(record) else None
 
     def _find_live(self, name: str) -> KernelRecord | None:
         """Returns the live kernel that a name leads to: the quick look before one is opened under the name's lock."""
@@ -89,15 +95,15 @@ class Kernels:
         """Returns every kernel, oldest first, as it is now."""
         deadline = time.monotonic() + CAUSE_PATIENCE  # for all the dead together
         records = [self.condition.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
-        return [record for record in records if not self._remove_orphan(record)]
+        return [record for record in records if not self._remove_without_owner(record)]
 
-    def _remove_orphan(self, record: KernelRecord) -> bool:
+    def _remove_without_owner(self, record: KernelRecord) -> bool:
         """Removes the record of a kernel that died with its owner: no process is left that could be told."""
-        if not is_orphan(record):
+        if not died_with_owner(record):
             return False
         with self.store.locking(*record.names):
             current = self.find(record.kernel_id)
-            if current is not None and not is_orphan(current):
+            if current is not None and not died_with_owner(current):
                 return False
             if current is not None:
                 self._discard(current, "its owner has ended")

@@ -1,9 +1,10 @@
 """A real bash that lives as long as its kernel: directory, variables and functions last from cell to cell.
 
 It is an interactive bash without a terminal: only an interactive shell survives SIGINT and goes back to its prompt.
-The prompt is how it says that a cell has ended: PROMPT_COMMAND writes the exit status to a pipe. Only cells have the
-kernel's stderr: what bash itself says between them (`exit`, when the kernel dies, or our own lines under `set -x`) is
-nobody's output.
+The prompt is how it says that a cell has ended: PROMPT_COMMAND writes the exit status to a pipe. A cell is a file that
+bash reads with `.`: there it does not count as interactive, and does not say `exit` when it is told to. Between cells
+bash has no stderr and traces nothing: what it would say of our own lines, or when the kernel dies, is no output. The
+stderr of cells is behind another descriptor; what `exec 2>file` has made of it is put there when a cell has ended.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import sys
 import termios
 
-from kernelbox.guest._child import Child, start
+from kernelbox.guest._child import Child, file_of, start
 from kernelbox.guest._descendants import kill_descendants
 from kernelbox.guest._interrupts import held
 from kernelbox.guest._pristine import contextlib, fcntl, os, select, signal, time
@@ -23,6 +24,16 @@ keep_builtins(globals())
 # How long bash may take to come back to its prompt after SIGINT, and again after its children were killed. Together
 # they stay below the time after which the host gives up on interrupting politely.
 _PATIENCE = 0.5
+
+
+# The descriptors that bash and we share are beyond those that scripts choose for themselves (`exec 3>file`).
+_FIRST_DESCRIPTOR = 100
+
+# How our own commands run: neither a trace nor a trap of the cell shows them.
+_SILENTLY = b">/dev/null 2>&1"
+
+# A report is a word, the status and the flags of the shell. It ends the traces of a cell.
+_REPORT = b'{ printf "%%s %%s %%s\\n" %b "$?" "$-" >&%d; set +xv; } ' + _SILENTLY
 
 
 class BashUnavailable(RuntimeError):
@@ -37,6 +48,10 @@ class Bash:
         self._statuses = -1
         self._pipe_in_bash = -1
         self._stderr_in_bash = -1
+        self._script = -1
+        self._report = b""
+        self._last_status = 0
+        self._flags = b""
         self._pidfd = -1
         self._line = b""
         self._unsettled = False  # a cell was begun and its end has not been seen
@@ -59,10 +74,9 @@ class Bash:
         if not self.waiting:
             self._start(lasting_bash(program.environment, program.directory))
         assert self._process is not None
-        quoted = program.argv[-1].replace(b"'", b"'\\''")
         try:
             self._unsettled = True
-            self._send(b"eval '" + quoted + b"' </dev/null 2>&%d" % self._stderr_in_bash)
+            self._send(self._line_for(program.argv[-1]))
             status = self._wait(None)
             self._unsettled = False
         except KeyboardInterrupt:
@@ -87,6 +101,7 @@ class Bash:
             self._pidfd = -1
         self._process.close_pipes()
         os.close(self._statuses)
+        os.close(self._script)
         self._process = None
 
     def _start(self, bash: Program) -> None:
@@ -101,12 +116,13 @@ class Bash:
     def _spawn(self, bash: Program) -> None:
         self.close()
         self._line, self._unsettled = b"", False
-        self._statuses, statuses = os.pipe()
-        stderr = os.dup(2)
+        self._statuses, end = os.pipe()
+        statuses, stderr, self._script = map(_move_up, (end, os.dup(2), file_of(b"")))
         try:
-            self._process = start(bash, pipe_in=True, err="drop", inherit=(statuses, stderr))
+            self._process = start(bash, pipe_in=True, err="drop", inherit=(statuses, stderr, self._script))
         except BaseException as exc:
             os.close(self._statuses)
+            os.close(self._script)
             if not isinstance(exc, FileNotFoundError):
                 raise
             raise BashUnavailable("bash is not installed here; install it, or run the command with `!`") from exc
@@ -115,13 +131,29 @@ class Bash:
             os.close(stderr)
         self._pidfd = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else -1
         self._pipe_in_bash, self._stderr_in_bash = statuses, stderr
-        first = (
-            "PS1= PS2=; set +H +m +o history; "
-            # An interactive bash says `exit` when it is told to.
-            'exit() { { builtin exit "$@"; } 2>/dev/null; }; '
-            f'readonly PROMPT_COMMAND=\'printf "%s\\n" "$?" >&{statuses}\''
-        )
-        self._send(first.encode())
+        self._last_status, self._flags = 0, b""
+        self._report = _REPORT % (b"cell", statuses)
+        prompt = _REPORT % (b"prompt", statuses)
+        self._send(b"PS1= PS2=; set +H +m +o history; readonly PROMPT_COMMAND='%b'" % prompt)
+
+    def _line_for(self, code: bytes) -> bytes:
+        """Writes a cell to the file that bash reads; returns the line that has it read, in the state that cells see."""
+        flags = b"".join(b" -%c" % flag for flag in b"xv" if flag in self._flags)
+        flags += b" %cT" % (b"-+"[b"T" not in self._flags])
+        # The status of the cell before: on the left of `&&` neither `set -e` nor a trap takes it for a failure.
+        status = b"(exit %d) && :; " % self._last_status if self._last_status else b""
+        begin = b"{ set%b; %b} %b" % (flags, status, _SILENTLY)
+        data = begin + (b"\n" if b"v" in self._flags else b"; ") + code  # `set -v` shows what is read after its line
+        os.ftruncate(self._script, 0)
+        os.lseek(self._script, 0, os.SEEK_SET)
+        written = 0
+        while written < len(data):
+            written += os.write(self._script, data[written:])
+        os.lseek(self._script, 0, os.SEEK_SET)
+        # With `set -T` a DEBUG trap of an earlier cell is in force where the file is read, and can be removed there.
+        read = b"{ set -T; } %b; . /dev/fd/%d </dev/null" % (_SILENTLY, self._script)
+        keep = b"exec %d>&2" % self._stderr_in_bash
+        return b"{ %b; %b; %b; } 2>&%d" % (read, self._report, keep, self._stderr_in_bash)
 
     def _send(self, line: bytes) -> None:
         """Gives bash a line, whole: half of one would be half a command."""
@@ -132,9 +164,16 @@ class Bash:
             self._process.stdin.flush()
 
     def _wait(self, timeout: float | None) -> int | None:
-        """Returns the status of the cell, None if bash has ended; raises TimeoutError."""
-        line = self._read_line(timeout)
-        return None if line is None else int(line)
+        """Waits for the prompt; returns the status of the cell, None if bash has ended; raises TimeoutError."""
+        report = b""
+        while (line := self._read_line(timeout)) is not None:
+            if line.startswith(b"cell "):
+                report = line
+            elif line.startswith(b"prompt "):  # the only report of a cell that was interrupted
+                _, status, self._flags = (report or line).split(b" ")
+                self._last_status = int(status)
+                return self._last_status
+        return None
 
     def _read_line(self, timeout: float | None) -> bytes | None:
         """Returns the next line that bash has written; what was read of it when an interrupt struck is kept."""
@@ -192,3 +231,9 @@ class Bash:
         except (TimeoutError, OSError):
             pass
         return False
+
+
+def _move_up(fd: int) -> int:
+    moved: int = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+    os.close(fd)
+    return moved

@@ -133,7 +133,7 @@ def start(
         elif program.stdin is None:
             actions.append((_OPEN, 0, _NULL, os.O_RDONLY, 0))
         else:
-            theirs.append(_file_of(program.stdin))
+            theirs.append(file_of(program.stdin))
             actions.append(_read_file(theirs[-1]))
         for fd, sink in ((1, out), (2, err)):
             if sink == "pipe":
@@ -194,7 +194,7 @@ def _find(name: bytes, path: bytes | None) -> bytes:
     raise OSError(problem, os.strerror(problem), name.decode("utf-8", "surrogateescape"))
 
 
-def _file_of(data: bytes) -> int:
+def file_of(data: bytes) -> int:
     """Returns a file with these bytes, at its beginning."""
     if not hasattr(os, "memfd_create"):
         with tempfile.TemporaryFile() as file:

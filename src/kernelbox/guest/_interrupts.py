@@ -129,9 +129,10 @@ class Interrupts:
 
     def request(self, execution_id: str) -> float | None:
         """Interrupts an execution if it runs; called by the I/O thread. Returns when to call `repeat`."""
-        if not self.is_running(execution_id):
+        running = self._running  # read once: another cell may begin at any moment, and is not meant
+        if running is None or execution_id not in ("", running):
             return None
-        self._target = self._running
+        self._target = running
         if self._limit is not None:
             self._unwanted, self._limit = True, 0.0
         self.interrupt_programs()

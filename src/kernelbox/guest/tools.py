@@ -89,7 +89,7 @@ def _arguments(params: BaseModel) -> dict[str, Any]:
 
     if not isinstance(params, BaseModel):
         raise TypeError(f"pass Params(…), not {type(params).__name__}")
-    dumped = params.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings="error")
+    dumped = params.model_dump(by_alias=True, exclude_unset=True, warnings="error")
     if not isinstance(dumped, dict):
         raise TypeError("the arguments of a tool are named")
     type(params).model_validate(dumped)  # a field may have been set since to what it does not take

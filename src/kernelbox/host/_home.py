@@ -19,7 +19,6 @@ import time
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._key import read_key
-from kernelbox.host._old_home import move_aside
 from kernelbox.host._place import UNFINISHED, Place
 
 TYPE_CHECKING = False
@@ -160,6 +159,8 @@ class Home:
                 if self._is_sealed_twice(place):
                     return True
             if not all(_is_unfinished(name) for name in names) or time.monotonic() > deadline:
+                from kernelbox.host._old_home import move_aside  # few homes are old
+
                 if move_aside(place):
                     raise FileNotFoundError(f"{self.path!r} has been moved aside")
                 raise self._foreign("it has no seal")

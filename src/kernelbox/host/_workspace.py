@@ -8,13 +8,12 @@ import os
 import stat
 
 from kernelbox.base._errors import InvalidInput
+from kernelbox.host._user_files import open_directory, write_new
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # O_NONBLOCK: a FIFO in the place of a file must not make us wait for its other end.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -52,11 +51,12 @@ class Workspace:
     def __repr__(self) -> str:
         return f"<Workspace {self.root!r}>"
 
-    def entries(self, path: str) -> list[Entry]:
-        """Returns the entries of a directory, by name."""
+    def entries(self, path: str, most: int) -> tuple[list[Entry], int]:
+        """Returns the first entries of a directory, by name, and how many it has."""
         with self._refusing(path), self._directory(self._parts(path)) as fd:
-            found = [_describe(name, fd) for name in sorted(os.listdir(fd)) if name not in _WITHHELD]
-        return [entry for entry in found if entry is not None]
+            names = sorted(name for name in os.listdir(fd) if name not in _WITHHELD)
+            found = [_describe(name, fd) for name in names[:most]]
+        return [entry for entry in found if entry is not None], len(names)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
         """Returns bytes of a file from `start`, and how many it has in all."""
@@ -75,12 +75,8 @@ class Workspace:
         with self._refusing(path), self._directory(folders, make=True) as directory:
             mode = _mode_of(name, directory)
             beside = f".{name[:100]}.{os.urandom(6).hex()}"
-            fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o644, dir_fd=directory)
+            write_new(beside, data, directory, mode=mode)
             try:
-                with open(fd, "wb") as file:
-                    file.write(data)
-                    if mode is not None:
-                        os.fchmod(fd, mode)
                 os.rename(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -110,19 +106,11 @@ class Workspace:
 
     @contextlib.contextmanager
     def _directory(self, parts: list[str], *, make: bool = False) -> Iterator[int]:
-        """Opens a directory step by step."""
-        current = os.open(self.root, _DIRECTORY)
+        fd = open_directory(self.root, parts, make=make)
         try:
-            for part in parts:
-                if make:
-                    with contextlib.suppress(FileExistsError):
-                        os.mkdir(part, dir_fd=current)
-                inner = os.open(part, _DIRECTORY, dir_fd=current)
-                os.close(current)
-                current = inner
-            yield current
+            yield fd
         finally:
-            os.close(current)
+            os.close(fd)
 
     @contextlib.contextmanager
     def _refusing(self, path: str) -> Iterator[None]:

@@ -121,6 +121,7 @@ def _listen(address: Address) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(where)
+            listener.listen()  # now: who reads the address may connect at once
         except BaseException:
             listener.close()
             raise

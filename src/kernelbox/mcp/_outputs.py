@@ -13,6 +13,9 @@ SCHEME = "kernelbox"
 # Characters that one read returns: more than a context window holds is of no use.
 _LONGEST_RANGE = 100_000
 
+# Bytes of a picture that is sent; more than a kernel can show at once.
+_LARGEST_IMAGE = 64 * 1024 * 1024
+
 # Characters of all texts that are kept; the oldest goes first.
 _ROOM = 16_000_000
 
@@ -53,4 +56,7 @@ class Outputs:
 
     def read_image(self, name: str) -> bytes:
         """Returns the bytes of a picture, which must be a regular file: cells can put links into the directory."""
-        return Workspace(self._images_dir).read(name)[0]
+        raw, size = Workspace(self._images_dir).read(name, 0, _LARGEST_IMAGE)
+        if size > _LARGEST_IMAGE:
+            raise KernelBoxError(f"the picture {name[:100]!r} has {size:,} bytes; read it in a kernel")
+        return raw

@@ -8,6 +8,7 @@ import os
 
 from mcp_types import CallToolResult, ContentBlock, ImageContent, ResourceLink, TextContent
 
+from kernelbox.base._errors import KernelBoxError
 from kernelbox.mcp._outputs import Outputs
 from kernelbox.mcp._pictures import scale
 
@@ -76,8 +77,8 @@ async def _show_picture(path: str, outputs: Outputs, *, inline: bool) -> list[Co
     name = os.path.basename(path)
     try:
         raw = await asyncio.to_thread(outputs.read_image, name)
-    except ValueError:
-        return []  # another cell has removed it
+    except KernelBoxError:
+        return []  # another cell has removed or replaced it
     shown = await asyncio.to_thread(scale, raw) if inline else None
     kind = mimetypes.guess_type(name)[0]
     link = ResourceLink(name=name, uri=outputs.image_address(path), mime_type=kind, size=len(raw))

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TextIO
 
 import anyio
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import MCPServer, RequestStateSecurity
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
 from kernelbox import __version__
 from kernelbox.api._here import kernels
 from kernelbox.base._config import scrubbed_environment, variables_with_prefix
-from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._errors import KernelBoxError, StartFailed
 from kernelbox.host._workspace import Workspace
 from kernelbox.mcp._options import ServerOptions
 from kernelbox.mcp._outputs import SCHEME, Outputs
@@ -84,6 +86,8 @@ def make_server(state: State) -> MCPServer:
         instructions=_INSTRUCTIONS,
         version=__version__,
         tools=list(tools.values()),
+        # A client must be able to come back with an answer for as long as a question is open.
+        request_state_security=RequestStateSecurity.ephemeral(ttl=2 * state.options.approval_timeout + 600),
         log_level=state.options.log_level,
     )
     _add_resources(server, state.outputs)
@@ -121,9 +125,17 @@ def _image_reader(outputs: Outputs, suffix: str) -> Callable[[str], bytes]:
 
 def serve_stdio(options: ServerOptions) -> int:
     """Serves one client on stdin and stdout, until it closes them or a signal ends us."""
+    if _access(sys.stdin) == os.O_WRONLY or _access(sys.stdout) == os.O_RDONLY:  # they were closed, and filled in
+        raise StartFailed("stdin or stdout is closed; an MCP client starts this command with pipes for both")
+    if sys.stdin.isatty():
+        print("kernelbox: this waits for an MCP client; --print-config says how to set one up", file=sys.stderr)
     state = make_state(options)
     server = make_server(state)
     return run_until_ended(state, server.run_stdio_async(), grace=_GRACE)
+
+
+def _access(stream: TextIO) -> int:
+    return fcntl.fcntl(stream, fcntl.F_GETFL) & os.O_ACCMODE
 
 
 def run_until_ended(state: State, serving: Coroutine[Any, Any, None], *, grace: float) -> int:
@@ -144,6 +156,16 @@ def run_until_ended(state: State, serving: Coroutine[Any, Any, None], *, grace: 
             # A thread of the SDK's waits for stdin and cannot be stopped; all that must be ended has been.
             logging.shutdown()
             os._exit(0)
-        return 0 if server.cancelled() or server.exception() is None else 1
+        failure = None if server.cancelled() else server.exception()
+        if failure is not None:
+            raise _first(failure)
+        return 0
 
     return anyio.run(run)
+
+
+def _first(failure: BaseException) -> BaseException:
+    """Returns what went wrong first; task groups wrap it."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure

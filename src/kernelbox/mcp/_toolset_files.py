@@ -50,12 +50,12 @@ def add_file_tools(tools: Tools, state: State) -> None:
 
     async def list_files(path: FilePath = ".") -> Listing:
         """List a directory of the workspace."""
-        found = await asyncio.to_thread(state.files.entries, path)
+        found, total = await asyncio.to_thread(state.files.entries, path, _MOST_ENTRIES)
         shown = [
             EntryInfo(name=entry.name, kind=entry.kind, size=entry.size)  # type: ignore[arg-type]  # a closed set
-            for entry in found[:_MOST_ENTRIES]
+            for entry in found
         ]
-        return Listing(entries=shown, total=len(found))
+        return Listing(entries=shown, total=total)
 
     async def read_file(
         path: FilePath,

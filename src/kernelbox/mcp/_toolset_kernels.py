@@ -59,11 +59,19 @@ class Interrupted(BaseModel):
     was_running: bool
 
 
+_CHANGES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+_LOOKS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+
+
 def add_kernel_tools(tools: Tools, state: State) -> None:
     """Adds the tools."""
-    changes = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
-    looks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    _add_running(tools, state)
+    _add_looking(tools, state)
+    _add_stopping(tools, state)
+    add_shared_tools(tools, state)
 
+
+def _add_running(tools: Tools, state: State) -> None:
     async def execute(
         ctx: Context,
         code: Code,
@@ -110,10 +118,11 @@ def add_kernel_tools(tools: Tools, state: State) -> None:
                 return asked
         return await conclude(state, found, max_output_chars)
 
-    async def interrupt(kernel: KnownKernel = DEFAULT_KERNEL) -> Interrupted:
-        """Stop the code that a kernel is running; its variables are kept."""
-        return Interrupted(was_running=await state.workplace.interrupt(kernel))
+    add_tool(tools, execute, RUNS_CODE)
+    add_tool(tools, job, _CHANGES)
 
+
+def _add_looking(tools: Tools, state: State) -> None:
     async def list_kernels() -> KernelList:
         """List the kernels and whether they are busy."""
         records = await state.workplace.records()
@@ -139,6 +148,15 @@ def add_kernel_tools(tools: Tools, state: State) -> None:
         ]
         return VariableList(variables=shown, total=len(found))
 
+    add_tool(tools, list_kernels, _LOOKS, structured=True)
+    add_tool(tools, list_variables, _LOOKS, structured=True)
+
+
+def _add_stopping(tools: Tools, state: State) -> None:
+    async def interrupt(kernel: KnownKernel = DEFAULT_KERNEL) -> Interrupted:
+        """Stop the code that a kernel is running; its variables are kept."""
+        return Interrupted(was_running=await state.workplace.interrupt(kernel))
+
     async def restart_kernel(kernel: KnownKernel = DEFAULT_KERNEL) -> CallToolResult:
         """Restart a kernel: its variables and imports are lost."""
         await state.workplace.restart(kernel)
@@ -149,11 +167,6 @@ def add_kernel_tools(tools: Tools, state: State) -> None:
         await state.workplace.close(kernel)
         return answer(f"Kernel {kernel!r} is closed.")
 
-    add_tool(tools, execute, RUNS_CODE)
-    add_tool(tools, job, changes)
-    add_tool(tools, interrupt, changes, structured=True)
-    add_tool(tools, list_kernels, looks, structured=True)
-    add_tool(tools, list_variables, looks, structured=True)
-    add_tool(tools, restart_kernel, changes)
-    add_tool(tools, close_kernel, changes)
-    add_shared_tools(tools, state)
+    add_tool(tools, interrupt, _CHANGES, structured=True)
+    add_tool(tools, restart_kernel, _CHANGES)
+    add_tool(tools, close_kernel, _CHANGES)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._requests import ApprovalRequest
     from kernelbox.core._tool_events import ToolEvent
+    from kernelbox.host._engine import Connection
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._messages import Execute
 
@@ -302,30 +303,48 @@ async def query(
     *,
     timeout: float,  # noqa: ASYNC109  # part of the query
 ) -> dict[str, Any]:
-    """Asks a kernel something between cells; raises KernelDied and TimeoutError."""
-    asked = Query(os.urandom(8).hex(), what, args)
-    try:
-        connection = LoopConnection(await connect(kernel))
-    except StoreFailed:
-        raise
-    except OSError as exc:
-        raise KernelDied(kernel.name, await in_thread(kernel.cause)) from exc
-    answered = False
+    """Asks a kernel something between cells; raises KernelDied and TimeoutError.
+
+    A connection that ends while the kernel lives was closed by what a cell has left behind: it is asked again.
+    """
+    async with asyncio.timeout(timeout):
+        while True:
+            try:
+                connection = LoopConnection(await connect(kernel))
+            except StoreFailed:
+                raise
+            except OSError as exc:
+                raise KernelDied(kernel.name, await in_thread(kernel.cause)) from exc
+            reply = await _ask(kernel, connection, Query(os.urandom(8).hex(), what, args))
+            if reply is not None:
+                return reply.content
+
+
+async def _ask(kernel: Kernel, connection: LoopConnection, asked: Query) -> Reply | None:
+    """Returns the answer to a question, None if the connection ended and the kernel lives; raises KernelDied."""
+    under, reply = connection.connection, None
     try:
         connection.send(asked)
-        async with asyncio.timeout(timeout):
-            while not connection.connection.ended:
-                await connection.wait()
-                for message in connection.connection.receive(0.0):
-                    if isinstance(message, Reply) and message.id == asked.id:
-                        answered = True
-                        return message.content
+        while reply is None and not under.ended:
+            await connection.wait()
+            for message in under.receive(0.0):
+                if isinstance(message, Reply) and message.id == asked.id:
+                    reply = message
     finally:
         connection.detach()
-        if not answered and not connection.connection.ended:
+        if reply is not None:
+            kernel.release(under)
+        elif not under.ended:  # the caller waits no longer
             connection.send(Interrupt(asked.id))
-        if answered:
-            kernel.release(connection.connection)
-        else:
             connection.close()
-    raise KernelDied(kernel.name, await in_thread(connection.connection.cause))
+    if reply is None and (cause := await in_thread(_close_ended, under)) is not None:
+        raise KernelDied(kernel.name, cause)
+    return reply
+
+
+def _close_ended(connection: Connection) -> str | None:
+    """Closes a connection that has ended; returns why its kernel has, None if that lives."""
+    try:
+        return None if connection.still_serves() else connection.cause()
+    finally:
+        connection.close()

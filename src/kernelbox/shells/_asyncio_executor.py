@@ -77,10 +77,11 @@ class Executor:
         else:
             self._give_up(private)
         self._close_toolbox()
-        if self._background:
+        while self._background:
             done, _ = await asyncio.wait(self._background)
             for task in done:
                 task.result()
+            self._close_toolbox()  # the cell that ran may have called a tool meanwhile
 
     def forget(self) -> None:
         """Leaves kernel and cell to the process that we were forked from; tasks of its event loop are not awaited."""

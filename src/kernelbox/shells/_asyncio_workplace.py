@@ -119,7 +119,8 @@ class Workplace:
         return found
 
     async def variables(self, name: str, *, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # part of the query
-        """Returns what lives in a kernel."""
+        """Returns what lives in a kernel that has been opened."""
+        await self._known(name)
         kernel = await self._find(name)
         try:
             content = await query(kernel, "variables", {}, timeout=timeout)

@@ -113,6 +113,8 @@ def write_class(made: Class) -> str:
     config = [f'extra="{made.extra}"'] if made.extra else []
     if any(field.alias for field in made.fields):
         config.append("populate_by_name=True")
+    if any(field.name.startswith("model_") for field in made.fields):
+        config.append("protected_namespaces=()")  # pydantic warns of names that are like its own
     if any(name == "pattern" for field in made.fields for name, _ in field.constraints):
         config.append('regex_engine="python-re"')
     if config:

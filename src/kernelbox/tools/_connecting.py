@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import AsyncExitStack
 
 import httpx2
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.tools._parameters import ServerParameters
+
+# What the SDK remarks is for the application's log, if it keeps one, and not for its terminal.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 # Seconds for HTTP requests to be taken; how long a tool may run is the cell's affair.
 _HTTP_PATIENCE = 30.0
@@ -84,6 +88,8 @@ def describe(exc: BaseException) -> str:
         return f"it answered with HTTP {exc.response.status_code}"
     if isinstance(exc, httpx2.ConnectError):
         return f"it cannot be reached: {exc}"
+    if isinstance(exc, RuntimeError):
+        return str(exc)[:_LONGEST_LOG]  # the SDK's own words
     if isinstance(exc, ValidationError):
         wrong = [f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors()[:3]]
         return f"it sent what the protocol does not allow ({'; '.join(wrong)})"[:_LONGEST_LOG]

@@ -69,7 +69,7 @@ async def _build(
     try:
         tools = await session.list_tools()
         instructions = (await session.open()).instructions or ""
-        listed = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
+        listed = [tool.model_dump(by_alias=True, mode="json", exclude_unset=True) for tool in tools]
         listed = list({tool["name"]: tool for tool in listed}.values())
         if not listed:
             raise InvalidInput("server", server, "it has no tools")

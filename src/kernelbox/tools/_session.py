@@ -41,6 +41,7 @@ class Session:
         self._closing = asyncio.Event()
         self._calls: dict[object, tuple[OnEvent, str]] = {}  # those under way: who is told, and the tool
         self._suspect = False
+        self._listed = False
         self.ended = False
 
     def __repr__(self) -> str:
@@ -56,6 +57,9 @@ class Session:
     async def call(self, tool: str, args: dict[str, Any], on_event: OnEvent) -> CallToolResult:
         """Calls a tool. Raises ToolServerFailed, and MCPError with the server's words."""
         client = await self.open()
+        if not self._listed:
+            # The SDK compares results with what the list of tools says, and would ask for its first page each time.
+            await self.list_tools()
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             on_event(ToolEvent("progress", self.server, tool, message or "", progress, total))
@@ -91,7 +95,7 @@ class Session:
         client = await self.open()
         try:
             async with asyncio.timeout(self._connect_timeout):
-                return await self._list_pages(client)
+                tools = await self._list_pages(client)
         except TimeoutError:
             raise ToolServerFailed(
                 self.server, f"it did not list its tools within {self._connect_timeout:g} s"
@@ -102,6 +106,8 @@ class Session:
             from kernelbox.tools._connecting import describe
 
             raise ToolServerFailed(self.server, f"its tools cannot be listed: {describe(exc)}") from exc
+        self._listed = True
+        return tools
 
     async def _list_pages(self, client: Client) -> list[Tool]:
         tools: list[Tool] = []

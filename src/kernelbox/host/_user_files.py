@@ -1,0 +1,52 @@
+"""Files in directories of the user's, of any owner and mode: reached step by step, and made through no link."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+READABLE = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_RDONLY
+
+# A directory can be searched without being read where there is O_PATH.
+SEARCHABLE = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_directory(start: str, parts: Iterable[str], *, make: bool, flags: int = READABLE) -> int:
+    """Returns a descriptor of the directory that some names lead to; with `make`, those that are missing are made."""
+    current = os.open(start, flags)
+    try:
+        for part in parts:
+            try:
+                inner = os.open(part, flags, dir_fd=current)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=current)
+                inner = os.open(part, flags, dir_fd=current)
+            os.close(current)
+            current = inner
+    except BaseException:
+        os.close(current)
+        raise
+    return current
+
+
+def write_new(name: str, data: bytes, directory: int, *, mode: int | None = None) -> None:
+    """Makes a file that must not be there yet, and writes it; none is left if that fails half-way."""
+    fd = os.open(name, _NEW, 0o644, dir_fd=directory)
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+            if mode is not None:
+                os.fchmod(fd, mode)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=directory)
+        raise

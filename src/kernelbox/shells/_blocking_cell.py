@@ -1,0 +1,132 @@
+"""A cell of the synchronous API: the kernel that it is for, what it shows and asks, and its end as a result."""
+
+from __future__ import annotations
+
+from kernelbox.base._errors import InvalidInput
+from kernelbox.core._arguments import check_name
+from kernelbox.host._record import KernelRecord
+from kernelbox.shells._blocking import drive
+from kernelbox.wire._layout import is_kernel_id
+from kernelbox.wire._results import ErrorInfo, ExecutionResult
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from typing import Any
+
+    from kernelbox.core._gate import Gate
+    from kernelbox.core._images import ImageFiles
+    from kernelbox.core._kernels import Kernels
+    from kernelbox.core._policy import ApprovalPolicy
+    from kernelbox.core._requests import Approve, SyncApprovalRequest
+    from kernelbox.core._tool_events import ToolEvent
+    from kernelbox.tools._toolbox import Toolbox
+    from kernelbox.wire._messages import Execute
+    from kernelbox.wire._results import OutputItem
+
+
+def run_cell(
+    here: Kernels,
+    kernel: KernelRecord | str,
+    request: Execute,
+    timeout: float,
+    images: ImageFiles,
+    approve: Approve | bool | None,
+    policy: ApprovalPolicy | None,
+    *,
+    may_pause: bool,
+) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
+    """Finds the kernel, and yields what a cell shows and asks, the result last.
+
+    The cell is sent when the first item is asked for.
+    """
+    return _run(here, _find(here, kernel), request, timeout, images, approve, policy, may_pause)
+
+
+def holds_commands(approve: Approve | bool | None, policy: ApprovalPolicy | None) -> bool:
+    """Tells whether shell commands must be held, for the function or the policy to see them."""
+    if approve is not None and not callable(approve) and approve is not True:
+        raise InvalidInput("approve", approve, "use a function, which is called with each request, or True")
+    if _is_async(approve):
+        raise InvalidInput("approve", approve, "use a plain function; CodeExecutor.stream takes asynchronous answers")
+    if policy is None:
+        return approve is not None
+    from kernelbox.core._policy import check_policy
+
+    check_policy(policy)  # whatever its rules speak of: what they leave open is not allowed by them
+    return True
+
+
+def _find(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
+    if isinstance(kernel, KernelRecord):
+        if here.kernel(kernel).is_connected:
+            return kernel
+        return here.follow(kernel)
+    check_name(kernel)
+    if is_kernel_id(kernel):
+        return here.settled(kernel) or here.get(kernel)
+    return here.use(kernel)
+
+
+def _run(
+    here: Kernels,
+    record: KernelRecord,
+    request: Execute,
+    timeout: float,
+    images: ImageFiles,
+    approve: Approve | bool | None,
+    policy: ApprovalPolicy | None,
+    may_pause: bool,
+) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
+    kernel = here.kernel(record)
+    if record.status == "dead" and not kernel.is_connected:
+        here.condition.claim_report(record)
+        yield _already_dead(record)
+        return
+    steps: Generator[Any, Any, ExecutionResult]
+    if approve is None and policy is None:
+        steps = drive(kernel, request, timeout, may_pause=may_pause)
+    else:
+        from kernelbox.shells._blocking_asks import answering
+        from kernelbox.shells._blocking_calls import Calls
+
+        calls = Calls(lambda: _toolbox(here))
+        steps = drive(kernel, request, timeout, calls, may_pause=may_pause)
+        steps = answering(steps, _gate(record, policy), approve, calls)
+    result: ExecutionResult = yield from images.save_all(steps)
+    images.conclude(result, request.text_limit)
+    if result.error is not None and result.ending == "died":
+        here.condition.claim_report(record)
+        if not result.error.evalue.startswith("restarted"):
+            result.error.evalue += f"; {_advice(record)}"
+    yield result
+
+
+def _already_dead(record: KernelRecord) -> ExecutionResult:
+    value = f"kernel {record.name!r} is dead: {record.death}; its variables are lost; {_advice(record)}"
+    error = ErrorInfo("KernelDied", value, [f"KernelDied: {value}"])
+    return ExecutionResult("error", error=error, text=error.traceback[0], state="lost", ending="never ran")
+
+
+def _advice(record: KernelRecord) -> str:
+    return f"get_or_create({record.name!r}) starts a fresh one"
+
+
+def _gate(record: KernelRecord, policy: ApprovalPolicy | None) -> Gate:
+    from kernelbox.core._gate import Gate
+    from kernelbox.core._memory import shared_sessions
+    from kernelbox.core._policy import check_policy
+
+    return Gate(record, check_policy(policy), shared_sessions, shell="ask", tools="ask")
+
+
+def _toolbox(here: Kernels) -> Toolbox:
+    from kernelbox.tools._toolbox import shared_toolbox
+
+    return shared_toolbox(here.config)
+
+
+def _is_async(function: object) -> bool:
+    """Tells whether calling a function gives an awaitable, by the flag that `async def` leaves (CO_COROUTINE)."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return bool(getattr(code, "co_flags", 0) & 0x80)
