@@ -23,6 +23,7 @@ _PATCHES = {
     "json": "for name in ('dumps', 'loads', 'JSONEncoder', 'JSONDecoder'): mock.patch('json.' + name).start()",
     "threading": "for name in ('get_ident', 'Lock', 'RLock', 'Thread'): mock.patch('threading.' + name).start()",
     "asyncio": "for name in ('all_tasks', '_set_running_loop', 'Handle'): mock.patch('asyncio.' + name).start()",
+    "task factory": f"{_FAIL}asyncio.get_running_loop().set_task_factory(fail)",
     "signal": "for name in ('signal', 'getsignal', 'pthread_sigmask'): mock.patch('signal.' + name).start()",
     "contextlib": "for name in ('suppress', 'contextmanager'): mock.patch('contextlib.' + name).start()",
     "codecs": "for name in ('lookup', 'getincrementaldecoder'): mock.patch('codecs.' + name).start()",

@@ -125,7 +125,8 @@ class Cells:
 
     def _run_to_end(self, request: Execute, cell: Any) -> Done:
         """Runs the coroutine of a cell, come what may, and returns what to say of it."""
-        task = self._loop.create_task(self._until_it_ends(cell), context=self._context)
+        # Not by the loop, which has a cell's task factory make it.
+        task = asyncio.Task(self._until_it_ends(cell), loop=self._loop, context=self._context)
         self._interrupts.attach(task)
         failures = 0
         while not task.done():
