@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # what `signal` wraps
 import math
-import sys
 from collections.abc import Callable, Iterator
 from mmap import mmap
 from types import FrameType
@@ -22,7 +21,7 @@ from types import FrameType
 from kernelbox.guest._alarm import SignalAlarm
 from kernelbox.guest._descendants import begun_since, signal_all
 from kernelbox.guest._handlers import Handler, call_contained, get_handler, set_handler, wrap_handlers
-from kernelbox.guest._pristine import asyncio, contextlib, os, signal, threading, time
+from kernelbox.guest._pristine import asyncio, contextlib, os, signal, sys, threading, time
 from kernelbox.wire import _state as state
 from kernelbox.wire._pristine import keep_builtins
 

@@ -25,6 +25,7 @@ from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Forks, Interrupts
 from kernelbox.guest._io import IO, Waker
 from kernelbox.guest._loop import Loop
+from kernelbox.guest._modules import restore_modules
 from kernelbox.guest._orphans import has_children, watch_starts
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
@@ -58,6 +59,9 @@ _exit = os._exit
 
 # Failures of our own code in a row after which a kernel gives up.
 _FAILURES = 5
+
+# Of `sys`: IPython finds out by these what a cell has raised, and where.
+_FUNCTIONS = {"_getframe": sys._getframe, "exc_info": sys.exc_info}
 
 # How long a kernel that leaves waits for clients that have not read all of its words.
 _LAST_PATIENCE = 0.3
@@ -282,8 +286,7 @@ class Kernel:
         self.asks.begin(request)
         self.outbox.begin(request.id, peer, Started(request.id, count))
         self._io.cell_begins()
-        vars(sys).setdefault("stdout", self.outbox.streams[0])  # IPython fails without
-        vars(sys).setdefault("stderr", self.outbox.streams[1])
+        self._restore_what_ipython_needs()
         if bash:
             self._io.read_at_once()
         if request.shell_escape_only and not _guards.is_raised():
@@ -303,6 +306,13 @@ class Kernel:
         if peer.broken_by_cell:
             self.die("a cell closed the kernel's own descriptors")
 
+    def _restore_what_ipython_needs(self) -> None:
+        """Puts back what a cell has replaced or deleted, and without which no cell could run."""
+        vars(sys).update(_FUNCTIONS)
+        vars(sys).setdefault("stdout", self.outbox.streams[0])
+        vars(sys).setdefault("stderr", self.outbox.streams[1])
+        restore_modules()
+
     def _raise_guards(self) -> None:
         self.bash.close()  # a cell could write to a bash that waits for its next cell
         try:
@@ -313,6 +323,7 @@ class Kernel:
     def _answer(self, peer: Peer, query: Query) -> None:
         self.interrupts.begin_query(query.id)
         self._asking = peer
+        self._restore_what_ipython_needs()
         self._io.cell_begins()
         try:
             self.interrupts.expose()
