@@ -115,7 +115,9 @@ def test_code_comes_from_an_argument_a_file_or_stdin(home: Path, tmp_path: Path)
         (["-"], b"\xff\xfe", "not UTF-8"),
         (["--timeout", "soon", "1"], b"", "not a number of seconds"),
         (["--timeout", "nan", "1"], b"", "not a number of seconds"),
-        (["--colour", "1"], b"", "unrecognized arguments"),
+        (["--colour", "1"], b"", "there is no option --colour"),
+        (["-x"], b"", "there is no option -x; code that begins with a dash comes after --: -- '-x'"),
+        (["--timout=5", "1"], b"", "there is no option --timout; did you mean --timeout?"),
     ],
 )
 def test_wrong_usage_of_exec_exits_2(home: Path, words: list[str], stdin: bytes, sentence: str) -> None:
@@ -129,6 +131,10 @@ def test_wrong_usage_of_exec_exits_2(home: Path, words: list[str], stdin: bytes,
         ([], "a command is missing"),
         (["console", "x"], "the console needs a terminal on stdin and stdout; use `kernelbox exec`"),
         (["frob"], "there is no command 'frob'; use one of exec, create, list"),
+        (["exce"], "there is no command 'exce'; did you mean exec?"),
+        (["help", "frob"], "there is no command 'frob'; use one of exec"),
+        (["exec", "--nam", "d", "1"], "there is no option --nam; did you mean --name?"),
+        (["status", "--frob"], "there is no option --frob"),
         (["exec", "1"], "one of the arguments --name --id is required"),
         (["exec", "--name", "a", "--id", "b", "1"], "not allowed with argument"),
         (["create"], "the following arguments are required: --name"),
@@ -476,6 +482,9 @@ def test_doctor_says_what_is_wrong_and_how_to_fix_it(tmp_path: Path) -> None:
     wrong = kernelbox("doctor", KERNELBOX_STORE_BACKEND="paper")
     assert "KERNELBOX_STORE_BACKEND" in str(wrong.json)
     unknown = kernelbox("doctor", KERNELBOX_HOME=str(tmp_path / "home"), KERNELBOX_KERNEL_TYPE="cobol")
+    misspelt = kernelbox("doctor", KERNELBOX_HOME=str(tmp_path / "home"), KERNELBOX_TIMEOUT="5")
+    [check] = [check for check in misspelt.json["checks"] if check["name"] == "unknown settings"]
+    assert (check["verdict"], check["found"]) == ("warning", "KERNELBOX_TIMEOUT")
     [check] = [check for check in unknown.json["checks"] if check["name"] == "kernel type"]
     assert (check["verdict"], "python3" in check["found"]) == ("failed", True)
 

@@ -28,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(words: list[str]) -> int:
     """Runs a command line. Whatever happens, there is no traceback."""
     try:
+        if words[:1] == ["help"] and len(words) > 1:
+            words = [words[1], "--help"]
         if words[:1] in (["-h"], ["--help"], ["help"]):
             print(top_help(), end="", flush=True)
             return 0
@@ -54,13 +56,23 @@ def _dispatch(words: list[str]) -> int:
     try:
         command = next((command for command in COMMANDS if words[:1] == [command.name]), None)
         if command is None:
-            wrong = f"there is no command {words[0]!r}" if words else "a command is missing"
-            raise UsageError(f"{wrong}; use one of {', '.join(command.name for command in COMMANDS)}", "")
+            raise UsageError(_no_command(words), "")
         options = parse(command, words[1:])
     except UsageError as exc:
         tell(exc.usage)
         return _fail(str(exc), WRONG_USAGE)
     return command.load()(options)
+
+
+def _no_command(words: list[str]) -> str:
+    from kernelbox.cli._parser import close_to
+
+    known = [command.name for command in COMMANDS]
+    near = close_to(words[0], known) if words else None
+    if near is not None:
+        return f"there is no command {words[0]!r}; did you mean {near}?"
+    wrong = f"there is no command {words[0]!r}" if words else "a command is missing"
+    return f"{wrong}; use one of {', '.join(known)}"
 
 
 def _leave(status: int) -> None:

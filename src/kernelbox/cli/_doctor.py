@@ -11,7 +11,7 @@ import time
 
 from kernelbox.api import _sync
 from kernelbox.api._here import kernels
-from kernelbox.base._config import KernelBoxConfig
+from kernelbox.base._config import KernelBoxConfig, unknown_variables
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._text import escape
 from kernelbox.cli._output import emit
@@ -104,6 +104,9 @@ def _check_packages() -> Iterator[Check]:
 
 
 def _check_settings() -> Iterator[Check]:
+    if unknown := unknown_variables():
+        fix = "unset them, or correct their names: docs/configuration.md lists those there are"
+        yield Check("unknown settings", "warning", ", ".join(unknown), fix)
     config = KernelBoxConfig.from_env()
     yield Check("settings", "ok", f"home {config.home}, store {config.store_backend}, engine {config.engine}")
 

@@ -32,9 +32,34 @@ def parse(command: Command, words: list[str]) -> argparse.Namespace:
     if command.name == "tools" and "--" in words:  # what follows is another program's, options and all
         at = words.index("--")
         words, program = words[:at], words[at + 1 :]
-    options = parser_for(command).parse_args(words)
+    parser = parser_for(command)
+    try:
+        options = parser.parse_args(words)
+    except UsageError as exc:
+        unknown = parser.find_unknown(words)
+        if unknown is None:
+            raise
+        raise UsageError(_no_option(parser, unknown, takes_code=command.name == "exec"), exc.usage) from exc
     options.program = program
     return options
+
+
+def _no_option(parser: Parser, word: str, *, takes_code: bool) -> str:
+    """Says that there is no such option, and what may have been meant: argparse names other options that it lacks."""
+    near = close_to(word, [name for name in parser.option_names if name.startswith("--")])
+    if near is not None:
+        return f"there is no option {word}; did you mean {near}?"
+    if takes_code:
+        return f"there is no option {word}; code that begins with a dash comes after --: -- {word!r}"
+    return f"there is no option {word}"
+
+
+def close_to(word: str, known: list[str]) -> str | None:
+    """Returns the word that a misspelt one is most like; None if it is like none."""
+    from difflib import get_close_matches  # only where there is a mistake: it takes 5 ms to import
+
+    found = get_close_matches(word, known, 1)
+    return found[0] if found else None
 
 
 def parser_for(command: Command) -> Parser:
@@ -57,6 +82,20 @@ class Parser(argparse.ArgumentParser):
 
     def print_help(self, file: object = None) -> None:
         print(self.format_help(), end="", flush=True)
+
+    @property
+    def option_names(self) -> list[str]:
+        return list(self._option_string_actions)
+
+    def find_unknown(self, words: list[str]) -> str | None:
+        """Returns the first option on a command line that there is none of."""
+        for word in words[: words.index("--")] if "--" in words else words:
+            name = word.partition("=")[0]
+            looks_like_option = name.startswith("-") and name.strip("-")[:1].isalpha() and " " not in name
+            joined = not name.startswith("--") and name[:2] in self.option_names  # `-fFILE`
+            if looks_like_option and not joined and name not in self.option_names:
+                return name
+        return None
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, self.format_usage())
