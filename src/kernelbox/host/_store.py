@@ -80,6 +80,10 @@ class Store:
         """Opens the runtime directory; raises FileNotFoundError if there is none, StoreFailed if it is not ours."""
         return self._root.open()
 
+    def secret(self) -> bytes:
+        """Returns what hosts sign with."""
+        return self._root.secret()
+
     def enter(self, name: str) -> Place:
         """Opens a directory in it; raises as `runtime` does."""
         with self.runtime() as runtime:
@@ -197,10 +201,10 @@ class Store:
                     if self._records(runtime).leads_nowhere(slug) and names.is_rubbish(slug):
                         names.remove_tree(slug)
             with runtime.enter(LOCKS) as locks:
-                remove_left_behind(locks)
+                remove_left_behind(locks, self.secret())
 
     def _records(self, runtime: Place) -> Records:
-        return Records(runtime, self._root.secret())
+        return Records(runtime, self.secret())
 
     def _make(self) -> Place:
         """Opens the runtime directory, which is made, with the directories in it, where they are missing."""
@@ -224,7 +228,7 @@ class Store:
                     with self._make() as runtime:
                         locks = stack.enter_context(runtime.enter(LOCKS))
                     for name in sorted(set(lock_names)):  # always in one order: no deadlock
-                        stack.enter_context(locked(locks, name))
+                        stack.enter_context(locked(locks, name, self.secret()))
                     break
                 except FileNotFoundError as exc:  # a directory has vanished since
                     stack.close()
