@@ -256,7 +256,7 @@ class Store:
             return False
 
     def _entry(self, runtime: Place, kernel_id: str) -> dict[str, Any] | None:
-        record = self._records(runtime).get(kernel_id)
+        record = self._records(runtime).get_sound(kernel_id)
         return None if record is None else record.to_dict()
 
     def _repair_registry(self) -> None:
