@@ -934,6 +934,25 @@ except StoreFailed as exc:
     assert os.listdir(shared / f"kernelbox-{ANOTHER_USER}") == []
 
 
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o777])
+def test_what_another_user_puts_into_the_temporary_directory_keeps_no_user_from_a_key_at_home(
+    shared: Path, mode: int
+) -> None:
+    taken = shared / f"kernelbox-{ANOTHER_USER}"
+    taken.mkdir()
+    (taken / "key").write_bytes(b"k" * 32)
+    taken.chmod(mode)
+    code = f"""
+os.environ.pop("KERNELBOX_KEY_FILE", None)
+os.environ["HOME"] = {str(shared / "home")!r}
+os.mkdir(os.environ["HOME"])
+tempfile.tempdir = {str(shared)!r}
+from kernelbox.host._key import read_key
+print(read_key("").path)
+"""
+    assert as_user(ANOTHER_USER, code) == f"{shared}/home/.local/state/kernelbox/key\n"
+
+
 def test_a_key_on_a_read_only_disk_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "keys" / "key"
     made = read_key(str(path)).secret
@@ -1001,7 +1020,21 @@ def test_images_of_a_kernel_elsewhere_do_not_leave_a_home_that_is_refused_later(
     assert execute("kept", "1 + 1").return_value == "2"
 
 
-@pytest.mark.parametrize("content", ["{}", '{"name": "package"}', "root:x:0:0::/root:/bin/sh\n", "[]"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        '{"name": "package"}',
+        "root:x:0:0::/root:/bin/sh\n",
+        "[]",
+        '{"version": 1, "kernels": {}, "precious": "the user\'s"}',
+        '{"version": true, "kernels": {}}',
+        '{"version": 1.0, "kernels": {}}',
+        '{"version": 1, "kernels": {"linux": {"version": "6.1"}}}',
+        '{"version": 1, "kernels": {"00000000000000000000000000000001": {"precious": 1}}}',
+        '{"version": 1, "kernels": {"00000000000000000000000000000001": 1}}',
+    ],
+)
 def test_a_file_that_was_never_a_registry_is_left_as_it_is(
     content: str, own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

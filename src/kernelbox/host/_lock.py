@@ -110,8 +110,7 @@ def _claim(fd: int, secret: bytes) -> None:
         _start_times[pid] = read_start_time(pid) or 0
     owner = b"%d %d" % (pid, _start_times[pid])
     with contextlib.suppress(OSError):  # a full disk, on which kernels can still be destroyed
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, owner + b" " + _sign(fd, owner, secret), 0)
+        os.pwrite(fd, owner + b" " + _sign(fd, owner, secret) + b"\n", 0)
 
 
 _start_times: dict[int, int] = {}  # of this process; a fork finds its parent's
@@ -119,7 +118,8 @@ _start_times: dict[int, int] = {}  # of this process; a fork finds its parent's
 
 def _is_claimed(fd: int, secret: bytes) -> bool:
     """Tells whether a lock file is signed by a host, and that host lives."""
-    owner, _, signature = os.pread(fd, _LONGEST_CLAIM, 0).rpartition(b" ")
+    claim, _, _ = os.pread(fd, _LONGEST_CLAIM, 0).partition(b"\n")
+    owner, _, signature = claim.rpartition(b" ")
     if signature != _sign(fd, owner, secret):
         return False
     pid, start_time = map(int, owner.split())

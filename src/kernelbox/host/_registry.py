@@ -17,6 +17,7 @@ from kernelbox.base._errors import StoreFailed
 from kernelbox.host._home import Inside
 from kernelbox.host._place import Place
 from kernelbox.host._record import are_tags
+from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,8 +119,10 @@ class Registry:
             raise ValueError("it has more values than those of any number of kernels")
         data = json.loads(text.decode())
         version, kernels = (data.get("version"), data.get("kernels")) if isinstance(data, dict) else (None, None)
-        if version != _VERSION:
+        if type(version) is not int or version != _VERSION:
             raise ValueError(f"its version is {str(version)[:20]!r}, not {_VERSION}")
+        if len(data) > 2 or (self._is_named and isinstance(kernels, dict) and not all(map(_is_entry, kernels.items()))):
+            raise ValueError("it holds other things than kernels")
         if isinstance(kernels, dict):
             return kernels
         raise ValueError("it lists no kernels")
@@ -153,6 +156,12 @@ class _Named:
         except OSError as exc:
             raise StoreFailed.because(exc, self._path) from exc
         return self.open()
+
+
+def _is_entry(item: tuple[str, object]) -> bool:
+    """Tells whether a key and a value can be those of a kernel: its id, and its record, which has that id."""
+    kernel_id, entry = item
+    return is_kernel_id(kernel_id) and isinstance(entry, dict) and entry.get("kernel_id") == kernel_id
 
 
 def _flat(entry: object) -> dict[str, Any] | None:
