@@ -953,6 +953,21 @@ print(read_key("").path)
     assert as_user(ANOTHER_USER, code) == f"{shared}/home/.local/state/kernelbox/key\n"
 
 
+def test_processes_that_use_a_home_with_its_own_key_for_the_first_time_do_not_refuse_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("KERNELBOX_HOME", str(home))
+    monkeypatch.setenv("KERNELBOX_KEY_FILE", str(home / "key"))
+    home.mkdir(0o700)
+    (home / "key.1-abcdef.new").write_bytes(b"half of a key")
+    assert list_kernels() == [], "a process is about to make the key"
+    read_key(str(home / "key"))
+    assert list_kernels() == [], "a process has made the key, and is about to seal the home"
+    code = "from kernelbox.api._here import kernels\nwith kernels().store.locking('k'): answer = list_kernels()"
+    assert in_many_processes(8, code) == [[]] * 8
+
+
 def test_a_key_on_a_read_only_disk_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "keys" / "key"
     made = read_key(str(path)).secret
