@@ -187,7 +187,8 @@ class IO:
         poller.register(self._waker.fd, select.POLLIN)
         poller.register(self._alarm.fd, select.POLLIN)
         poller.poll()
-        self._alarm.clear()  # the waker is cleared by the thread that serves: it may be the one that was meant
+        self._waker.clear()
+        self._alarm.clear()
 
     def _serve_once(self, also: int = -1) -> bool:
         """Waits for something to happen and sees to it. True if the descriptor `also` became readable."""
