@@ -308,6 +308,10 @@ def test_approved_commands_run_in_the_shell_that_the_kernel_was_given(tmp_path: 
     assert run(unasked) == "other"
 
 
+# A name that a dict takes for another than the same bytes.
+KEY = "class Key(bytes):\n    __hash__ = object.__hash__\n    __eq__ = object.__eq__\n"
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -315,6 +319,8 @@ def test_approved_commands_run_in_the_shell_that_the_kernel_was_given(tmp_path: 
         "os.environ._data[b'A'] = b'a\\0b'",
         "os.environ._data[b'A'] = bytearray(b'ab')",
         "os.environ._data = None",
+        KEY + "os.environ._data = {Key(b'PATH'): b'/elsewhere', **os.environ._data}",
+        KEY + "os.environ._data[Key(b'A')] = os.environ._data[Key(b'A')] = b'same'",
     ],
 )
 def test_an_environment_that_no_program_can_have_is_an_error_before_it_is_asked_for(spoil: str) -> None:
