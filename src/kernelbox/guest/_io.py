@@ -76,7 +76,7 @@ class IO:
     """Watches the listener, the peers and the pipes, and hands what arrives to the kernel."""
 
     def __init__(self, kernel: Kernel, identity: Identity, waker: Waker, main_waker: Waker) -> None:
-        """`waker` wakes the thread that serves, or calls the helper; `main_waker` only the main thread, if it serves."""
+        """`waker` wakes the thread that serves or calls the helper; `main_waker` the main thread, if it serves."""
         self._kernel = kernel
         self._listener = identity.listener
         self._pipes = identity.outputs
