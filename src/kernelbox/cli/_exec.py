@@ -123,9 +123,10 @@ def follow(steps: Iterator[object], key: str, show: Callable[[OutputItem], None]
 def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Callable[[ExecutionResult], None]]:
     """Returns what to do with each output, and with the result."""
     if options.pretty:
-        from kernelbox.cli._pretty import show_output, show_result
+        from kernelbox.cli._pretty import Screen
 
-        return show_output, show_result
+        screen = Screen()
+        return screen.show, screen.finish
     if options.stream:
         return (
             lambda item: emit_line({"event": "output", **item.to_dict()}),

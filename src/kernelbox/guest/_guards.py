@@ -18,7 +18,6 @@ from __future__ import annotations
 import _imp
 import _posixsubprocess
 import subprocess
-import sys
 import threading
 from _socket import AF_UNIX
 from _socket import socket as Socket
@@ -31,7 +30,7 @@ from typing import Any, NoReturn
 from kernelbox.guest._mark import mark
 from kernelbox.guest._own_files import OwnFiles, first_link
 from kernelbox.guest._plain import plain_bytes
-from kernelbox.guest._pristine import os
+from kernelbox.guest._pristine import os, sys
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
@@ -162,7 +161,9 @@ def _check_symbol(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _check_import(event: str, args: tuple[Any, ...]) -> None:
-    name = str.__str__(args[0]).rpartition(".")[2]  # a module made from a file is called by its last part alone
+    # Python looks in a library for a function with the last part of the module's name, `_` for `-`, up to a NUL
+    # (get_encoded_name in CPython's Python/importdl.c). What the file is called does not matter.
+    name = str.__str__(args[0]).rpartition(".")[2].partition("\0")[0].replace("-", "_")
     if name in _MODULES:
         raise _ImportRefusal(f"the module {name} is not allowed here: {_ADVICE}")
 

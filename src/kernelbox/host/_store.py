@@ -121,6 +121,13 @@ class Store:
         except FileNotFoundError:
             return None
 
+    def find_deleted(self, name: str) -> KernelRecord | None:
+        """Returns what the registry shows of a kernel of this name whose files were deleted, and with them the name."""
+        record = None if self._registry is None else self._registry.find(name)
+        if record is None or not is_kernel_id(record.kernel_id) or self.get(record.kernel_id) is not None:
+            return None
+        return record
+
     def all(self) -> list[KernelRecord]:
         """Returns every record, oldest first; removes what crashes have left half made or half removed."""
         self._repair_registry()
