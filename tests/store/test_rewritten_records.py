@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -243,4 +244,15 @@ def test_a_runtime_directory_that_a_cell_has_filled_shows_few_kernels_and_is_wip
         assert kernel.kernel_id in wipe()
     assert kernel_directories(own_home) == []
     assert os.listdir(own_home / "runtime" / "locks") == []
+    wait_for_end(pid_of(kernel))
+
+
+def test_a_process_that_a_rewritten_registry_names_is_left_alone(own_home: Path, innocent: int) -> None:
+    kernel = get_or_create("mine")
+    registry = own_home / "registry.json"
+    data = json.loads(registry.read_text())
+    data["kernels"][kernel.kernel_id].update(pid=innocent, start_time=read_start_time(innocent))
+    registry.write_text(json.dumps(data))
+    shutil.rmtree(own_home / "runtime")
+    assert not destroy("mine")
     wait_for_end(pid_of(kernel))

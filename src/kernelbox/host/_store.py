@@ -123,7 +123,7 @@ class Store:
 
     def find_deleted(self, name: str) -> KernelRecord | None:
         """Returns what the registry shows of a kernel of this name whose files were deleted, and with them the name."""
-        record = None if self._registry is None else self._registry.find(name)
+        record = None if self._registry is None else self._registry.find(name, self.secret())
         if record is None or not is_kernel_id(record.kernel_id) or self.get(record.kernel_id) is not None:
             return None
         return record
@@ -250,7 +250,7 @@ class Store:
         if self._registry is None or not (changed or self._registry.exists() or self._has_kernels()):
             return
         with _translated(self._registry.path), self._locked(_REGISTRY_LOCK), self.runtime() as runtime:
-            known = {} if changed is None else {changed.kernel_id: changed.to_dict()}
+            known = {} if changed is None else {changed.kernel_id: self._shown(changed)}
             self._registry.update(
                 self._records(runtime).ids(), known, lambda kernel_id: self._entry(runtime, kernel_id)
             )
@@ -264,7 +264,12 @@ class Store:
 
     def _entry(self, runtime: Place, kernel_id: str) -> dict[str, Any] | None:
         record = self._records(runtime).get_sound(kernel_id)
-        return None if record is None else record.to_dict()
+        return None if record is None else self._shown(record)
+
+    def _shown(self, record: KernelRecord) -> dict[str, Any]:
+        from kernelbox.host._registry import signed_entry
+
+        return signed_entry(record.to_dict(), self.secret())
 
     def _repair_registry(self) -> None:
         """Rebuilds the registry if it is damaged, or lost while there are kernels."""
