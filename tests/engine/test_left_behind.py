@@ -23,6 +23,7 @@ _PATCHES = {
     "json": "for name in ('dumps', 'loads', 'JSONEncoder', 'JSONDecoder'): mock.patch('json.' + name).start()",
     "threading": "for name in ('get_ident', 'Lock', 'RLock', 'Thread'): mock.patch('threading.' + name).start()",
     "asyncio": "for name in ('all_tasks', '_set_running_loop', 'Handle'): mock.patch('asyncio.' + name).start()",
+    "task factory": f"{_FAIL}asyncio.get_running_loop().set_task_factory(fail)",
     "signal": "for name in ('signal', 'getsignal', 'pthread_sigmask'): mock.patch('signal.' + name).start()",
     "contextlib": "for name in ('suppress', 'contextmanager'): mock.patch('contextlib.' + name).start()",
     "codecs": "for name in ('lookup', 'getincrementaldecoder'): mock.patch('codecs.' + name).start()",
@@ -31,6 +32,15 @@ _PATCHES = {
     "len": f"import builtins\n{_FAIL}builtins.len = fail",
     "open": f"import builtins\n{_FAIL}builtins.open = fail",
     "isinstance": "import builtins\nbuiltins.isinstance = lambda *_: False",
+    "getattr": f"import builtins\n{_FAIL}builtins.getattr = builtins.next = builtins.StopIteration = fail",
+    "names deleted": "import builtins\ndel builtins.str, builtins.super, builtins.repr, builtins.sorted",
+    "frames": f"import sys\n{_FAIL}sys._getframe = sys.exc_info = fail",
+    "functions of sys": f"import sys\n{_FAIL}for name in ('settrace', 'gettrace', 'setprofile', 'getprofile',\n"
+    "    'getrecursionlimit', 'setrecursionlimit', 'getsizeof'): setattr(sys, name, fail)",
+    "no functions of sys": "import sys\ndel sys._getframe, sys.exc_info, sys.gettrace, sys.getrecursionlimit",
+    "modules": "import sys\nsys.modules.clear()",
+    "other modules": "import sys\nsys.modules = {}",
+    "no modules": "import sys\nfor name in list(sys.modules): sys.modules[name] = None\ndel sys.modules",
     "recursion limit": "import sys\nfor limit in range(20, 500):\n    try:\n        sys.setrecursionlimit(limit)\n"
     "        break\n    except RecursionError:\n        pass",
     "trace": f"import sys\n{_FAIL}sys.settrace(fail); sys.setprofile(fail)",
@@ -51,6 +61,20 @@ def test_what_a_cell_leaves_patched_does_not_reach_the_kernel(patched: str, kern
     assert failed.error is not None
     assert (failed.error.ename, failed.state) == ("ZeroDivisionError", "kept")
     assert execute(kernel, "kept", language="python", timeout=30).return_value == "7"
+
+
+@pytest.mark.parametrize(
+    "replaced",
+    ["b.type = fail", "b.isinstance = fail", "b.isinstance = None", "del b.type, b.str"],
+)
+def test_what_cannot_work_without_a_built_in_name_says_which_is_gone(replaced: str, kernel: KernelRecord) -> None:
+    run(kernel, f"import builtins as b\nkept = 7\n{_FAIL}{replaced}")
+    assert value(kernel, "kept") == "7"
+    failed = execute(kernel, "!echo from a shell; :", timeout=30)
+    assert failed.ok or "built-in names: " in failed.text
+    failed = execute(kernel, "1 / 0", timeout=30)
+    assert "Hint: cells have replaced or deleted built-in names: " in failed.text
+    assert "ZeroDivisionError" in failed.text
 
 
 @pytest.mark.parametrize("odd", ["None", "5", "object()", "open('/dev/null', 'rb')"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -53,6 +54,28 @@ def test_a_variable_may_hold_any_bytes_but_nul(home: Path) -> None:
     kernel = get_or_create("odd", env={"PATH": os.environ["PATH"], "ODD": odd, "EMPTY": "", "LONG": "x" * 100_000})
     assert value(kernel, "import os; os.environb[b'ODD']") == repr(os.fsencode(odd))
     assert value(kernel, "os.environ['EMPTY'], len(os.environ['LONG'])") == "('', 100000)"
+
+
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="the interpreter is in no virtual environment")
+@pytest.mark.parametrize(
+    ("path", "env", "expected"),
+    [
+        ("/usr/bin:/bin", None, "{own}:/usr/bin:/bin"),
+        ("/usr/bin:/bin:{own}", None, "/usr/bin:/bin:{own}"),
+        ("/usr/bin:/bin", {"PATH": "/bin"}, "/bin"),
+    ],
+    ids=["not activated", "on the PATH", "given"],
+)
+def test_python_and_pip_in_a_cell_are_the_kernels_own_unless_the_path_says_otherwise(
+    home: Path, monkeypatch: pytest.MonkeyPatch, path: str, env: dict[str, str] | None, expected: str
+) -> None:
+    own = os.path.dirname(sys.executable)
+    monkeypatch.setenv("PATH", path.format(own=own))
+    monkeypatch.setenv("KERNELBOX_TEMPLATE", "0")  # a template would stay for each PATH
+
+    kernel = get_or_create("programs", env=env)
+
+    assert value(kernel, "import os; os.environ['PATH']") == repr(expected.format(own=own))
 
 
 def test_a_kernel_that_cannot_be_specialized_is_told_of_and_leaves_no_process(home: Path, tmp_path: Path) -> None:

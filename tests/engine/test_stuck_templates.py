@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelbox import StartFailed, destroy, execute, get_or_create, status, wipe
+from kernelbox.host.own import _template
 
 from .support import DEADLINE, is_running, parent_of, run, value, wait_for_end
 
@@ -101,3 +102,18 @@ def test_a_module_that_a_template_does_not_survive_is_named(
     monkeypatch.setenv("KERNELBOX_PRELOAD", "json,unbearable")
     with pytest.raises(StartFailed, match=rf"(?s)(?=.*'unbearable')(?=.*({said}))"):
         get_or_create("first")
+
+
+def test_a_module_that_hangs_while_it_is_imported_is_named_and_its_template_ended(
+    own_home: Path, modules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (modules / "endless.py").write_text(
+        f"import os, time\nopen({str(modules / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)"
+    )
+    monkeypatch.setenv("KERNELBOX_PRELOAD", "json,endless")
+    monkeypatch.setattr(_template, "ANSWER_PATIENCE", 2.0)  # a minute, for modules that take long
+    with pytest.raises(StartFailed, match=r"hung while it imported 'endless', .* taken out of KERNELBOX_PRELOAD"):
+        get_or_create("first")
+    wait_for_end(int((modules / "pid").read_text()))
+    monkeypatch.setenv("KERNELBOX_PRELOAD", "json")
+    assert value(get_or_create("first"), "1 + 1") == "2"

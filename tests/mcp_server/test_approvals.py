@@ -90,6 +90,24 @@ def test_an_answer_can_be_remembered(served: Served, mode: str, remember: str, a
 
 
 @pytest.mark.parametrize("mode", GENERATIONS)
+def test_a_cell_with_many_commands_is_not_lost(served: Served, mode: str) -> None:
+    person = Person()
+
+    async def scenario() -> None:
+        async with http_client(served, mode, elicitation_callback=person) as client:
+            code = "for n in range(12):\n    !echo command $n\n'end'"
+            result = await call(client, "execute", code=code, kernel="many commands")
+            if mode == "legacy":
+                assert not result.is_error
+            else:
+                assert "have the answer remembered" in str(result.content)
+            assert await text(client, "execute", code="1", kernel="many commands") == "1"
+
+    run(scenario)
+    assert len(person.asked) == (12 if mode == "legacy" else 10)
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
 def test_an_answer_that_is_no_answer_accepts_once_only(served: Served, mode: str) -> None:
     person = Person(remember="for ever", other="x")
 

@@ -194,6 +194,19 @@ def test_a_runtime_directory_of_the_old_version_is_moved_aside(
     kernelbox.wipe()
 
 
+def test_a_runtime_directory_of_jupyters_is_left_as_it_is(
+    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tmp_path / "jupyter"
+    runtime.mkdir(mode=0o700)
+    (runtime / "kernel-1.json").write_text("{}")
+    monkeypatch.setenv("KERNELBOX_RUNTIME_DIR", str(runtime))
+    with pytest.raises(kernelbox.StoreFailed, match="neither used nor changed"):
+        kernelbox.list_kernels()
+    assert [path.name for path in runtime.iterdir()] == ["kernel-1.json"]
+    monkeypatch.delenv("KERNELBOX_RUNTIME_DIR")
+
+
 def test_threads_that_come_to_an_old_home_at_once_move_only_that(own_home: Path) -> None:
     make_old_home(own_home, a1="agent")
     together, found = threading.Barrier(8), []

@@ -7,8 +7,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -247,3 +248,43 @@ print(status("mine").status, status("mine").death)
             first, second, third = as_user(4242, code).splitlines()
     assert (first, second) == ("idle", "idle"), "a record that cannot be read is put back"
     assert third.startswith("dead its directory cannot be used any more")
+
+
+@pytest.fixture
+def all_deleted(own_home: Path) -> Iterator[KernelRecord]:
+    """A live kernel of which no file is left; its keeper, which would end it in a second, is stopped."""
+    kernel = get_or_create("mine", session_name="also")
+    run(kernel, "x = 42")
+    keeper = int(value(kernel, "__import__('os').getppid()") or 0)
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        shutil.rmtree(own_home / "runtime")
+        yield kernel
+    finally:
+        os.kill(keeper, signal.SIGCONT)
+
+
+def test_a_name_that_is_used_again_at_once_after_all_files_were_deleted_has_one_process(
+    all_deleted: KernelRecord,
+) -> None:
+    fresh = get_or_create("mine")
+    assert all_deleted.pid is not None
+    assert not is_running(all_deleted.pid), "it is ended before another takes its name"
+    assert "the kernel that had this name before: its directory was deleted" in (fresh.lost or "")
+    assert execute("mine", "'x' in globals()", timeout=DEADLINE).return_value == "False"
+    assert [record.name for record in list_kernels()] == ["mine"]
+
+
+def test_a_cell_for_a_name_whose_files_were_all_deleted_is_told_of_the_loss_once(all_deleted: KernelRecord) -> None:
+    told = run_python("import kernelbox; print(kernelbox.execute('also', '1').text)").stdout
+    assert "is dead: its directory was deleted" in told
+    assert all_deleted.pid is not None
+    assert not is_running(all_deleted.pid)
+    assert value("also", "1 + 1") == "2"
+
+
+def test_a_kernel_that_was_destroyed_is_no_loss_when_the_files_are_deleted(own_home: Path) -> None:
+    get_or_create("mine")
+    destroy("mine")
+    shutil.rmtree(own_home / "runtime")
+    assert get_or_create("mine").lost is None

@@ -94,3 +94,15 @@ def test_a_dead_kernels_options_do_not_matter(tmp_path: Path) -> None:
     create("mine", tags={"a": "b"})
     execute("mine", "import os; os._exit(1)")
     assert get_or_create("mine", cwd=tmp_path).cwd == str(tmp_path)
+
+
+@pytest.mark.parametrize("variable", ["HOME", "REGISTRY_PATH", "RUNTIME_DIR", "KEY_FILE"])
+def test_a_home_directory_that_there_is_not_is_refused_and_not_made_here(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setenv(f"KERNELBOX_{variable}", "~nosuchuser/x")
+        with pytest.raises(InvalidInput, match=rf"KERNELBOX_{variable} cannot be .* no home directory ~nosuchuser"):
+            get_or_create("mine")
+    assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,15 @@ from typing import Any
 import pytest
 from tests.cli.support import fail, kernelbox
 from tests.engine.support import wait_for_end
-from tests.store.support import as_user, in_many_processes, kernel_directories, mounted, read_only, run_python
+from tests.store.support import (
+    as_user,
+    in_many_processes,
+    kernel_directories,
+    mounted,
+    read_only,
+    rewrite_record,
+    run_python,
+)
 
 from kernelbox import StoreFailed, create, destroy, execute, get_or_create, list_kernels, status, wipe
 from kernelbox.api._here import kernels
@@ -659,12 +667,8 @@ def test_a_crafted_record_is_as_if_it_were_not_there(
 def test_a_record_of_an_older_version_that_lacks_fields_is_read(home: Path) -> None:
     first = get_or_create("first")
     path = home / "runtime" / first.kernel_id / "connection.json"
-    data = json.loads(path.read_text())
-    for field in ("lost", "stale", "owner_pid", "owner_start_time", "busy_since"):
-        del data[field]
-    data["of tomorrow"] = [1]
-    data["created_at"] = "2024-02-29T12:00:00+00:00"
-    path.write_text(json.dumps(data))
+    missing = dict.fromkeys(("lost", "stale", "owner_pid", "owner_start_time", "busy_since"))
+    rewrite_record(path, **missing, of_tomorrow=[1], created_at="2024-02-29T12:00:00+00:00")
     assert status("first").kernel_id == first.kernel_id
 
 
@@ -683,8 +687,10 @@ def test_the_longest_record_that_can_be_made_can_be_read(home: Path) -> None:
 def test_the_causes_in_a_record_are_escaped_when_it_is_read(home: Path) -> None:
     first = get_or_create("first")
     path = home / "runtime" / first.kernel_id / "connection.json"
-    path.write_text(json.dumps({**first.to_dict(), "lost": "\x1b[31m\u202e" * 100}))
-    assert str(status("first").lost).isprintable()
+    rewrite_record(path, lost="\x1b[31m\u202e" * 100)
+    found = status("first")
+    assert found.pid == first.pid
+    assert str(found.lost).isprintable()
 
 
 @pytest.mark.parametrize("kind", ["link", "open", "file"])

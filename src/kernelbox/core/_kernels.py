@@ -59,7 +59,13 @@ class Kernels:
     def find(self, key: str) -> KernelRecord | None:
         """Returns the record of an id, name or session name, as it is now."""
         record = (self.store.get(key) if is_kernel_id(key) else None) or self.store.find(key)
+        record = record or self._find_deleted(key)
         return None if record is None else self.condition.refresh(record)
+
+    def _find_deleted(self, name: str) -> KernelRecord | None:
+        """Returns the kernel of a name whose files are all gone and whose process lives: it must not stay."""
+        record = self.store.find_deleted(name)
+        return record if record is not None and self.condition.has_process(record) else None
 
     def _find_live(self, name: str) -> KernelRecord | None:
         """Returns the live kernel that a name leads to: the quick look before one is opened under the name's lock."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-import sys
+import sys as user_sys
 from typing import Any
 
 from kernelbox.guest import _guards
@@ -12,7 +12,7 @@ from kernelbox.guest._changes import Changes
 from kernelbox.guest._commands import run_command
 from kernelbox.guest._environment import take_environment
 from kernelbox.guest._interrupts import Interrupts
-from kernelbox.guest._pristine import asyncio, contextlib, os, threading
+from kernelbox.guest._pristine import asyncio, contextlib, os, sys, threading
 from kernelbox.guest._program import bash_program
 from kernelbox.guest._shell import ZMQInteractiveShell
 from kernelbox.guest._streams import OutStream
@@ -86,7 +86,7 @@ class Cells:
             _exit(exc.code if isinstance(exc.code, int) else int(exc.code is not None))
         if exc is not None:
             lines = self._shell.describe(exc, 0)[2]
-            print("\n".join(lines), file=sys.stderr, flush=True)
+            print("\n".join(lines), file=user_sys.stderr, flush=True)
         _exit(exc is not None)
 
     def _may_wait(self, request: Execute) -> bool:
@@ -125,7 +125,8 @@ class Cells:
 
     def _run_to_end(self, request: Execute, cell: Any) -> Done:
         """Runs the coroutine of a cell, come what may, and returns what to say of it."""
-        task = self._loop.create_task(self._until_it_ends(cell), context=self._context)
+        # Not by the loop, which has a cell's task factory make it.
+        task = asyncio.Task(self._until_it_ends(cell), loop=self._loop, context=self._context)
         self._interrupts.attach(task)
         failures = 0
         while not task.done():
@@ -193,7 +194,7 @@ class Cells:
     def _flush_own_streams(self) -> None:
         """Flushes what cells have put in the place of `sys.stdout` and `sys.stderr`: it may have a buffer."""
         for name in ("stdout", "stderr"):
-            stream: Any = getattr(sys, name, None)
+            stream: Any = getattr(user_sys, name, None)
             if type(stream) is not OutStream:
                 with contextlib.suppress(Exception):  # it may be anything, or nothing
                     stream.flush()
@@ -225,7 +226,7 @@ class Cells:
             self._interrupts.expose()
             status, alive = self._run_in_bash(request.code)
             if not alive:
-                print("[bash exited; the next bash cell starts a new one]", file=sys.stderr)
+                print("[bash exited; the next bash cell starts a new one]", file=user_sys.stderr)
         except BaseException as exc:  # noqa: BLE001  # reported as the cell's error
             self._interrupts.protect()
             return self._report(request, exc)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import _imp
 import _posixsubprocess
 import subprocess
-import sys
 import threading
 from _socket import AF_UNIX
 from _socket import socket as Socket
@@ -31,7 +30,7 @@ from typing import Any, NoReturn
 from kernelbox.guest._mark import mark
 from kernelbox.guest._own_files import OwnFiles, first_link
 from kernelbox.guest._plain import plain_bytes
-from kernelbox.guest._pristine import os
+from kernelbox.guest._pristine import os, sys
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())

@@ -8,12 +8,12 @@ exception of a handler is shown with the next execution, and goes no further.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # what `signal` wraps
-import sys
 import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from kernelbox.guest._pristine import sys
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())

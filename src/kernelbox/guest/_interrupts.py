@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # what `signal` wraps
 import math
-import sys
 from collections.abc import Callable, Iterator
 from mmap import mmap
 from types import FrameType
@@ -22,7 +21,7 @@ from types import FrameType
 from kernelbox.guest._alarm import SignalAlarm
 from kernelbox.guest._descendants import begun_since, signal_all
 from kernelbox.guest._handlers import Handler, call_contained, get_handler, set_handler, wrap_handlers
-from kernelbox.guest._pristine import asyncio, contextlib, os, signal, threading, time
+from kernelbox.guest._pristine import asyncio, contextlib, os, signal, sys, threading, time
 from kernelbox.wire import _state as state
 from kernelbox.wire._pristine import keep_builtins
 
@@ -130,9 +129,10 @@ class Interrupts:
 
     def request(self, execution_id: str) -> float | None:
         """Interrupts an execution if it runs; called by the I/O thread. Returns when to call `repeat`."""
-        if not self.is_running(execution_id):
+        running = self._running  # read once: another cell may begin at any moment, and is not meant
+        if running is None or execution_id not in ("", running):
             return None
-        self._target = self._running
+        self._target = running
         if self._limit is not None:
             self._unwanted, self._limit = True, 0.0
         self.interrupt_programs()

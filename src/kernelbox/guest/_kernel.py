@@ -10,7 +10,6 @@ import errno
 import os as user_os
 import posix as user_posix
 import sys
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,10 +25,12 @@ from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Forks, Interrupts
 from kernelbox.guest._io import IO, Waker
 from kernelbox.guest._loop import Loop
+from kernelbox.guest._modules import restore_modules
 from kernelbox.guest._orphans import has_children, watch_starts
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._pristine import asyncio, contextlib, os, signal, threading, time
+from kernelbox.guest._queue import Queue
 from kernelbox.guest._reserve import fill_reserve, spend_reserve
 from kernelbox.guest._shell import ZMQInteractiveShell, pass_for_ipykernel
 from kernelbox.guest._streams import OutStream
@@ -56,10 +57,11 @@ keep_builtins(globals())
 
 _exit = os._exit
 
-_HELD = "work that an earlier cell had left in the background, which was interrupted"
-
 # Failures of our own code in a row after which a kernel gives up.
 _FAILURES = 5
+
+# Of `sys`: IPython finds out by these what a cell has raised, and where.
+_FUNCTIONS = {"_getframe": sys._getframe, "exc_info": sys.exc_info}
 
 # How long a kernel that leaves waits for clients that have not read all of its words.
 _LAST_PATIENCE = 0.3
@@ -80,28 +82,25 @@ class Kernel:
     def __init__(self, shell: ZMQInteractiveShell, identity: Identity, idle_timeout: float) -> None:
         self.shell = shell
         self._identity = identity
-        waker = Waker()
-        self.interrupts = Interrupts(identity.memory, waker.wake)
+        waker, main_waker = Waker(), Waker()
+        self.interrupts = Interrupts(identity.memory, main_waker.wake)
         self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # whatever policy a module has set
         asyncio.set_event_loop(self.loop)
         self.outbox = Outbox(identity, self.interrupts)
         self.asks = Asks(self.outbox, waker.wake)
         self.bash = Bash()
         self.comm_manager = _comm.install(self.outbox)
-        self._io = IO(self, identity, waker)
-        self._queue: deque[tuple[Peer, Execute | Query]] = deque()
-        self._queue_lock = threading.Lock()
-        self._withdrawn: set[str] = set()
+        self._io = IO(self, identity, waker, main_waker)
+        self._queue = Queue(self.outbox)
         self._abandoned: Abandoned | None = None
         self._asking: Peer | None = None  # whose query is being answered
-        self._idle = False
         self._idle_timeout = idle_timeout
         self._forks = Forks()
         self._main = threading.get_ident()
         self._cells = Cells(self.shell, self.bash, self.loop, self.interrupts)
 
     def __repr__(self) -> str:
-        return f"<Kernel pid={self._identity.pid} {'idle' if self._idle else 'busy'} queued={len(self._queue)}>"
+        return f"<Kernel pid={self._identity.pid} {'idle' if self._queue.idle else 'busy'} queued={len(self._queue)}>"
 
     def serve(self) -> None:
         """Runs requests until the process ends."""
@@ -165,12 +164,11 @@ class Kernel:
             self.die("a cell sent a request in the name of a client")
         match message:
             case Execute() | Query():
-                with self._queue_lock:
-                    self._queue.append((peer, message))
-                if self._idle and threading.get_ident() != self._main:  # who is not in the loop then, but here
+                self._queue.add(peer, message)
+                if self._queue.idle and threading.get_ident() != self._main:  # who is not in the loop then, but here
                     self.loop.call_soon_threadsafe(self._stop_idling)
             case Interrupt():
-                if (waiting := self._withdraw(message.id)) is False:
+                if (waiting := self._queue.withdraw(message.id)) is False:
                     return None
                 if message.harder and self.interrupts.is_running(message.id):
                     self._kill_what_the_cell_started()
@@ -235,38 +233,15 @@ class Kernel:
         if os.getppid() != self._identity.keeper and not self._identity.is_reachable:
             self.die("its directory is gone")
 
-    def _withdraw(self, execution_id: str) -> bool | None:
-        """Drops a request that has not begun; None if there is none.
-
-        Behind a cell it is dropped at once. If no cell runs the main thread would have taken it, were it not held by
-        what an earlier cell left in the event loop: then the request stays, to be dropped when the main thread comes.
-        """
-        with self._queue_lock:
-            for entry in self._queue:
-                if entry[1].id == execution_id:
-                    if self._idle:
-                        self._withdrawn.add(execution_id)
-                        return True
-                    self._queue.remove(entry)
-                    self.outbox.reply(entry[0], Done(execution_id, "aborted"))
-                    return False
-        return None
-
     # -- the main thread -------------------------------------------------------------------------------------
 
     def _next(self) -> tuple[Peer, Execute | Query]:
         while True:
-            self._idle = True
+            self._queue.idle = True
             if self.interrupts.has_waiting_handlers:
                 self.interrupts.call_waiting_handlers()
-            with self._queue_lock:
-                while self._queue:
-                    peer, request = self._queue.popleft()
-                    if request.id not in self._withdrawn:
-                        self._idle = False
-                        return peer, request
-                    self._withdrawn.discard(request.id)
-                    self.outbox.reply(peer, Done(request.id, "aborted", evalue=_HELD))
+            if (taken := self._queue.take()) is not None:
+                return taken
             if not self._idle_timeout and self.loop.is_quiet:
                 self._io.serve_here(until=self._has_work, also=self.loop.wakeup)
             else:
@@ -290,21 +265,17 @@ class Kernel:
                 cull.cancel()
 
     def _stop_idling(self) -> None:
-        if self._idle:
+        if self._queue.idle:
             self.loop.stop()
 
     def _cull(self) -> None:
-        with self._queue_lock:
-            idle = not self._queue
-        if idle:
+        if not self._queue:
             self._leave(f"ended after {self._idle_timeout:g} s without work, as KERNELBOX_CULL_IDLE asks")
 
     def leave_if_unused(self, seconds: float) -> dict[str, bool]:
         """Ends the process if no cell has run for so long and none is waiting; otherwise says that it stays."""
         state = _state.parse(self._identity.memory[: _state.SIZE])
-        with self._queue_lock:
-            idle = not any(isinstance(request, Execute) for _, request in self._queue)
-        if idle and state is not None and time.time() - state.last_used > seconds:
+        if not self._queue.has_cells() and state is not None and time.time() - state.last_used > seconds:
             self._leave(f"ended after {seconds:g} s without work, as a client asked for")
         return {"left": False}
 
@@ -315,8 +286,7 @@ class Kernel:
         self.asks.begin(request)
         self.outbox.begin(request.id, peer, Started(request.id, count))
         self._io.cell_begins()
-        vars(sys).setdefault("stdout", self.outbox.streams[0])  # IPython fails without
-        vars(sys).setdefault("stderr", self.outbox.streams[1])
+        self._restore_what_ipython_needs()
         if bash:
             self._io.read_at_once()
         if request.shell_escape_only and not _guards.is_raised():
@@ -336,6 +306,13 @@ class Kernel:
         if peer.broken_by_cell:
             self.die("a cell closed the kernel's own descriptors")
 
+    def _restore_what_ipython_needs(self) -> None:
+        """Puts back what a cell has replaced or deleted, and without which no cell could run."""
+        vars(sys).update(_FUNCTIONS)
+        vars(sys).setdefault("stdout", self.outbox.streams[0])
+        vars(sys).setdefault("stderr", self.outbox.streams[1])
+        restore_modules()
+
     def _raise_guards(self) -> None:
         self.bash.close()  # a cell could write to a bash that waits for its next cell
         try:
@@ -346,6 +323,7 @@ class Kernel:
     def _answer(self, peer: Peer, query: Query) -> None:
         self.interrupts.begin_query(query.id)
         self._asking = peer
+        self._restore_what_ipython_needs()
         self._io.cell_begins()
         try:
             self.interrupts.expose()

@@ -70,7 +70,8 @@ class Installers(PackagingMagics):
             return
         uv = _find_uv()
         if uv is None:
-            raise UsageError("%pip: this environment has neither pip nor uv; run !python -m ensurepip")
+            python = shlex.quote(sys.executable)
+            raise UsageError(f"%pip: this environment has neither pip nor uv; run !{python} -m ensurepip")
         action, _, rest = line.strip().partition(" ")
         python = f"--python {shlex.quote(sys.executable)}" if action.isalpha() else ""
         self._install(" ".join(filter(None, (uv, "pip", action, python, rest))))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import select as select
     import signal as signal
     import stat as stat
+    import sys as sys
     import threading as threading
     import time as time
 else:
@@ -67,13 +68,16 @@ else:
 
     def _load_anew(module: ModuleType) -> ModuleType:
         """Returns a second module of the same source, whose own functions use the built-in names as they are now."""
-        spec = find_spec(module.__name__)
-        anew = module_from_spec(spec)
-        keep_builtins(anew.__dict__)
-        spec.loader.exec_module(anew)
+        anew = module_from_spec(find_spec(module.__name__))
+        _execute(anew)
         return anew
 
-    asyncio, fcntl, os, select, signal, stat, threading, time = map(
-        _copy, (asyncio, fcntl, os, select, signal, stat, threading, time)
+    def _execute(module: ModuleType) -> None:
+        keep_builtins(module.__dict__)
+        find_spec(module.__name__).loader.exec_module(module)
+
+    asyncio, fcntl, os, select, signal, stat, sys, threading, time = map(
+        _copy, (asyncio, fcntl, os, select, signal, stat, sys, threading, time)
     )
+    _execute(contextlib)  # again, because IPython uses it
     contextlib = _load_anew(contextlib)

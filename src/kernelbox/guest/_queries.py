@@ -7,11 +7,11 @@ raises is told as a failure of its own.
 from __future__ import annotations
 
 import io
-import sys
+import sys as user_sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kernelbox.guest._interrupts import TimeUp
-from kernelbox.guest._pristine import contextlib, os, threading, time
+from kernelbox.guest._pristine import contextlib, os, sys, threading, time
 from kernelbox.guest._traceback import format_value
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._json import exact, type_name
@@ -49,7 +49,7 @@ def answer(kernel: Kernel, query: Query) -> dict[str, Any]:
 
     What user code writes on the way, in a property or a repr, and IPython's completer about it, belongs to no cell.
     """
-    out, err = _Silent(sys.stdout), _Silent(sys.stderr)
+    out, err = _Silent(user_sys.stdout), _Silent(user_sys.stderr)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             kernel.interrupts.allow(_LONGEST_QUERY)

@@ -48,7 +48,7 @@ from kernelbox.guest._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._json import type_name
 from kernelbox.wire._messages import Display
-from kernelbox.wire._pristine import keep_builtins, replace_builtin
+from kernelbox.wire._pristine import find_replaced, keep_builtins, replace_builtin
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
 
 keep_builtins(globals())
@@ -278,6 +278,10 @@ class ZMQInteractiveShell(InteractiveShell):
             lines = self._format_traceback(exc, value, cells)
         except BaseException as failure:  # noqa: BLE001  # the user's __notes__, loaders, _render_traceback_
             lines = [f"{name}: {value}", f"(formatting the traceback failed: {type_name(failure)})"]
+        if replaced := find_replaced():
+            lines.append(
+                f"Hint: cells have replaced or deleted built-in names: {', '.join(replaced)}; restart the kernel"
+            )
         limit, text = min(limit or MAX_ERROR, MAX_ERROR), "\n".join(lines)
         lines = bound(text, limit).split("\n", MAX_LINES) if text else []
         said = bound(value, min(value_limit(limit), MAX_ERROR))

@@ -6,11 +6,11 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from pydantic import BaseModel, Field, ValidationError
+
 from kernelbox.wire._approvals import ToolError
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from kernelbox.guest._asks import Asks
 
     R = TypeVar("R", bound=BaseModel)
@@ -39,15 +39,15 @@ class Media(bytes):
         return {"text/plain": repr(self), self.mime_type: bytes(self)}
 
 
-class Resource:
+class Resource(BaseModel):
     """A resource that a tool returned, or one that it points to: then it has neither `text` nor `data`."""
 
-    def __init__(self, uri: str, mime_type: str, name: str, text: str | None, data: bytes | None) -> None:
-        self.uri = uri
-        self.mime_type = mime_type
-        self.name = name
-        self.text = text
-        self.data = data
+    # A model of pydantic's, so that a template that preloads this module has loaded all that such classes need.
+    uri: str
+    mime_type: str = Field(default="")
+    name: str = ""
+    text: str | None = None
+    data: bytes | None = None
 
     def __repr__(self) -> str:
         return f"<Resource {self.uri!r} {self.mime_type}>".replace(" >", ">")
@@ -85,8 +85,6 @@ def _asks() -> Asks:
 
 def _arguments(params: BaseModel) -> dict[str, Any]:
     """Returns what was set, under the names that the server knows; what was not set is the server's to fill in."""
-    from pydantic import BaseModel
-
     if not isinstance(params, BaseModel):
         raise TypeError(f"pass Params(…), not {type(params).__name__}")
     dumped = params.model_dump(by_alias=True, exclude_unset=True, warnings="error")
@@ -112,8 +110,6 @@ def _read(tool: str, payload: bytes, result_type: type[BaseModel] | None) -> Any
 
 
 def _fit(tool: str, value: object, result_type: type[BaseModel]) -> BaseModel:
-    from pydantic import ValidationError
-
     try:
         return result_type.model_validate(value)
     except ValidationError as exc:
@@ -129,14 +125,18 @@ def _read_part(part: dict[str, Any]) -> str | Media | Resource:
         case {"type": "text", "text": str(text)}:
             return text
         case {"type": "image" | "audio", "data": str(data)}:
-            return Media(base64.b64decode(data), part.get("mimeType", ""))
+            return Media(base64.b64decode(data), _mime_type(part))
         case {"type": "resource", "resource": {"uri": str(uri), "blob": str(data)}}:
-            return Resource(uri, part["resource"].get("mimeType") or "", "", None, base64.b64decode(data))
+            return Resource(uri=uri, mime_type=_mime_type(part["resource"]), data=base64.b64decode(data))
         case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
-            return Resource(uri, part["resource"].get("mimeType") or "", "", text, None)
+            return Resource(uri=uri, mime_type=_mime_type(part["resource"]), text=text)
         case {"type": "resource_link", "uri": str(uri)}:
-            return Resource(uri, part.get("mimeType") or "", part.get("name") or "", None, None)
+            return Resource(uri=uri, mime_type=_mime_type(part), name=str(part.get("name") or ""))
     return json.dumps(part)
+
+
+def _mime_type(part: dict[str, Any]) -> str:
+    return str(part.get("mimeType") or "")
 
 
 def _show(media: list[Media]) -> None:

@@ -60,7 +60,8 @@ def _is_old(place: Place) -> bool:
     entries = set(place.listdir())
     if _REGISTRY in entries:
         return entries <= _ENTRIES
-    return bool(entries) and all(
+    # Jupyter's own runtime directory has files of the same names, and must stay where it is.
+    return entries >= _RUNTIME_ENTRIES and all(
         name in _RUNTIME_ENTRIES or (name.startswith("kernel-") and name.endswith(".json")) for name in entries
     )
 

@@ -1,4 +1,6 @@
-"""`registry.json`: the documented view of the runtime directory, from which nothing is decided.
+"""`registry.json`: the documented view of the runtime directory.
+
+Nothing is decided from it but one thing: a kernel that it shows, that lives and has no directory any more, is lost.
 
 It is rewritten when a kernel is opened, restarted or destroyed, never for a cell, and rebuilt when it is lost or
 damaged. Inside the home whatever is at its place is ours to set aside. Anywhere else the user has named a path, and
@@ -16,7 +18,7 @@ import warnings
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._home import Inside
 from kernelbox.host._place import Place
-from kernelbox.host._record import are_tags
+from kernelbox.host._record import KernelRecord, are_tags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,6 +77,19 @@ class Registry:
         except (OSError, ValueError, RecursionError, MemoryError):
             return False
         return True
+
+    def find(self, name: str) -> KernelRecord | None:
+        """Returns what the registry of a home shows of a kernel by this name."""
+        if self._is_named:
+            return None
+        try:
+            with self._root.open() as place:
+                entries = self._parse(place).values()
+            shown = [entry for entry in entries if isinstance(entry, dict)]
+            found = [entry for entry in shown if name in (entry.get("name"), entry.get("session_name"))]
+            return KernelRecord.from_dict(found[0]) if found else None
+        except (OSError, ValueError, RecursionError, MemoryError):
+            return None
 
     def update(
         self,

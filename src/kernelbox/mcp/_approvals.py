@@ -26,12 +26,19 @@ if TYPE_CHECKING:
 # The first version of the protocol whose calls return what must be asked.
 _RETURNS_QUESTIONS = "2026-07-28"
 
+# How often a client comes back with answers in one call: they give up after ten times, and the cell would be lost.
+_MOST_ROUNDS = 10
+
 # Characters of one argument that a person is shown.
 _LONGEST_ARGUMENT = 4000
 
 _NOBODY = (
     "nobody can be asked: this MCP client does not support elicitation. Start the server with --policy FILE, "
     "or with --approve all"
+)
+_TOO_MANY = (
+    "this call has come back with answers as often as clients do. Allow what comes often with --policy FILE, have the "
+    "answer remembered, or run fewer commands in one cell"
 )
 _SWITCHED_OFF = "the server was started with --approve none"
 
@@ -53,6 +60,16 @@ _SCHEMA: dict[str, Any] = {
 _REMEMBER: dict[object, Literal["execution", "session"]] = {"cell": "execution", "kernel": "session"}
 
 
+def job_of(ctx: Context) -> str | None:
+    """Returns the id of the job whose questions a call brings answers to; None if the call is a first one."""
+    return None if ctx.request_state is None else ctx.request_state.partition(" ")[0]
+
+
+def _rounds_of(ctx: Context) -> int:
+    """Returns how often a call has come back with answers; the SDK has sealed the state that says so."""
+    return 0 if ctx.request_state is None else int(ctx.request_state.partition(" ")[2])
+
+
 def way_to_ask(ctx: Context) -> Way:
     """Returns how this client can be asked."""
     capabilities = ctx.client_capabilities
@@ -60,14 +77,15 @@ def way_to_ask(ctx: Context) -> Way:
     if offered is None or (offered.form is None and offered.url is not None):
         return "reject"
     version = ctx.protocol_version
-    modern = version is not None and is_version_at_least(version, _RETURNS_QUESTIONS)
-    return "return the questions" if modern else "ask in the call"
+    if version is None or not is_version_at_least(version, _RETURNS_QUESTIONS):
+        return "ask in the call"
+    return "return the questions" if _rounds_of(ctx) < _MOST_ROUNDS else "reject"
 
 
-def questions(job: Job, requests: list[ApprovalRequest]) -> InputRequiredResult:
+def questions(ctx: Context, job: Job, requests: list[ApprovalRequest]) -> InputRequiredResult:
     """Returns what the client must ask before it calls again."""
     asked: InputRequests = {request.id: ElicitRequest(params=_form(request)) for request in requests}
-    return InputRequiredResult(input_requests=asked, request_state=job.id)
+    return InputRequiredResult(input_requests=asked, request_state=f"{job.id} {_rounds_of(ctx) + 1}")
 
 
 async def take_answers(ctx: Context, job: Job) -> None:
@@ -89,9 +107,10 @@ async def ask(ctx: Context, request: ApprovalRequest) -> None:
         await _settle(request, given)
 
 
-async def refuse(request: ApprovalRequest, *, switched_off: bool) -> None:
+async def refuse(ctx: Context, request: ApprovalRequest, *, switched_off: bool) -> None:
     """Rejects a request that nobody is asked about."""
-    await _reject(request, _SWITCHED_OFF if switched_off else _NOBODY)
+    reason = _TOO_MANY if _rounds_of(ctx) else _NOBODY
+    await _reject(request, _SWITCHED_OFF if switched_off else reason)
 
 
 async def _reject(request: ApprovalRequest, reason: str) -> None:

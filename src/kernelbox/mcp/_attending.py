@@ -37,13 +37,13 @@ async def attend(
                 await job.wait(min(left, _PROGRESS_EVERY), seen=asked)
                 new = [request for request in job.open_requests() if request.id not in asked]
                 if new and way == "return the questions":
-                    return questions(job, new)
+                    return questions(ctx, job, new)
                 for request in new:
                     asked.add(request.id)
                     if way == "ask in the call":
                         asking.start_soon(ask, ctx, request)
                     else:
-                        await refuse(request, switched_off=not may_ask)
+                        await refuse(ctx, request, switched_off=not may_ask)
                 if not new and not job.done:
                     await _report(job, ctx, seconds)
             asking.cancel_scope.cancel()

@@ -9,7 +9,7 @@ import anyio
 from mcp.server.mcpserver import Context
 from mcp_types import CallToolResult, InputRequiredResult
 
-from kernelbox.mcp._approvals import take_answers
+from kernelbox.mcp._approvals import job_of, take_answers
 from kernelbox.mcp._attending import attend, cancel_when_gone
 from kernelbox.mcp._results import answer, fit, shape
 from kernelbox.mcp._state import State
@@ -36,8 +36,8 @@ async def run_cell(
 ) -> CallToolResult | InputRequiredResult:
     """Runs code and returns what a model reads of it; cancelling the call interrupts the cell."""
     background = on_timeout == "background"
-    if ctx.request_state is not None:
-        job = state.workplace.job(ctx.request_state)
+    if (job_id := job_of(ctx)) is not None:
+        job = state.workplace.job(job_id)
         await take_answers(ctx, job)
     else:
         job = await state.workplace.begin(kernel, code, language=language, timeout=None if background else seconds)

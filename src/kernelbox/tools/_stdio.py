@@ -132,6 +132,7 @@ async def _start(server: str, parameters: ServerParameters, lifeline: int) -> as
             cwd=parameters.cwd or None,
             pass_fds=(lifeline,),
             start_new_session=True,
+            limit=_READ,
         )
     except OSError as exc:
         where = f" in {parameters.cwd!r}" if parameters.cwd else ""

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
 _builtins = dict(vars(builtins))
 
+# Names that the standard library, which has the built-in names of the moment, cannot do without.
+_NEEDED = ("dict", "getattr", "hasattr", "int", "isinstance", "iter", "len", "list", "next", "str", "super", "type")
+
 
 def keep_builtins(names: dict[str, Any]) -> None:
     """Has the functions that a module defines after this use the built-in names as they are now.
@@ -18,6 +21,12 @@ def keep_builtins(names: dict[str, Any]) -> None:
     defined.
     """
     names["__builtins__"] = _builtins
+
+
+def find_replaced() -> list[str]:
+    """Returns the names without which little works, and in whose place a cell has put something else or nothing."""
+    now = vars(builtins)
+    return [name for name in _NEEDED if now.get(name) is not _builtins[name]]
 
 
 def replace_builtin(name: str, value: object) -> None:

@@ -31,6 +31,9 @@ _END_PATIENCE = 1.0
 # guest still runs the cell.
 _REST_PATIENCE = 1.0
 
+# Bytes passed to one send(2): more than a socket's buffer takes.
+_PIECE = 1024 * 1024
+
 # After SIGKILL only the operating system is waited for.
 _KILL_PATIENCE = 5.0
 
@@ -46,7 +49,7 @@ class Connection(LocalConnection):
         self._key = os.urandom(16).hex()
         self._execution_id = ""
         self._questions: Questions | None = None
-        self._unsent = b""
+        self._unsent = bytearray()
         self._sending = threading.Lock()
         self._killed = False
         self._heard_at = 0.0
@@ -100,12 +103,14 @@ class Connection(LocalConnection):
         with self._sending:
             while self._unsent and not self.ended:
                 try:
-                    self._unsent = self._unsent[self._sock.send(self._unsent) :]
+                    with memoryview(self._unsent) as view:
+                        sent = self._sock.send(view[:_PIECE])
+                    del self._unsent[:sent]  # moves nothing, however much is left
                 except BlockingIOError:
                     return
                 except OSError:
                     break
-            self._unsent = b""
+            self._unsent.clear()
 
     def receive(self, timeout: float | None) -> list[Message]:
         """Waits for messages. None have come if the time is up or, with `ended` set, if the kernel is gone."""
