@@ -91,7 +91,7 @@ def raise_guards() -> None:
         _disarm(sys.modules.get(name))
     mark()
     assert _files is not None
-    _files.make_profile()
+    _files.prepare()
     _on, _home = True, os.getpid()
     addaudithook(_on_event)
     audit(_PROBE)

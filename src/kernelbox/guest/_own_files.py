@@ -42,14 +42,15 @@ class OwnFiles:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._runtime = _identity(directory.rpartition("/")[0])
-        self._way = _way_to(directory)
+        self._way: frozenset[tuple[int, int] | None] = frozenset()
         self._sockets: set[tuple[int, int]] = set()
 
     def __repr__(self) -> str:
         return f"<OwnFiles of {self._directory}>"
 
-    def make_profile(self) -> None:
-        """Makes the directory that cells may keep files in, which they could not make themselves under the guard."""
+    def prepare(self) -> None:
+        """Notes the way here, and makes the directory that cells may keep files in: they cannot under the guard."""
+        self._way = _way_to(self._directory)
         with contextlib.suppress(OSError):
             os.mkdir(f"{self._directory}/{PROFILE}", 0o700)
 
