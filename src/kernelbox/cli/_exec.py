@@ -28,7 +28,7 @@ def run(options: Namespace) -> int:
             steps = _start(options, key, code)
             result = follow(steps, key, show, ctrl_c)
     finally:
-        if options.approve != "none":
+        if options.approve in ("all", "ask"):
             from kernelbox.cli._tools import end_sessions
 
             end_sessions()
@@ -65,10 +65,12 @@ def _ask_terminal(request: SyncApprovalRequest) -> bool | str:
     return ask_terminal(str(request))
 
 
-_APPROVE: dict[str, Callable[[SyncApprovalRequest], bool | str] | None] = {
+# Without the option nothing is held: shell commands run, and calls of tools are rejected.
+_APPROVE: dict[str | None, Callable[[SyncApprovalRequest], bool | str] | None] = {
+    None: None,
     "all": lambda request: True,
     "ask": _ask_terminal,
-    "none": None,
+    "none": lambda request: "it was run with --approve none",
 }
 
 
