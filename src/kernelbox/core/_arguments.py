@@ -107,7 +107,10 @@ def check_directory(cwd: str | os.PathLike[str] | None) -> str:
         if cwd is None or os.path.isdir(path):
             return path
     except FileNotFoundError as exc:
-        raise StartFailed("the current directory has been deleted; change to another or pass cwd=") from exc
+        raise StartFailed(
+            "the current directory has been deleted; change to another, or name the kernel's with cwd= "
+            "(`kernelbox create --cwd DIR`)"
+        ) from exc
     except (TypeError, ValueError) as exc:
         raise InvalidInput("cwd", cwd, "use the path of a directory") from exc
     raise InvalidInput("cwd", str(cwd), "there is no such directory")
