@@ -49,8 +49,8 @@ def show_output(item: OutputItem) -> None:
         out = sys.stdout if item.name == "stdout" else sys.stderr
         out.write(_printable(item.text or "", out))
         out.flush()
-    elif item.kind in ("display_data", "execute_result") and item.text:
-        print(_printable(item.text, sys.stdout), flush=True)
+    elif item.kind in ("display_data", "execute_result") and (text := item.readable):
+        print(_printable(text, sys.stdout), flush=True)
     elif item.kind == "error":
         print(color_traceback(_printable(item.readable, sys.stderr)), file=sys.stderr)
 
