@@ -134,4 +134,7 @@ def check_path(what: str, path: object) -> str:
     try:
         return os.path.abspath(text)
     except FileNotFoundError as exc:
-        raise StartFailed(f"the current directory has been deleted; change to another or pass {what}=") from exc
+        raise StartFailed(
+            f"the current directory has been deleted; change to another, or name one with {what}= "
+            "(`kernelbox create --cwd DIR`)"
+        ) from exc
