@@ -88,6 +88,16 @@ def test_state_stays_from_one_command_to_the_next(home: Path) -> None:
     assert succeed("exec", "--name", "demo", "sum(x)")["return_value"] == "6"
 
 
+@pytest.mark.parametrize("code", [["!echo ran"], ["--bash", "echo ran"]], ids=" ".join)
+def test_approve_decides_shell_commands_and_without_it_they_run(home: Path, code: list[str]) -> None:
+    assert succeed("exec", "--name", "demo", *code)["output"] == "ran\n"
+    assert succeed("exec", "--name", "demo", "--approve", "all", *code)["output"] == "ran\n"
+    rejected = kernelbox("exec", "--name", "demo", "--approve", "none", *code)
+    assert rejected.status == 1
+    assert rejected.json["output"] == ""
+    assert "it was run with --approve none" in rejected.json["error"]["evalue"]
+
+
 def test_code_comes_from_an_argument_a_file_or_stdin(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "code.py"
     file.write_bytes("\ufeffx = 'é'\nx".encode())
@@ -325,7 +335,7 @@ def test_ctrl_c_interrupts_the_cell_says_so_and_keeps_the_kernel(home: Path) -> 
     assert process.returncode == 130
     assert (result["event"], result["ending"], result["state"]) == ("result", "interrupted", "kept")
     assert result["output"] == "running\n"
-    assert stderr.startswith("kernelbox: interrupted: ")
+    assert stderr == "kernelbox: interrupted: the kernel kept its variables\n"
     assert succeed("exec", "--name", "demo", "x")["return_value"] == "7"
 
 

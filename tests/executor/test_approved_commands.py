@@ -535,12 +535,11 @@ def test_a_forged_question_ends_the_kernel_and_answers_no_real_one(trick: str, t
     async def scenario() -> None:
         async with CodeExecutor(approve_shell_cmds=True, approval_policy=policy) as executor:
 
-            async def refuse(request: ApprovalRequest) -> None:
-                if request.open:
-                    await request.reject("no")
+            async def leave_open(request: ApprovalRequest) -> None:
+                assert not await request.response()  # the end of the kernel closes it
 
             with pytest.raises(CodeExecutionError) as caught:
-                await answer_all(executor, FORGE + trick.format(made=made), refuse, timeout=DEADLINE)
+                await answer_all(executor, FORGE + trick.format(made=made), leave_open, timeout=DEADLINE)
             assert caught.value.ename == "KernelDied"
             assert "forged a question" in caught.value.evalue
 

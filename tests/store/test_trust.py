@@ -227,9 +227,26 @@ def test_a_home_that_is_moved_stays_ours(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_home_with_another_users_key_is_refused_by_another_process(own_home: Path, tmp_path: Path) -> None:
     assert list_kernels() == []
     get_or_create("first")
-    sentence = fail("list", KERNELBOX_KEY_FILE=str(tmp_path / "another" / "key"))
+    another = str(tmp_path / "another" / "key")
+    read_key(another)
+    sentence = fail("list", KERNELBOX_KEY_FILE=another)
     assert f"its seal does not fit the key '{tmp_path}/another/key'" in sentence
     assert kernelbox("list").status == 0
+
+
+@pytest.mark.parametrize("lost", [[], ["seal"]], ids=["whole", "without the seal"])
+@pytest.mark.parametrize("command", [["list"], ["exec", "--name", "first", "1"], ["wipe"], ["doctor"]], ids=" ".join)
+def test_where_the_key_of_a_home_is_not_there_none_is_made(
+    own_home: Path, tmp_path: Path, command: list[str], lost: list[str]
+) -> None:
+    list_kernels()
+    with Home(str(own_home), os.environ["KERNELBOX_KEY_FILE"]).make():
+        for name in lost:
+            (own_home / name).unlink()
+    done = kernelbox(*command, KERNELBOX_KEY_FILE=str(tmp_path / "nowhere" / "key"))
+    assert done.status == 1
+    assert lost or f"there is no key at '{tmp_path}/nowhere/key'" in done.stdout
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_home_whose_contents_are_exchanged_under_a_running_process_is_refused(

@@ -28,15 +28,24 @@ def run(options: Namespace) -> int:
             steps = _start(options, key, code)
             result = follow(steps, key, show, ctrl_c)
     finally:
-        if options.approve != "none":
+        if options.approve in ("all", "ask"):
             from kernelbox.cli._tools import end_sessions
 
             end_sessions()
     finish(result)
     if ctrl_c.pressed:
-        say(f"interrupted: {result.error.evalue if result.error else 'the cell had just ended'}")
+        say(f"interrupted: {_what_became_of(result)}")
         return INTERRUPTED
     return 0 if result.ok else FAILED
+
+
+def _what_became_of(result: ExecutionResult) -> str:
+    """Says what Ctrl-C did to a cell and its kernel."""
+    if result.ending == "finished":
+        return "the cell had just ended"
+    if result.ending == "interrupted":
+        return "the kernel kept its variables"
+    return result.error.evalue if result.error else result.ending
 
 
 class CtrlC:
@@ -65,10 +74,12 @@ def _ask_terminal(request: SyncApprovalRequest) -> bool | str:
     return ask_terminal(str(request))
 
 
-_APPROVE: dict[str, Callable[[SyncApprovalRequest], bool | str] | None] = {
+# Without the option nothing is held: shell commands run, and calls of tools are rejected.
+_APPROVE: dict[str | None, Callable[[SyncApprovalRequest], bool | str] | None] = {
+    None: None,
     "all": lambda request: True,
     "ask": _ask_terminal,
-    "none": None,
+    "none": lambda request: "it was run with --approve none",
 }
 
 

@@ -57,8 +57,8 @@ class Screen:
             _write(text.feed(item.text or ""), stream)
             return
         self._end_streams()
-        if item.kind in ("display_data", "execute_result") and item.text:
-            _write(for_terminal(item.text) + "\n", sys.stdout)
+        if item.kind in ("display_data", "execute_result") and (shown := item.readable):
+            _write(for_terminal(shown) + "\n", sys.stdout)
         elif item.kind == "error":
             _write(color_traceback(for_terminal(item.readable)) + "\n", sys.stderr)
 
