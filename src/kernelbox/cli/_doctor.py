@@ -46,7 +46,7 @@ _LITTLE_SPACE = 10 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, what was found, and what to do about it: nothing, if the verdict is ok."""
+    """What was looked at, what was found, and what to do about it: nothing, if that is ok or says it."""
 
     name: str
     verdict: Literal["ok", "warning", "failed"]
@@ -76,7 +76,7 @@ def _carefully(look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
     try:
         yield from look()
     except KernelBoxError as exc:
-        yield Check(name, "failed", str(exc), "follow the advice in that sentence")
+        yield Check(name, "failed", str(exc))  # which ends in what to do
     except Exception as exc:  # noqa: BLE001  # a check that breaks is a finding, not a crash
         yield Check(name, "failed", f"{type(exc).__name__}: {exc}", "this is unexpected; please report it")
 
