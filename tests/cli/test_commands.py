@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.cli.support import KERNELBOX, fail, kernelbox, succeed
 from tests.engine.support import Running, eventually, is_running, wait_for_end
+from tests.store.support import rewrite_record
 
 from kernelbox import __version__, get_or_create, status
 
@@ -85,6 +86,16 @@ def test_output_is_indented_and_sorted_and_nothing_else_is_on_stdout(home: Path)
 def test_state_stays_from_one_command_to_the_next(home: Path) -> None:
     succeed("exec", "--name", "demo", "x = [1, 2, 3]")
     assert succeed("exec", "--name", "demo", "sum(x)")["return_value"] == "6"
+
+
+@pytest.mark.parametrize("code", [["!echo ran"], ["--bash", "echo ran"]], ids=" ".join)
+def test_approve_decides_shell_commands_and_without_it_they_run(home: Path, code: list[str]) -> None:
+    assert succeed("exec", "--name", "demo", *code)["output"] == "ran\n"
+    assert succeed("exec", "--name", "demo", "--approve", "all", *code)["output"] == "ran\n"
+    rejected = kernelbox("exec", "--name", "demo", "--approve", "none", *code)
+    assert rejected.status == 1
+    assert rejected.json["output"] == ""
+    assert "it was run with --approve none" in rejected.json["error"]["evalue"]
 
 
 def test_code_comes_from_an_argument_a_file_or_stdin(home: Path, tmp_path: Path) -> None:
@@ -488,9 +499,7 @@ def test_what_records_say_is_escaped_where_it_is_shown(home: Path, tmp_path: Pat
     directory.mkdir()
     record = succeed("create", "--name", "turn\u202earound", "--cwd", str(directory), "--tag", f"key={HOSTILE}")
     kernel_directory = home / "runtime" / record["kernel_id"]
-    data = json.loads((kernel_directory / "connection.json").read_text())
-    data["lost"] = data["death"] = HOSTILE
-    (kernel_directory / "connection.json").write_text(json.dumps(data))
+    rewrite_record(kernel_directory / "connection.json", lost=HOSTILE, death=HOSTILE)
     key = ["--id", record["kernel_id"]]
     for words in (["list"], ["status", *key], ["restart", *key], ["doctor"], ["destroy", *key]):
         done = kernelbox(*words, "--pretty")

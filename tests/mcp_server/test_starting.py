@@ -172,3 +172,23 @@ def test_a_policy_that_is_no_toml_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_policy(str(path))
+
+
+@pytest.mark.parametrize("there", ["in the workspace", "in the caller's directory"])
+def test_a_relative_policy_is_the_callers_and_never_the_workspaces(
+    tmp_path: Path, own_home: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    wrong = 'default = "wrong"'
+    if there == "in the workspace":
+        (workspace / "approvals.toml").write_text(wrong)
+        assert "No such file" in fail("mcp", "--workspace", "workspace", "--policy", "approvals.toml", status=2)
+    else:
+        (tmp_path / "approvals.toml").write_text(wrong)
+        for policy in ("approvals.toml", "~/approvals.toml"):
+            assert "cannot be 'wrong'" in fail("mcp", "--workspace", "workspace", "--policy", policy, status=2)
+            done = kernelbox("mcp", "--policy", policy, "--print-config", "cursor")
+            assert json.dumps(str(tmp_path / "approvals.toml")) in done.stdout

@@ -106,3 +106,25 @@ def test_a_home_directory_that_there_is_not_is_refused_and_not_made_here(
         with pytest.raises(InvalidInput, match=rf"KERNELBOX_{variable} cannot be .* no home directory ~nosuchuser"):
             get_or_create("mine")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("kernel_type", 5),
+        ("kernel_type", ""),
+        ("kernel_type", []),
+        ("cwd", ""),
+        ("cwd", 5),
+        ("cwd", b"/"),
+        ("cwd", "\0"),
+        ("tags", []),
+        ("tags", "a"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused_by_its_name(option: str, value: Any, live: bool) -> None:
+    if live:
+        get_or_create("kinds")
+    with pytest.raises(InvalidInput, match=f"^{option} cannot be "):
+        get_or_create("kinds", **{option: value})

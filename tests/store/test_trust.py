@@ -18,7 +18,15 @@ from typing import Any
 import pytest
 from tests.cli.support import fail, kernelbox
 from tests.engine.support import wait_for_end
-from tests.store.support import as_user, in_many_processes, kernel_directories, mounted, read_only, run_python
+from tests.store.support import (
+    as_user,
+    in_many_processes,
+    kernel_directories,
+    mounted,
+    read_only,
+    rewrite_record,
+    run_python,
+)
 
 from kernelbox import StoreFailed, create, destroy, execute, get_or_create, list_kernels, status, wipe
 from kernelbox.api._here import kernels
@@ -219,9 +227,26 @@ def test_a_home_that_is_moved_stays_ours(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_home_with_another_users_key_is_refused_by_another_process(own_home: Path, tmp_path: Path) -> None:
     assert list_kernels() == []
     get_or_create("first")
-    sentence = fail("list", KERNELBOX_KEY_FILE=str(tmp_path / "another" / "key"))
+    another = str(tmp_path / "another" / "key")
+    read_key(another)
+    sentence = fail("list", KERNELBOX_KEY_FILE=another)
     assert f"its seal does not fit the key '{tmp_path}/another/key'" in sentence
     assert kernelbox("list").status == 0
+
+
+@pytest.mark.parametrize("lost", [[], ["seal"]], ids=["whole", "without the seal"])
+@pytest.mark.parametrize("command", [["list"], ["exec", "--name", "first", "1"], ["wipe"], ["doctor"]], ids=" ".join)
+def test_where_the_key_of_a_home_is_not_there_none_is_made(
+    own_home: Path, tmp_path: Path, command: list[str], lost: list[str]
+) -> None:
+    list_kernels()
+    with Home(str(own_home), os.environ["KERNELBOX_KEY_FILE"]).make():
+        for name in lost:
+            (own_home / name).unlink()
+    done = kernelbox(*command, KERNELBOX_KEY_FILE=str(tmp_path / "nowhere" / "key"))
+    assert done.status == 1
+    assert lost or f"there is no key at '{tmp_path}/nowhere/key'" in done.stdout
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_home_whose_contents_are_exchanged_under_a_running_process_is_refused(
@@ -659,12 +684,8 @@ def test_a_crafted_record_is_as_if_it_were_not_there(
 def test_a_record_of_an_older_version_that_lacks_fields_is_read(home: Path) -> None:
     first = get_or_create("first")
     path = home / "runtime" / first.kernel_id / "connection.json"
-    data = json.loads(path.read_text())
-    for field in ("lost", "stale", "owner_pid", "owner_start_time", "busy_since"):
-        del data[field]
-    data["of tomorrow"] = [1]
-    data["created_at"] = "2024-02-29T12:00:00+00:00"
-    path.write_text(json.dumps(data))
+    missing = dict.fromkeys(("lost", "stale", "owner_pid", "owner_start_time", "busy_since"))
+    rewrite_record(path, **missing, of_tomorrow=[1], created_at="2024-02-29T12:00:00+00:00")
     assert status("first").kernel_id == first.kernel_id
 
 
@@ -683,8 +704,10 @@ def test_the_longest_record_that_can_be_made_can_be_read(home: Path) -> None:
 def test_the_causes_in_a_record_are_escaped_when_it_is_read(home: Path) -> None:
     first = get_or_create("first")
     path = home / "runtime" / first.kernel_id / "connection.json"
-    path.write_text(json.dumps({**first.to_dict(), "lost": "\x1b[31m\u202e" * 100}))
-    assert str(status("first").lost).isprintable()
+    rewrite_record(path, lost="\x1b[31m\u202e" * 100)
+    found = status("first")
+    assert found.pid == first.pid
+    assert str(found.lost).isprintable()
 
 
 @pytest.mark.parametrize("kind", ["link", "open", "file"])

@@ -274,3 +274,20 @@ def test_a_module_of_an_average_tool_is_short(home: Path, tmp_path: Path) -> Non
     assert len(source.splitlines()) < 60
     assert '    query: str\n    """What to look for."""\n' in source
     assert "def run(params: Params) -> Result:" in source
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("root_dir", 5),
+        ("root_dir", None),
+        ("root_dir", ""),
+        ("root_dir", b"/"),
+        ("root_dir", "\0"),
+        ("connect_timeout", "5"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused_by_its_name(tmp_path: Path, option: str, value: Any) -> None:
+    given: dict[str, Any] = {"root_dir": tmp_path, option: value}
+    with pytest.raises(InvalidInput, match=f"^{option} cannot be "):
+        run(lambda: generate_mcp_sources("x", {"command": "true"}, **given))

@@ -49,7 +49,7 @@ def test_approve_decides_calls_of_tools(kernel: KernelRecord) -> None:
     assert rejected.error is not None
     assert rejected.error.evalue == "echo: not two"
     assert silent.error is not None
-    assert "takes no questions" in silent.error.evalue
+    assert "pass approve=" in silent.error.evalue
     assert asked == ["plain.echo(n=1)", "plain.echo(n=2)"]
 
 
@@ -117,7 +117,8 @@ def test_the_command_line_adds_lists_calls_refreshes_and_removes(
     assert not is_running(int(pid))
     refused = kernelbox("exec", "--name", "cli-tools", cell("pid"))
     assert refused.status == 1
-    assert "takes no questions" in refused.stdout
+    assert "--approve all or --approve ask" in refused.stdout
+    assert "with --approve none" in kernelbox("exec", "--name", "cli-tools", "--approve", "none", cell("pid")).stdout
     (tmp_path / "mcptools/plain/echo.py").unlink()
     assert succeed("tools", "refresh")["refreshed"][0]["server"] == "plain"
     assert (tmp_path / "mcptools/plain/echo.py").exists()

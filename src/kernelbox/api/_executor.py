@@ -11,7 +11,7 @@ from pathlib import Path
 from kernelbox.api._here import kernels
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import InvalidInput, StartFailed
-from kernelbox.core._arguments import check_environment, check_limit, check_seconds
+from kernelbox.core._arguments import check_environment, check_limit, check_path, check_seconds, check_switch
 from kernelbox.core._executor_options import ExecutorOptions
 from kernelbox.core._executor_values import CodeExecutionResult
 from kernelbox.core._images import check_images_dir
@@ -76,23 +76,23 @@ class CodeExecutor:
                 raise TypeError(f"CodeExecutor() got an unexpected keyword argument {parameter!r}")
             text = f"CodeExecutor({parameter}=) has no effect and will be removed: {_GONE[parameter]} in kernelbox"
             warnings.warn(text, DeprecationWarning, stacklevel=2)
-        if require_shell_escape and not approve_shell_cmds:
-            allowed = "without approve_shell_cmds=True there would be no way left to run a command"
-            raise InvalidInput("require_shell_escape", require_shell_escape, allowed)
         self.name = name
-        self.working_dir = None if working_dir is None else Path(os.path.abspath(working_dir))
-        self.images_dir = Path(check_images_dir(images_dir or "images"))
+        self.working_dir = None if working_dir is None else Path(check_path("working_dir", working_dir))
+        self.images_dir = Path(check_images_dir("images" if images_dir is None or images_dir == "" else images_dir))
         self.approval_timeout = check_seconds("approval_timeout", approval_timeout)
         self.approval_policy = check_policy(approval_policy)
         self.log_level = _check_log_level(log_level)
-        self.sandbox = sandbox
+        self.sandbox = check_switch("sandbox", sandbox)
         self.sandbox_config = sandbox_config
-        self.kernel_env = check_environment(dict(kernel_env or {}), "kernel_env") or {}
-        self.approve_tool_calls = approve_tool_calls
-        self.approve_shell_cmds = approve_shell_cmds
-        self.require_shell_escape = require_shell_escape
+        self.kernel_env = check_environment(kernel_env, "kernel_env") or {}
+        self.approve_tool_calls = check_switch("approve_tool_calls", approve_tool_calls)
+        self.approve_shell_cmds = check_switch("approve_shell_cmds", approve_shell_cmds)
+        self.require_shell_escape = check_switch("require_shell_escape", require_shell_escape)
+        if require_shell_escape and not approve_shell_cmds:
+            allowed = "without approve_shell_cmds=True there would be no way left to run a command"
+            raise InvalidInput("require_shell_escape", require_shell_escape, allowed)
         self.output_char_limit = check_limit(output_char_limit, _OUTPUT_CHAR_LIMIT)
-        self._report_changes = report_changes
+        self._report_changes = check_switch("report_changes", report_changes)
         self.connect_timeout = check_seconds("connect_timeout", connect_timeout)
         self._executor = Executor(
             Toolbox(KernelBoxConfig.from_env(), mcp_servers, connect_timeout=self.connect_timeout)
@@ -138,9 +138,9 @@ class CodeExecutor:
         """
         return self._executor.cancel()
 
-    async def variables(self, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # ipybox's way to say it
+    async def variables(self, timeout: float | None = 10) -> list[Variable]:  # noqa: ASYNC109  # ipybox's way to say it
         """Returns what lives in the kernel, by name: 10,000 variables at most."""
-        return await self._executor.variables(timeout)
+        return await self._executor.variables(check_seconds("timeout", timeout))
 
     # -- running code ----------------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class CodeExecutor:
         )
 
 
-def _check_log_level(level: str) -> str:
-    if level not in logging.getLevelNamesMapping():
+def _check_log_level(level: object) -> str:
+    if not isinstance(level, str) or level not in logging.getLevelNamesMapping():
         raise InvalidInput("log_level", level, f"use one of {', '.join(logging.getLevelNamesMapping())}")
     return level

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 
 from kernelbox.api._here import kernels
-from kernelbox.base._errors import InvalidInput, attach_attempts
+from kernelbox.base._errors import InvalidInput, KernelNotFound, attach_attempts
 from kernelbox.core._arguments import check_code, check_language, check_limit, check_name, check_timeout
 from kernelbox.core._images import ImageFiles, check_images_dir
 from kernelbox.core._options import KernelOptions
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
 from kernelbox.shells._blocking_cell import holds_commands, run_cell
+from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._messages import Execute
 from kernelbox.wire._results import ExecutionResult, OutputItem
 
@@ -120,7 +121,8 @@ def execute_with_retry(
     """Runs code until it succeeds, asking `on_error_fn(result, attempt)` for new code after each failure.
 
     None from it means the same code again. After `max_attempts` failures (None or 0: KERNELBOX_MAX_RETRIES) the status
-    is max_attempts_exceeded.
+    is max_attempts_exceeded. A kernel that an attempt ends is started anew for the next; one that was destroyed
+    meanwhile is not, if `kernel` is its record or id: its result is returned at once.
     """
     if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 0):
         raise InvalidInput("max_attempts", max_attempts, "use a whole number, or None or 0 for the configured one")
@@ -145,6 +147,8 @@ def execute_with_retry(
             return result
         if attempt == allowed:
             break
+        if result.state == "lost" and not _can_go_on(kernel):
+            return result
         try:
             answer = on_error_fn(result, attempt)
             if answer is not None and not isinstance(answer, str):
@@ -155,6 +159,18 @@ def execute_with_retry(
         code = code if answer is None else answer
     result.status = "max_attempts_exceeded"
     return result
+
+
+def _can_go_on(kernel: KernelRecord | str) -> bool:
+    """Starts a dead kernel anew, if it is meant by its record or id; a name opens a new one when it is next used."""
+    if isinstance(kernel, str) and not is_kernel_id(kernel):
+        return True
+    try:
+        if not status(kernel).alive:
+            restart(kernel)
+    except KernelNotFound:
+        return False
+    return True
 
 
 def interrupt(kernel: KernelRecord | str) -> bool:

@@ -28,7 +28,7 @@ def run(options: Namespace) -> int:
             steps = _start(options, key, code)
             result = follow(steps, key, show, ctrl_c)
     finally:
-        if options.approve != "none":
+        if options.approve in ("all", "ask"):
             from kernelbox.cli._tools import end_sessions
 
             end_sessions()
@@ -74,10 +74,12 @@ def _ask_terminal(request: SyncApprovalRequest) -> bool | str:
     return ask_terminal(str(request))
 
 
-_APPROVE: dict[str, Callable[[SyncApprovalRequest], bool | str] | None] = {
+# Without the option nothing is held: shell commands run, and calls of tools are rejected.
+_APPROVE: dict[str | None, Callable[[SyncApprovalRequest], bool | str] | None] = {
+    None: None,
     "all": lambda request: True,
     "ask": _ask_terminal,
-    "none": None,
+    "none": lambda request: "it was run with --approve none",
 }
 
 
@@ -132,9 +134,10 @@ def follow(steps: Iterator[object], key: str, show: Callable[[OutputItem], None]
 def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Callable[[ExecutionResult], None]]:
     """Returns what to do with each output, and with the result."""
     if options.pretty:
-        from kernelbox.cli._pretty import show_output, show_result
+        from kernelbox.cli._pretty import Screen
 
-        return show_output, show_result
+        screen = Screen()
+        return screen.show, screen.finish
     if options.stream:
         return (
             lambda item: emit_line({"event": "output", **item.to_dict()}),

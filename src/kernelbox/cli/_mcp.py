@@ -38,6 +38,8 @@ def run(options: Namespace) -> int:
 def _read_options(options: Namespace) -> ServerOptions:
     from kernelbox.mcp._options import ServerOptions
 
+    # Before the workspace is entered: a relative path is the caller's, and code in a kernel can write to the workspace.
+    policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
     workspace = _enter(options.workspace)
     variables, unread = read_dotenv(os.path.join(workspace, ".env"))
     if unread:
@@ -45,7 +47,6 @@ def _read_options(options: Namespace) -> ServerOptions:
     refused = add_variables(variables)
     if refused:
         print(f"kernelbox: warning: .env may not set {', '.join(refused)}; set them outside", file=sys.stderr)
-    policy = ApprovalPolicy() if options.policy is None else read_policy(options.policy)
     return ServerOptions(
         workspace=workspace,
         toolsets=tuple(options.toolset),
@@ -70,15 +71,19 @@ def _enter(directory: str) -> str:
 def _print_config(options: Namespace) -> int:
     from kernelbox.mcp._client_config import PLACES, client_config
 
-    command = [sys.executable, "-m", "kernelbox", "mcp", "--workspace", os.path.abspath(options.workspace)]
+    command = [sys.executable, "-m", "kernelbox", "mcp", "--workspace", _absolute(options.workspace)]
     if options.toolset != ["ipybox"]:
         command += ["--toolset", ",".join(options.toolset)]
     if options.approve != "ask":
         command += ["--approve", options.approve]
     if options.policy:
-        command += ["--policy", os.path.abspath(options.policy)]
+        command += ["--policy", _absolute(options.policy)]
     for name in ("require_shell_escape", "keep_kernels"):
         command += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
     print(client_config(options.print_config, command, options.http))
     print(f"kernelbox: {PLACES[options.print_config]}", file=sys.stderr)
     return 0
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))

@@ -91,9 +91,8 @@ def _exec(parser: Parser) -> None:
     parser.add_argument(
         "--approve",
         choices=["all", "ask", "none"],
-        default="none",
-        help="what becomes of calls of tools: run all of them, ask at the terminal (for shell commands too), or "
-        "reject them (none)",
+        help="what becomes of calls of tools and of shell commands: run all, ask at the terminal, or reject all; "
+        "without it, commands run and calls of tools are rejected",
     )
     _pretty(parser)
 

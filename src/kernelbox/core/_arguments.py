@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._text import MAX_NAME, is_name
@@ -65,12 +66,26 @@ def check_environment(env: object, what: str = "env") -> dict[str, str] | None:
     """Returns a usable environment; None stands for the caller's own."""
     if env is None:
         return None
-    if not isinstance(env, dict) or not all(isinstance(part, str) for pair in env.items() for part in pair):
+    if not isinstance(env, Mapping) or not all(isinstance(part, str) for pair in env.items() for part in pair):
         raise InvalidInput(what, env, "use a dict of strings to strings")
     for name, value in env.items():
         if not name or "=" in name or "\0" in name + value:
             raise InvalidInput(what, name, "a variable has a name without '=', and no NUL")
     return dict(env)
+
+
+def check_kernel_type(kernel_type: object) -> str | None:
+    """Returns the name of a kernelspec; None stands for the configured one."""
+    if kernel_type is None or (isinstance(kernel_type, str) and kernel_type):
+        return kernel_type
+    raise InvalidInput("kernel_type", kernel_type, "use the name of a Jupyter kernelspec, or None")
+
+
+def check_switch(what: str, value: object) -> bool:
+    """Returns True or False; nothing else is taken for them, because "no" would be taken for True."""
+    if not isinstance(value, bool):
+        raise InvalidInput(what, value, "use True or False")
+    return value
 
 
 def check_limit(limit: object, default: int) -> int:
@@ -102,15 +117,23 @@ def check_timeout(timeout: float | None, default: float) -> float:
 
 def check_directory(cwd: str | os.PathLike[str] | None) -> str:
     """Returns the absolute path of a directory that a kernel can start in, by default the current one."""
+    path = check_path("cwd", "." if cwd is None else cwd)
+    if cwd is None or os.path.isdir(path):
+        return path
+    raise InvalidInput("cwd", str(cwd), "there is no such directory")
+
+
+def check_path(what: str, path: object) -> str:
+    """Returns a path as an absolute one, whether or not anything is there."""
     try:
-        path = os.path.abspath(os.getcwd() if cwd is None else cwd)
-        if cwd is None or os.path.isdir(path):
-            return path
+        text = os.fspath(path)  # type: ignore[call-overload]  # a TypeError is what it raises
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidInput(what, path, "use a path, as a string or a Path")
+    try:
+        return os.path.abspath(text)
     except FileNotFoundError as exc:
         raise StartFailed(
-            "the current directory has been deleted; change to another, or name the kernel's with cwd= "
-            "(`kernelbox create --cwd DIR`)"
+            f"the current directory has been deleted; change to another, or give {what} as an absolute path"
         ) from exc
-    except (TypeError, ValueError) as exc:
-        raise InvalidInput("cwd", cwd, "use the path of a directory") from exc
-    raise InvalidInput("cwd", str(cwd), "there is no such directory")

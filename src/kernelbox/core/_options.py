@@ -7,6 +7,7 @@ import os
 from kernelbox.core._arguments import (
     check_directory,
     check_environment,
+    check_kernel_type,
     check_lifetime,
     check_name,
     check_tags,
@@ -43,8 +44,9 @@ class KernelOptions:
         `environment` is what this process gave it, None if it gave none. What another process gave is not known.
         """
         found = []
-        if self.kernel_type is not None and self.kernel_type != record.kernel_type:
-            found.append(f"kernel_type={record.kernel_type!r}, not {self.kernel_type!r}")
+        kernel_type = check_kernel_type(self.kernel_type)
+        if kernel_type is not None and kernel_type != record.kernel_type:
+            found.append(f"kernel_type={record.kernel_type!r}, not {kernel_type!r}")
         if self.cwd is not None and os.path.realpath(cwd := check_directory(self.cwd)) != os.path.realpath(record.cwd):
             found.append(f"cwd={record.cwd!r}, not {cwd!r}")
         if self.session_name is not None and check_name(self.session_name) != record.session_name:
@@ -59,11 +61,11 @@ class KernelOptions:
         """Returns the options with their values copied and made absolute; raises InvalidInput."""
         return KernelOptions(
             session_name=None if self.session_name is None else check_name(self.session_name),
-            tags=check_tags(self.tags or {}),
+            tags=check_tags({} if self.tags is None else self.tags),
             cwd=check_directory(self.cwd),
             env=check_environment(self.env),
             lifetime=check_lifetime(self.lifetime),
-            kernel_type=self.kernel_type,
+            kernel_type=check_kernel_type(self.kernel_type),
         )
 
 

@@ -18,7 +18,7 @@ import os
 import time
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.host._key import read_key
+from kernelbox.host._key import is_missing, read_key
 from kernelbox.host._place import UNFINISHED, Place
 
 TYPE_CHECKING = False
@@ -177,6 +177,8 @@ class Home:
 
     def _is_sealed_twice(self, place: Place) -> bool:
         """Tells whether a directory that has lost its seal has it in the other file, and puts it back."""
+        if is_missing(self._key_file):
+            return False  # it cannot be ours, and no key is made to find that out
         seal = self._fitting_seal(place)
         try:
             if place.read(_IGNORE, len(_ignoring(seal))) != _ignoring(seal):
@@ -193,6 +195,11 @@ class Home:
         if identity in _fitting:
             _used.add(self.path)
             return True
+        if is_missing(self._key_file):
+            raise StoreFailed(
+                f"there is no key at {self._key_file!r}, and {self.path!r} has been sealed with one; nothing was made "
+                f"or changed: set KERNELBOX_KEY_FILE to the key of this home, or {self._setting} to another directory"
+            )
         try:
             seal = place.read(SEAL, _LONGEST_SEAL)
         except (StoreFailed, PermissionError):

@@ -41,6 +41,11 @@ def read_key(key_file: str) -> Key:
     return _keys[key_file]
 
 
+def is_missing(key_file: str) -> bool:
+    """Tells whether there is no key yet in a file that was named; `read_key` would make one."""
+    return key_file != "" and key_file not in _keys and not os.path.lexists(key_file)
+
+
 _keys: dict[str, Key] = {}
 
 

@@ -17,12 +17,11 @@ import contextlib
 import os
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.host import _records
 from kernelbox.host._directory import KernelDirectory
 from kernelbox.host._home import Home, Inside
 from kernelbox.host._lock import is_locked, locked, remove_left_behind
 from kernelbox.host._pinned import Pinned
-from kernelbox.host._records import GONE, NEW, slug_of
+from kernelbox.host._records import GONE, NEW, Records, slug_of
 from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
 
 TYPE_CHECKING = False
@@ -106,7 +105,7 @@ class Store:
         """Returns the record of an id."""
         try:
             with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
-                return _records.get(runtime, kernel_id)
+                return self._records(runtime).get(kernel_id)
         except FileNotFoundError:
             return None
 
@@ -114,7 +113,7 @@ class Store:
         """Returns the record behind a name or session name; if it is not `thorough` only where the name leads."""
         try:
             with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
-                return _records.find(runtime, name, thorough=thorough)
+                return self._records(runtime).find(name, thorough=thorough)
         except FileNotFoundError:
             return None
 
@@ -134,7 +133,7 @@ class Store:
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):
                     with runtime.enter(NAMES) as names:
                         names.remove_rubbish()
-                return _records.scan(runtime)
+                return self._records(runtime).scan()
         except FileNotFoundError:
             return []
 
@@ -148,7 +147,7 @@ class Store:
         with _translated(self.directory(record.kernel_id).path), self._make() as runtime:
             try:
                 runtime.enter(fresh, make=True).close()
-                _records.write(runtime, record, fresh)
+                self._records(runtime).write(record, fresh)
                 runtime.rename(fresh, record.kernel_id)
             except BaseException:
                 runtime.remove_tree(fresh)
@@ -157,7 +156,7 @@ class Store:
     def save(self, record: KernelRecord) -> None:
         """Keeps a record that has changed."""
         with _translated(self.directory(record.kernel_id).path_of(RECORD)), self.runtime() as runtime:
-            _records.write(runtime, record, record.kernel_id)
+            self._records(runtime).write(record, record.kernel_id)
 
     def remake(self, record: KernelRecord) -> None:
         """Keeps a record in a new directory, because its own is lost or cannot be used."""
@@ -187,7 +186,7 @@ class Store:
                     runtime.remove_tree(gone)  # rename(2) replaces no directory that holds anything
                 with contextlib.suppress(FileNotFoundError):
                     runtime.rename(record.kernel_id, gone)
-                _records.forget_names(runtime, record)
+                self._records(runtime).forget_names(record)
                 runtime.remove_tree(gone)
 
     def sweep(self) -> None:
@@ -195,17 +194,20 @@ class Store:
         with contextlib.suppress(OSError), self.runtime() as runtime:
             for entry in runtime.listdir():
                 kernel_id, dot, suffix = entry.partition(".")
-                if not is_kernel_id(kernel_id) or (not dot and _records.is_usable(runtime, kernel_id)):
+                if not is_kernel_id(kernel_id) or (not dot and self._records(runtime).is_usable(kernel_id)):
                     continue
                 # A kernel's directory appears with its record; if it has none its keeper ends the process with it.
                 if not dot or f".{suffix}" == GONE or runtime.is_rubbish(entry):
                     runtime.remove_tree(entry)
             with runtime.enter(NAMES) as names:
                 for slug in names.listdir():
-                    if _records.leads_nowhere(runtime, slug) and names.is_rubbish(slug):
+                    if self._records(runtime).leads_nowhere(slug) and names.is_rubbish(slug):
                         names.remove_tree(slug)
             with runtime.enter(LOCKS) as locks:
                 remove_left_behind(locks)
+
+    def _records(self, runtime: Place) -> Records:
+        return Records(runtime, self._root.secret())
 
     def _make(self) -> Place:
         """Opens the runtime directory, which is made, with the directories in it, where they are missing."""
@@ -215,8 +217,7 @@ class Store:
                 if not (runtime.exists(NAMES) and runtime.exists(LOCKS)):
                     runtime.enter(LOCKS, make=True).close()
                     runtime.enter(NAMES, make=True).close()
-                    for record in _records.scan(runtime):
-                        _records.write(runtime, record, record.kernel_id)
+                    self._records(runtime).write_copies()
         except BaseException:
             runtime.close()
             raise
@@ -246,17 +247,19 @@ class Store:
             return
         with _translated(self._registry.path), self._locked(_REGISTRY_LOCK), self.runtime() as runtime:
             known = {} if changed is None else {changed.kernel_id: changed.to_dict()}
-            self._registry.update(_records.ids(runtime), known, lambda kernel_id: self._entry(runtime, kernel_id))
+            self._registry.update(
+                self._records(runtime).ids(), known, lambda kernel_id: self._entry(runtime, kernel_id)
+            )
 
     def _has_kernels(self) -> bool:
         try:
             with self.runtime() as runtime:
-                return bool(_records.ids(runtime))
+                return bool(self._records(runtime).ids())
         except FileNotFoundError:
             return False
 
     def _entry(self, runtime: Place, kernel_id: str) -> dict[str, Any] | None:
-        record = _records.get(runtime, kernel_id)
+        record = self._records(runtime).get(kernel_id)
         return None if record is None else record.to_dict()
 
     def _repair_registry(self) -> None:

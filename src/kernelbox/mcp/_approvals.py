@@ -33,8 +33,8 @@ _MOST_ROUNDS = 10
 _LONGEST_ARGUMENT = 4000
 
 _NOBODY = (
-    "nobody can be asked: this MCP client does not support elicitation. Start the server with --policy FILE, "
-    "or with --approve all"
+    "nobody can be asked: this MCP client does not support elicitation. Allow it by a rule in the server's "
+    "--policy FILE, or start the server with --approve all"
 )
 _TOO_MANY = (
     "this call has come back with answers as often as clients do. Allow what comes often with --policy FILE, have the "

@@ -301,7 +301,7 @@ async def query(
     what: str,
     args: dict[str, Any],
     *,
-    timeout: float,  # noqa: ASYNC109  # part of the query
+    timeout: float | None,  # noqa: ASYNC109  # part of the query
 ) -> dict[str, Any]:
     """Asks a kernel something between cells; raises KernelDied and TimeoutError.
 

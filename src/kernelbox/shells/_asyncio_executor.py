@@ -114,7 +114,7 @@ class Executor:
         cell.cancel()
         return self._later(cell.run.stop())
 
-    async def variables(self, timeout: float) -> list[Variable]:  # noqa: ASYNC109  # part of the query
+    async def variables(self, timeout: float | None) -> list[Variable]:  # noqa: ASYNC109  # part of the query
         """Returns what lives in the kernel."""
         async with self._cells:
             kernel = await self._find()

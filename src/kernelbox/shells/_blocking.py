@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 # poll(2) takes milliseconds as an int; an execution may be given more time than fits.
 _LONGEST_WAIT = 24 * 3600.0
 
+_NOBODY_ASKED = "nobody was asked: pass approve=, or on the command line --approve all or --approve ask"
+_NOBODY_WAITS = "the time of the cell is up, or its caller has gone"
+
 
 def run(kernel: Kernel, request: Execute, timeout: float | None) -> ExecutionResult:
     """Runs a cell to its end; what it asks is rejected."""
@@ -114,7 +117,7 @@ class _Run:
         """Answers a question, unless the execution has ended meanwhile."""
         with self._driving:
             if self._execution.result is None and answer != "later":
-                self._connection.send(answer or _refusal(ask))
+                self._connection.send(answer or _refusal(ask, _NOBODY_ASKED))
 
     def take_missed(self) -> list[Seen]:
         """Returns the events that came while the caller was away."""
@@ -154,7 +157,7 @@ class _Run:
         while self._execution.result is None:
             for event in self._step():
                 if isinstance(event, Ask):
-                    self._connection.send(_refusal(event))
+                    self._connection.send(_refusal(event, _NOBODY_WAITS))
                 else:
                     self._missed.append(event)
             drop_oldest(self._missed)
@@ -193,5 +196,5 @@ class _Run:
         return said
 
 
-def _refusal(ask: Ask) -> Answer:
-    return Answer(ask.id, ask.ask, False, "the application takes no questions")
+def _refusal(ask: Ask, reason: str) -> Answer:
+    return Answer(ask.id, ask.ask, False, reason)

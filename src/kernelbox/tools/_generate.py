@@ -9,6 +9,7 @@ import sys
 
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import InvalidInput, KernelBoxError
+from kernelbox.core._arguments import check_seconds
 from kernelbox.tools import _loop
 from kernelbox.tools._naming import check_server_name, module_name, module_names
 from kernelbox.tools._package import check_owner, check_root, write_package
@@ -43,7 +44,8 @@ async def generate_mcp_sources(
     new one is known to work.
     """
     server, config = check_server_name(server_name), KernelBoxConfig.from_env()
-    parameters, root = read_parameters(server, server_params), check_root(os.fspath(root_dir))
+    parameters, root = read_parameters(server, server_params), check_root(root_dir)
+    connect_timeout = check_seconds("connect_timeout", connect_timeout)
     package = module_name(server)
     await asyncio.to_thread(check_owner, root, package, server)
     work = _loop.submit(_build(server, parameters, connect_timeout))

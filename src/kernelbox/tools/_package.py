@@ -8,6 +8,7 @@ import os
 import shutil
 
 from kernelbox.base._errors import InvalidInput, StoreFailed
+from kernelbox.core._arguments import check_path
 from kernelbox.tools._source import ROOT
 
 TYPE_CHECKING = False
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 _ATTEMPTS = 20
 
 
-def check_root(root: str) -> str:
+def check_root(root: str | os.PathLike[str]) -> str:
     """Returns the absolute path of the directory for packages."""
-    path = os.path.abspath(os.path.expanduser(root))
+    path = check_path("root_dir", os.path.expanduser(root) if isinstance(root, str) else root)
     if os.path.lexists(path) and not os.path.isdir(path):
         raise InvalidInput("root_dir", root, "it is not a directory")
     return path

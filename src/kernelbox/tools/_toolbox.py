@@ -6,8 +6,9 @@ import asyncio
 import atexit
 import contextlib
 import json
+from collections.abc import Mapping
 
-from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._errors import InvalidInput, KernelBoxError
 from kernelbox.base._shown import show
 from kernelbox.host._forks import forget_in_forks
 from kernelbox.tools import _loop
@@ -20,7 +21,6 @@ from kernelbox.wire._messages import Answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from concurrent.futures import Future
 
     from kernelbox.base._config import KernelBoxConfig
@@ -48,7 +48,7 @@ class Toolbox:
         connect_timeout: float | None = CONNECT_TIMEOUT,
     ) -> None:
         """`servers` are this toolbox's own, by name; the others are those that this user has added to the home."""
-        self._own = {check_server_name(name): read_parameters(name, value) for name, value in (servers or {}).items()}
+        self._own = _read_servers({} if servers is None else servers)
         self._config = config
         self._servers: Servers | None = None
         self._connect_timeout = connect_timeout
@@ -136,6 +136,12 @@ class Toolbox:
     async def _close(self) -> None:
         sessions, self._sessions = list(self._sessions.values()), {}
         await asyncio.gather(*(session.close() for session in sessions), *self._closing, return_exceptions=True)
+
+
+def _read_servers(servers: object) -> dict[str, ServerParameters]:
+    if not isinstance(servers, Mapping):
+        raise InvalidInput("mcp_servers", servers, 'use a dict of names to parameters: {"time": {"command": …}}')
+    return {check_server_name(name): read_parameters(name, value) for name, value in servers.items()}
 
 
 _shared: dict[KernelBoxConfig, Toolbox] = {}

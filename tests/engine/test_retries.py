@@ -1,0 +1,48 @@
+"""Retries: an attempt that ends the kernel does not cost the attempts that follow it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelbox import ExecutionResult, KernelRecord, destroy, execute, execute_with_retry
+
+DIE = "import os; os._exit(3)"
+
+
+@pytest.mark.parametrize("by", ["record", "id", "name"])
+@pytest.mark.parametrize("dies", ["in the first attempt", "before the first attempt"])
+def test_an_attempt_after_the_kernel_died_runs_in_a_new_process(kernel: KernelRecord, by: str, dies: str) -> None:
+    meant = kernel if by == "record" else kernel.kernel_id if by == "id" else kernel.name
+    if dies == "before the first attempt":
+        execute(kernel, "import os, threading; threading.Timer(0.01, os._exit, [3]).start()")
+        execute(kernel, "import time; time.sleep(100)")
+    asked: list[int] = []
+
+    def fix(result: ExecutionResult, attempt: int) -> str:
+        asked.append(attempt)
+        return "1 / 0" if attempt == 1 else "6 * 7"
+
+    result = execute_with_retry(meant, DIE, fix, max_attempts=4)
+    assert result.return_value == "42"
+    assert [attempt.status for attempt in result.attempts] == ["error", "error", "success"]
+    assert asked == [1, 2]
+    if by != "name":
+        assert execute(kernel, "1 + 1").return_value == "2"  # the record that the caller has means the new process
+
+
+def test_a_kernel_that_was_destroyed_ends_the_attempts_at_once(kernel: KernelRecord) -> None:
+    destroy(kernel)
+    result = execute_with_retry(kernel, "1", lambda result, attempt: pytest.fail("there is nothing to repair"))
+    assert (result.status, result.state, len(result.attempts)) == ("error", "lost", 1)
+    assert result.error is not None
+    assert "destroyed" in result.error.evalue
+
+
+def test_a_kernel_that_every_attempt_ends_is_started_anew_each_time(kernel: KernelRecord, home: Path) -> None:
+    code = f"open({str(home / 'runs')!r}, 'a').write('x'); {DIE}"
+    result = execute_with_retry(kernel, code, lambda result, attempt: None, max_attempts=3)
+    assert result.status == "max_attempts_exceeded"
+    assert (home / "runs").read_text() == "xxx"
+    (home / "runs").unlink()
