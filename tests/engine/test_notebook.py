@@ -50,6 +50,10 @@ def test_a_breakpoint_that_the_environment_has_turned_off_does_nothing(kernel: K
     assert run(kernel, "import os; os.environ['PYTHONBREAKPOINT'] = '0'\nbreakpoint()\nprint('on')").output == "on\n"
 
 
+def test_a_byte_order_mark_in_front_of_the_code_is_no_part_of_it(kernel: KernelRecord) -> None:
+    assert value(kernel, "\ufeff1 + 1") == "2"
+
+
 def test_stdin_is_at_its_end(kernel: KernelRecord) -> None:
     assert value(kernel, "import os, sys; (sys.stdin.read(), os.read(0, 1))") == "('', b'')"
 

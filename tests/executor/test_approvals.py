@@ -755,6 +755,16 @@ def test_approve_is_called_with_each_command_and_decides() -> None:
     assert "says no" in result.error.evalue
 
 
+@pytest.mark.parametrize(("returned", "kind"), [(None, "NoneType"), (1, "int")])
+def test_a_function_that_returns_neither_true_nor_a_reason_rejects_and_says_that_only_true_accepts(
+    home: Path, returned: Any, kind: str
+) -> None:
+    result = kernelbox.execute("sync", "!echo hello", approve=lambda request: returned)
+    assert result.error is not None
+    assert (result.output, result.error.ename) == ("", "ApprovalRejectedError")
+    assert f"returned a {kind}; only True accepts" in result.error.evalue
+
+
 def test_bash_cells_of_the_synchronous_api_ask_too() -> None:
     result = kernelbox.execute("sync", "echo hello", language="bash", approve=lambda request: False)
     assert result.output == ""
