@@ -10,6 +10,9 @@ from kernelbox.base._config import VARIABLES, KernelBoxConfig
 
 DOCS = Path(__file__).parent.parent / "docs"
 
+# A line with the path of an example, and the block that shows it.
+_EXAMPLE = re.compile(r"^`(examples/\S+\.py)`:\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
 
 def test_configuration_lists_exactly_the_variables_that_the_code_reads() -> None:
     listed = re.findall(r"^\| `(KERNELBOX_\w+)`", (DOCS / "configuration.md").read_text(), re.MULTILINE)
@@ -39,3 +42,17 @@ def test_links_between_documents_lead_somewhere() -> None:
     for page in [*DOCS.glob("*.md"), DOCS.parent / "README.md"]:
         for target in re.findall(r"\]\(([^)#:]+\.md)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} → {target}"
+
+
+def test_an_example_in_a_document_is_the_example_file_word_for_word() -> None:
+    shown = [block for page in DOCS.glob("*.md") for block in _EXAMPLE.findall(page.read_text())]
+
+    assert len(shown) == 7
+    for path, code in shown:
+        assert code == (DOCS.parent / path).read_text(), path
+
+
+def test_documents_read_the_same_in_the_repository_as_on_the_site() -> None:
+    for page in DOCS.glob("*.md"):
+        found = re.findall(r'^(?:-+8<-+|=== "|!!! |\?\?\? ).*', page.read_text(), re.MULTILINE)
+        assert not found, page.name

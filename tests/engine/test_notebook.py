@@ -23,6 +23,8 @@ INPUTS = {
     "pdb.set_trace": "import pdb; pdb.set_trace()",
     "breakpoint": "breakpoint()",
     "pdb.run": "import pdb; pdb.run('x = 1')",
+    "the debug magic with code": "%debug x = 1",
+    "the debug magic over a cell": "%%debug\nx = 1",
     "the debug magic": "try:\n    1/0\nexcept ZeroDivisionError: pass\n%debug",
     "a debugger in a function": "def f():\n    y = 1\n    breakpoint()\n    return y\nf()",
 }
@@ -35,6 +37,21 @@ def test_whatever_waits_for_a_keyboard_fails_at_once_and_says_why(what: str, ker
     assert result.error is not None
     assert "no one is at the keyboard" in result.error.evalue
     assert value(kernel, "1 + 1") == "2"
+
+
+@pytest.mark.parametrize("what", [what for what in INPUTS if what not in ("input", "getpass", "pdb.run")])
+def test_a_debugger_says_that_there_is_none_and_shows_nothing_of_its_own(what: str, kernel: KernelRecord) -> None:
+    text = execute(kernel, INPUTS[what], timeout=DEADLINE).text
+    assert "there is no debugger here" in text
+    assert not re.search(r"i?pdb>|\(Pdb\)|bdb\.py|pdb\.py|debugger\.py|execution\.py|_streams\.py", text)
+
+
+def test_a_breakpoint_that_the_environment_has_turned_off_does_nothing(kernel: KernelRecord) -> None:
+    assert run(kernel, "import os; os.environ['PYTHONBREAKPOINT'] = '0'\nbreakpoint()\nprint('on')").output == "on\n"
+
+
+def test_a_byte_order_mark_in_front_of_the_code_is_no_part_of_it(kernel: KernelRecord) -> None:
+    assert value(kernel, "\ufeff1 + 1") == "2"
 
 
 def test_stdin_is_at_its_end(kernel: KernelRecord) -> None:

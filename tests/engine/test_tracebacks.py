@@ -124,7 +124,9 @@ def test_a_hint_is_the_last_line(kernel: KernelRecord, code: str) -> None:
 
 def test_packages_are_called_as_installers_know_them(kernel: KernelRecord) -> None:
     code = "raise ModuleNotFoundError('no', name='no_such_alias')"
-    assert fail(kernel, code).endswith("Hint: %pip install no_such_alias")
+    assert fail(kernel, code).endswith("Hint: if it is a package that you know: %pip install no_such_alias")
+    code = "import sys\nsys.modules.pop('polars', None)\nraise ModuleNotFoundError('no', name='polars.exceptions')"
+    assert fail(kernel, code).endswith("Hint: %pip install polars")
     code = "import sys\nsys.modules.pop('cv2', None)\nraise ModuleNotFoundError(\"No module named 'cv2'\", name='cv2')"
     assert fail(kernel, code).endswith("Hint: %pip install opencv-python-headless")
 

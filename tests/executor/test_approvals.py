@@ -52,10 +52,10 @@ WAYS = {
     "get_ipython().system_raw": ("get_ipython().system_raw('{c}')", "shell", "{c}", None),
     "get_ipython().getoutput": ("get_ipython().getoutput('{c}')", "shell", "{c}", None),
     "%%bash": ("%%bash\n{c}\n", "shell_magic", "{c}\n", None),
-    "%%sh": ("%%sh\n{c}\n", "shell_magic", "{c}\n", None),
+    "%%sh": ("%%sh\n{c}\n", "shell_magic", "{c}\n", "sh"),
     "%%bash -e": ("%%bash -e\n{c}\n", "shell_magic", "{c}\n", "bash -e"),
     "%%bash --out": ("%%bash --out x\n{c}\n", "shell_magic", "{c}\n", "bash --out x"),
-    "%%script": ("%%script sh\n{c}\n", "shell_magic", "{c}\n", None),
+    "%%script": ("%%script sh\n{c}\n", "shell_magic", "{c}\n", "sh"),
     "%%script --bg": ("%%script --bg --proc p sh\n{c}\n", "shell_magic", "{c}\n", "--bg --proc p sh"),
     "%%bash --bg": ("%%bash --bg\n{c}\n", "shell_magic", "{c}\n", "bash --bg"),
     "%%python": ("%%python\nopen('{f}', 'w')\n", "shell_magic", "open('{f}', 'w')\n", "python"),
@@ -188,7 +188,7 @@ def test_bash_cells_ask_as_a_whole() -> None:
             return [request.tool_args for request in requests], result.text
 
     requests, shown = run(scenario)
-    assert requests == [{"cmd": "x=1\necho $x"}]
+    assert requests == [{"cmd": "x=1\necho $x", "program": "bash"}]
     assert shown == "1"
 
 
@@ -753,6 +753,16 @@ def test_approve_is_called_with_each_command_and_decides() -> None:
     assert result.error is not None
     assert result.error.ename == "ApprovalRejectedError"
     assert "says no" in result.error.evalue
+
+
+@pytest.mark.parametrize(("returned", "kind"), [(None, "NoneType"), (1, "int")])
+def test_a_function_that_returns_neither_true_nor_a_reason_rejects_and_says_that_only_true_accepts(
+    home: Path, returned: Any, kind: str
+) -> None:
+    result = kernelbox.execute("sync", "!echo hello", approve=lambda request: returned)
+    assert result.error is not None
+    assert (result.output, result.error.ename) == ("", "ApprovalRejectedError")
+    assert f"returned a {kind}; only True accepts" in result.error.evalue
 
 
 def test_bash_cells_of_the_synchronous_api_ask_too() -> None:

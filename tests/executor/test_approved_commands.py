@@ -211,6 +211,57 @@ def test_bytes_that_are_no_text_are_shown_as_what_they_are() -> None:
     assert shown == "é"
 
 
+DIFFERENT = {
+    "!X and a bash cell": (("python", "!echo 0"), ("bash", "echo 0")),
+    "%%sh and %%bash": (("python", "%%sh\necho $0"), ("python", "%%bash\necho $0")),
+    "%%script sh and bash": (("python", "%%script sh\necho $0"), ("python", "%%script bash\necho $0")),
+    "a byte and its escape in a command": tuple(
+        ("python", f"get_ipython().system({text})")
+        for text in ("'echo \\udcff'", r"r'echo \udcff'", r"r'echo \xff'", r"r'echo \\xff'", r"'echo \udcff\\'")
+    ),
+    "a byte and its escape in a line": tuple(
+        ("python", f"get_ipython().run_cell_magic('script', {text}, 'echo $1')")
+        for text in ("'sh -s \\udcff'", r"r'sh -s \udcff'", r"r'sh -s \xff'", r"r'sh -s \\xff'")
+    ),
+    "a byte and its escape in a variable": tuple(
+        ("python", f"import os\nos.environ['A'] = {text}\n!echo")
+        for text in (r"'\udcff'", r"r'\udcff'", r"r'\xff'", r"r'\\xff'")
+    ),
+    "a byte and its escape in the name of a variable": tuple(
+        (
+            "python",
+            f"import os\nname = {name}\nos.environ[name] = '1'\ntry:\n    !echo\nfinally:\n    del os.environ[name]",
+        )
+        for name in (r"'\udcff'", r"r'\udcff'", r"r'\xff'", r"r'\\xff'")
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_an_answer_that_is_remembered_covers_no_other_program(case: str) -> None:
+    async def scenario() -> list[str]:
+        asked: list[str] = []
+
+        async def remember(request: ApprovalRequest) -> None:
+            asked.append(str(request))
+            await request.accept(remember="session")
+
+        async with CodeExecutor(approve_shell_cmds=True, kernel_env={"SHELL": "/bin/sh"}) as executor:
+            for language, code in [*DIFFERENT[case], *DIFFERENT[case]]:
+                await answer_all(executor, code, remember, language=language, timeout=DEADLINE)
+        return asked
+
+    asked = run(scenario)
+    assert len(asked) == len(set(asked)) == len(DIFFERENT[case])
+
+
+def test_bytes_that_are_no_text_at_all_are_shown_escaped_and_said_to_be() -> None:
+    code = r"get_ipython().system('printf %s \udcff\\ | od -An -tx1')"
+    (asked,), shown = run(lambda: asked_and_shown(code))
+    assert asked == {"cmd": r"printf %s \xff\\ | od -An -tx1", "escaped": True}
+    assert "ff" in shown
+
+
 def test_a_script_cannot_be_changed_by_those_who_find_it() -> None:
     code = (
         "%%bash\n"
@@ -308,6 +359,10 @@ def test_approved_commands_run_in_the_shell_that_the_kernel_was_given(tmp_path: 
     assert run(unasked) == "other"
 
 
+# A name that a dict takes for another than the same bytes.
+KEY = "class Key(bytes):\n    __hash__ = object.__hash__\n    __eq__ = object.__eq__\n"
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -315,6 +370,8 @@ def test_approved_commands_run_in_the_shell_that_the_kernel_was_given(tmp_path: 
         "os.environ._data[b'A'] = b'a\\0b'",
         "os.environ._data[b'A'] = bytearray(b'ab')",
         "os.environ._data = None",
+        KEY + "os.environ._data = {Key(b'PATH'): b'/elsewhere', **os.environ._data}",
+        KEY + "os.environ._data[Key(b'A')] = os.environ._data[Key(b'A')] = b'same'",
     ],
 )
 def test_an_environment_that_no_program_can_have_is_an_error_before_it_is_asked_for(spoil: str) -> None:
@@ -478,12 +535,11 @@ def test_a_forged_question_ends_the_kernel_and_answers_no_real_one(trick: str, t
     async def scenario() -> None:
         async with CodeExecutor(approve_shell_cmds=True, approval_policy=policy) as executor:
 
-            async def refuse(request: ApprovalRequest) -> None:
-                if request.open:
-                    await request.reject("no")
+            async def leave_open(request: ApprovalRequest) -> None:
+                assert not await request.response()  # the end of the kernel closes it
 
             with pytest.raises(CodeExecutionError) as caught:
-                await answer_all(executor, FORGE + trick.format(made=made), refuse, timeout=DEADLINE)
+                await answer_all(executor, FORGE + trick.format(made=made), leave_open, timeout=DEADLINE)
             assert caught.value.ename == "KernelDied"
             assert "forged a question" in caught.value.evalue
 

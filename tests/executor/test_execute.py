@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.executor.support import DEADLINE, run, text
 
-from kernelbox import CodeExecutionError, CodeExecutor, ExecutionTimeout, InvalidInput
+from kernelbox import CodeExecutionError, CodeExecutor, ExecutionTimeout, InvalidInput, get_or_create
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -403,6 +403,18 @@ def test_a_working_dir_is_restored_after_each_cell_with_a_notice(tmp_path: Path)
     assert moved is not None
     assert moved == f"/\n[kernelbox] cwd reset to {tmp_path}"
     assert after == str(tmp_path)
+
+
+def test_a_cell_begins_in_the_working_dir_of_a_kernel_that_is_elsewhere_and_is_told_nothing(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+
+    async def scenario() -> list[str | None]:
+        async with CodeExecutor(name="elsewhere", working_dir=link) as executor:
+            return [await text(executor, "import os; print(os.getcwd())") for _ in range(2)]
+
+    get_or_create("elsewhere", cwd="/")
+    assert run(scenario) == [str(tmp_path), str(tmp_path)]
 
 
 def test_a_working_dir_that_does_not_exist_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.executor.support import DEADLINE, run, text
 
-from kernelbox import CodeExecutionError, CodeExecutor, get_or_create
+from kernelbox import CodeExecutionError, CodeExecutor, get_or_create, wipe
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -117,6 +117,24 @@ with multiprocessing.get_context('fork').Manager() as manager: print(manager.lis
         "os.rename(D + '/state', T)",
         "os.link(D + '/state', T)",
         "shutil.move(D, T)",
+        "os.rename(H, H + '-moved')",
+        "os.replace(os.fsencode(H) + b'/', T)",
+        "os.rename(os.path.dirname(H), T)",
+        "os.rename('/proc/self/root' + H, T)",
+        "os.rename(os.path.basename(H), T, src_dir_fd=os.open(os.path.dirname(H), os.O_RDONLY))",
+        "(os.chdir(os.path.dirname(H)), os.rename('./' + os.path.basename(H), T))",
+        "(os.chdir(H), os.rename('../' + os.path.basename(H), T))",
+        "(os.mkdir(T), os.rename(T, H))",
+        "shutil.move(H, T)",
+        "os.rmdir(H)",
+        "os.mkdir(D + '/ending.json')",
+        "os.mkdir('runtime/new', dir_fd=os.open(H, os.O_RDONLY))",
+        "os.chown(D + '/state', -1, -1)",
+        "os.lchown(D + '/state', -1, -1)",
+        "os.utime(D + '/state')",
+        "os.utime('runtime', dir_fd=os.open(H, os.O_RDONLY))",
+        "os.setxattr(D + '/state', 'user.x', b'1')",
+        "os.removexattr(D + '/state', 'user.x')",
         "(os.environ.update(KERNELBOX_HOME=H, KERNELBOX_KEY_FILE=K), kernelbox.execute('another', '1'))",
     ],
 )
@@ -145,7 +163,8 @@ def test_the_files_of_the_runtime_directory_are_out_of_reach(opening: str, home:
 def test_files_elsewhere_and_the_kernels_profile_work(tmp_path: Path) -> None:
     code = (
         f"import os, tempfile\nos.chdir({str(tmp_path)!r})\n"
-        "name = 'd' * 32; os.mkdir(name); open(name + '/output.pkl', 'w').close(); os.rename(name, 'moved')\n"
+        "name = 'd' * 32; os.mkdir(name); os.utime(name); os.chown(name, -1, -1)\n"
+        "open(name + '/output.pkl', 'w').close(); os.rename(name, 'moved')\n"
         "tempfile.TemporaryFile().close(); open('kept', 'w').close()\n"
         "stored = 5\n%store stored\ndel stored\n%store -r stored\nstored"
     )
@@ -156,6 +175,26 @@ def test_files_elsewhere_and_the_kernels_profile_work(tmp_path: Path) -> None:
 
     assert (run(scenario) or "").endswith("5")
     assert sorted(os.listdir(tmp_path)) == ["kept", "moved"]
+
+
+@pytest.mark.parametrize("act", ["os.unlink(L)", "os.rename(L, L + '-moved')", "os.replace(T, L)"])
+def test_a_link_on_the_way_to_the_home_stays(act: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real").mkdir()
+    (link := tmp_path / "link").symlink_to(tmp_path / "real")
+    monkeypatch.setenv("KERNELBOX_HOME", str(link / "home"))
+    code = f"import os\nL, T = {str(link)!r}, {str(tmp_path / 'other')!r}\nos.symlink('/', T)\n{act}"
+
+    async def scenario() -> CodeExecutionError:
+        async with CodeExecutor(approve_shell_cmds=True, require_shell_escape=True) as executor:
+            with pytest.raises(CodeExecutionError) as caught:
+                await executor.execute(code, timeout=DEADLINE)
+            return caught.value
+
+    try:
+        assert "kernelbox's own" in run(scenario).evalue
+        assert link.is_symlink()
+    finally:
+        wipe()
 
 
 @pytest.mark.parametrize(

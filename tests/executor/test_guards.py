@@ -55,6 +55,31 @@ DIRECT = {
         "spec = importlib.machinery.ModuleSpec('mine._posixsubprocess', loader, origin=O)\n"
         f"_posixsubprocess = _imp.create_dynamic(spec)\n{FORK_EXEC}"
     ),
+    **{
+        f"fresh _posixsubprocess called {name!r}": (
+            f"{FRESH}spec = importlib.util.spec_from_file_location({name!r}, O)\n"
+            f"_posixsubprocess = importlib.util.module_from_spec(spec)\n{FORK_EXEC}"
+        )
+        for name in ("-posixsubprocess", "a.-posixsubprocess", "a-b._posixsubprocess", "_posixsubprocess\0x")
+    },
+    "fresh _posixsubprocess from a copy": (
+        f"{FRESH}import shutil\nshutil.copy(O, M + '.so')\n"
+        "spec = importlib.machinery.ModuleSpec('-posixsubprocess', None, origin=M + '.so')\n"
+        f"_posixsubprocess = _imp.create_dynamic(spec)\n{FORK_EXEC}"
+    ),
+    "fresh _posixsubprocess through a link": (
+        f"{FRESH}import os\nos.symlink(O, M + '.so')\n"
+        "loader = importlib.machinery.ExtensionFileLoader('-posixsubprocess', M + '.so')\n"
+        "spec = importlib.util.spec_from_loader(loader.name, loader)\n"
+        f"_posixsubprocess = loader.create_module(spec)\n{FORK_EXEC}"
+    ),
+    "sub-interpreter called otherwise": (
+        "import importlib.util\n"
+        "found = importlib.util.find_spec('_interpreters') or importlib.util.find_spec('_xxsubinterpreters')\n"
+        "spec = importlib.util.spec_from_file_location(found.name.replace('_', '-'), found.origin)\n"
+        "interpreters = importlib.util.module_from_spec(spec)\n"
+        "interpreters.run_string(interpreters.create(), f'import os; os.system(\"touch {M}\")')"
+    ),
     "fresh _imp": f"{FRESH}del sys.modules['_imp']\nimport _imp",
     "fresh _imp by a spec that lies": (
         f"{FRESH}names = iter(['time', '_imp', '_imp', '_imp'])\n"

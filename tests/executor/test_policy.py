@@ -134,6 +134,8 @@ def test_what_the_shell_would_make_of_a_text_does_not_matter_to_other_servers() 
         ({"program": "perl"}, "program"),
         ({"env": {"LD_PRELOAD": "x.so"}}, "env"),
         ({"env": {"PATH": None}}, "env"),
+        ({"program": "bash -x"}, "program"),
+        ({"program": ["bash"]}, "program"),
         ({"something": "new"}, "something"),
     ],
 )
@@ -149,6 +151,16 @@ def test_a_rule_allows_only_commands_all_of_whose_arguments_it_names(more: dict[
             assert not named.matches("kernelbox", "shell", {"cmd": "echo 1"})
     assert not ApprovalRule(action="allow", tool="shell").matches("kernelbox", "shell", call)
     assert ApprovalRule(action="allow", args={unnamed: more[unnamed]}).matches("kernelbox", "shell", call)
+
+
+@pytest.mark.parametrize("program", ["bash", "sh"])
+def test_a_rule_for_commands_allows_them_in_every_usual_shell(program: str) -> None:
+    rule = ApprovalRule(action="allow", tool="shell", args={"cmd": "echo *"})
+    assert rule.matches("kernelbox", "shell", {"cmd": "echo 1", "program": program})
+    assert not rule.matches("kernelbox", "shell", {"cmd": "echo 1; ls", "program": program})
+    assert not rule.matches("kernelbox", "shell", {"cmd": "echo 1", "program": program, "argv": ["perl"]})
+    other = ApprovalRule(action="allow", tool="shell", args={"cmd": "echo *", "program": "zsh"})
+    assert not other.matches("kernelbox", "shell", {"cmd": "echo 1", "program": program})
 
 
 def test_a_rule_for_every_tool_without_arguments_and_the_default_mean_everything() -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from kernelbox.host._records import signed
+
 # Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
 DEADLINE = 100.0
 
@@ -89,6 +91,14 @@ def start_python(code: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
+
+
+def rewrite_record(path: Path, **fields: Any) -> None:
+    """Writes fields into a record as a host does that knows the key; a field that is None is removed."""
+    data = {**json.loads(path.read_text()), **fields}
+    secret = Path(os.environ["KERNELBOX_KEY_FILE"]).read_bytes()
+    kept = {name: value for name, value in data.items() if name != "signature" and (name, None) not in fields.items()}
+    path.write_bytes(signed(kept, secret))
 
 
 def read_registry(home: Path) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def page(tmp_path: Path) -> Iterator[str]:
         thread.join()
 
 
-def test_time(home: Path, tmp_path: Path) -> None:
+def test_the_time_server_converts_a_time(home: Path, tmp_path: Path) -> None:
     assert "convert_time" in start(tmp_path, "mcp-server-time", "time")
     code = """
 from mcptools.time.convert_time import Params, run
@@ -57,7 +57,7 @@ print(run(Params(source_timezone="UTC", time="12:00", target_timezone="Asia/Toky
     assert "T21:00:00+09:00" in call(tmp_path, code)
 
 
-def test_git(home: Path, tmp_path: Path) -> None:
+def test_the_git_server_shows_a_new_file(home: Path, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     subprocess.run(["git", "init", "--quiet", str(repository)], check=True)
     (repository / "new file").write_text("x")
@@ -66,13 +66,13 @@ def test_git(home: Path, tmp_path: Path) -> None:
     assert "new file" in call(tmp_path, code)
 
 
-def test_fetch(home: Path, tmp_path: Path, page: str) -> None:
+def test_the_fetch_server_reads_a_page(home: Path, tmp_path: Path, page: str) -> None:
     assert start(tmp_path, "mcp-server-fetch", "fetch", "--allow-private-ips", "--ignore-robots-txt") == ["fetch"]
     code = f"from mcptools.fetch.fetch import Params, run\nprint(run(Params(url={page!r})))"
     assert "Neural topic models" in call(tmp_path, code)
 
 
-def test_filesystem(home: Path, tmp_path: Path) -> None:
+def test_the_filesystem_server_writes_and_reads_a_file(home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     assert "write_file" in start(tmp_path, "mcp-server-filesystem", "files", str(folder))
@@ -86,7 +86,7 @@ print(read_text_file.run(read_text_file.Params(path=path)).content)
     assert (folder / "a.txt").read_text() == "hello"
 
 
-def test_memory(home: Path, tmp_path: Path) -> None:
+def test_the_memory_server_keeps_an_entity(home: Path, tmp_path: Path) -> None:
     assert "create_entities" in start(tmp_path, "mcp-server-memory", "memory")
     code = """
 from mcptools.memory import create_entities, read_graph
@@ -97,7 +97,7 @@ print(read_graph.run(read_graph.Params()).entities[-1].name)
     assert call(tmp_path, code) == "Ada"
 
 
-def test_everything(home: Path, tmp_path: Path) -> None:
+def test_the_everything_server_returns_text_numbers_and_pictures(home: Path, tmp_path: Path) -> None:
     modules = start(tmp_path, "mcp-server-everything", "everything")
     assert {"echo", "get_sum"} <= set(modules)
     code = """

@@ -227,6 +227,28 @@ def test_a_traceback_that_a_cell_shows_and_goes_on_is_an_error_in_its_place() ->
     assert transcript.text == "before\nTraceback\nValueError: no\nafter"
 
 
+@pytest.mark.parametrize(
+    ("bundle", "text"),
+    [
+        ({"text/plain": "<a.Markdown object>", "text/markdown": "# é"}, "# é"),
+        ({"text/plain": "<a.Math object at 0x7f>", "text/latex": "$x$"}, "$x$"),
+        ({"text/plain": "<a.JSON object>", "application/json": {"é": [1]}}, '{"é": [1]}'),
+        ({"text/plain": "<a.JSON object>", "application/json": ["\ud800"]}, r'["\ud800"]'),
+        ({"text/markdown": "# a"}, "# a"),
+        ({"text/plain": "x**2", "text/latex": "$x^2$"}, "x**2"),
+        ({"text/plain": "<a>\n</a object>", "text/markdown": "# a"}, "<a>\n</a object>"),
+        ({"text/plain": "<a.HTML object>", "text/html": "<b>a</b>"}, "<a.HTML object>"),
+        ({"text/plain": "<a object>", "text/markdown": ["# a"]}, "<a object>"),
+    ],
+)
+def test_text_has_the_source_of_a_display_whose_plain_text_says_only_that_it_is_an_object(
+    bundle: dict[str, Any], text: str
+) -> None:
+    transcript = Transcript(0)
+    event = transcript.add_display(Display("1", "display_data", bundle, {}))
+    assert (transcript.text, event.text) == (text, bundle.get("text/plain"))
+
+
 def test_a_display_without_text_leaves_none() -> None:
     transcript = Transcript(0)
     write(transcript, "a")

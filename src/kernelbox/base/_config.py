@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 
 from kernelbox.base._errors import InvalidInput, StoreFailed
 from kernelbox.wire._values import dataclass
@@ -85,7 +86,7 @@ def wants_color() -> bool:
 
 def kernel_environment() -> dict[str, str]:
     """Returns the caller's environment, as kernels of the synchronous API get it."""
-    return dict(os.environ)
+    return _with_own_programs(dict(os.environ))
 
 
 # What programs need to run at all, and no secrets.
@@ -100,7 +101,18 @@ def scrubbed_environment(kernel_env: dict[str, str]) -> dict[str, str]:
         for name, value in os.environ.items()
         if name in (*_HARMLESS_NAMES, *_LIBRARY_NAMES) or name.startswith("LC_")
     }
-    return {**harmless, **kernel_env}
+    return {**_with_own_programs(harmless), **kernel_env}
+
+
+def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
+    """Puts the directory of the interpreter first on the PATH if that is in a virtual environment not activated.
+
+    So `!python` and `!pip` in a cell are the ones of the kernel. Where the PATH has the directory, its order is kept.
+    """
+    programs, path = os.path.dirname(sys.executable), env.get("PATH", os.defpath)
+    if sys.prefix == sys.base_prefix or not programs or programs in path.split(os.pathsep):
+        return env
+    return {**env, "PATH": os.pathsep.join((programs, path))}
 
 
 def variables_with_prefix(prefix: str) -> dict[str, str]:
@@ -109,7 +121,7 @@ def variables_with_prefix(prefix: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if name}
 
 
-# Variables that say which programs and code are run, and how kernelbox works: a file in a folder that somebody else
+# Variables that say which programs and code are run, and how kernelbox works: a file in a folder that another user
 # may have made does not set them.
 _NOT_FROM_FILES = ("KERNELBOX_", "PYTHON", "LD_", "DYLD_", "BASH_", "PIP_", "UV_", "GIT_", "NODE_OPTIONS", "IFS", "ENV")
 

@@ -23,10 +23,10 @@ from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput
 from kernelbox.cli._exec import CtrlC, follow
 from kernelbox.cli._output import say
-from kernelbox.cli._pretty import progress, show_output, show_result
+from kernelbox.cli._pretty import Screen, progress
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
-from kernelbox.wire._results import ExecutionResult, OutputItem
+from kernelbox.wire._results import ExecutionResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,9 +92,10 @@ class Console:
         return HTML("<ansigreen>{} [{}]: </ansigreen>").format(self._name, self._count)
 
     def _execute(self, code: str) -> None:
+        screen = Screen()
         with CtrlC() as ctrl_c:
-            result = follow(_sync.stream(self._name, code, timeout=_NO_TIMEOUT), self._name, _show, ctrl_c)
-        show_result(result)
+            result = follow(_sync.stream(self._name, code, timeout=_NO_TIMEOUT), self._name, screen.show, ctrl_c)
+        screen.finish(result)
         self._count = (result.execution_count or self._count) + 1 if result.state == "kept" else 1
         _end_line(result)
 
@@ -141,10 +142,6 @@ def _ask(record: KernelRecord, what: str, args: dict[str, object]) -> dict[str, 
     if current is None or current.status != "idle":
         return {}
     return here.kernel(current).ask(what, args, patience=_KEY_PATIENCE) or {}
-
-
-def _show(item: OutputItem) -> None:
-    show_output(item)
 
 
 def _end_line(result: ExecutionResult) -> None:

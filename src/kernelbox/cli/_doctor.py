@@ -140,7 +140,7 @@ def _check_runtime_directory() -> Iterator[Check]:
     with here.store.locking("kernelbox doctor"):
         pass  # makes the directory, and shows that it can be written to
     path, probe = here.store.runtime_dir, f"doctor-{os.getpid()}"
-    with here.store.runtime() as runtime, locked(runtime, probe):
+    with here.store.runtime() as runtime, locked(runtime, probe, here.store.secret()):
         locks_work = is_locked(runtime, probe)
     if not locks_work:
         fix = "set KERNELBOX_HOME to a directory on a local disk"

@@ -34,9 +34,18 @@ def run(options: Namespace) -> int:
             end_sessions()
     finish(result)
     if ctrl_c.pressed:
-        say(f"interrupted: {result.error.evalue if result.error else 'the cell had just ended'}")
+        say(f"interrupted: {_what_became_of(result)}")
         return INTERRUPTED
     return 0 if result.ok else FAILED
+
+
+def _what_became_of(result: ExecutionResult) -> str:
+    """Says what Ctrl-C did to a cell and its kernel."""
+    if result.ending == "finished":
+        return "the cell had just ended"
+    if result.ending == "interrupted":
+        return "the kernel kept its variables"
+    return result.error.evalue if result.error else result.ending
 
 
 class CtrlC:
@@ -125,9 +134,10 @@ def follow(steps: Iterator[object], key: str, show: Callable[[OutputItem], None]
 def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Callable[[ExecutionResult], None]]:
     """Returns what to do with each output, and with the result."""
     if options.pretty:
-        from kernelbox.cli._pretty import show_output, show_result
+        from kernelbox.cli._pretty import Screen
 
-        return show_output, show_result
+        screen = Screen()
+        return screen.show, screen.finish
     if options.stream:
         return (
             lambda item: emit_line({"event": "output", **item.to_dict()}),

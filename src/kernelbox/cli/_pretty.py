@@ -7,6 +7,7 @@ import sys
 
 from kernelbox.base._config import wants_color
 from kernelbox.base._text import escape
+from kernelbox.cli._terminal_text import TerminalText, for_terminal
 from kernelbox.host._record import parse_time
 
 TYPE_CHECKING = False
@@ -43,33 +44,44 @@ def progress(what: str) -> Iterator[None]:
         sys.stderr.flush()
 
 
-def show_output(item: OutputItem) -> None:
-    """Prints an output as it comes."""
-    if item.kind == "stream":
-        out = sys.stdout if item.name == "stdout" else sys.stderr
-        out.write(_printable(item.text or "", out))
-        out.flush()
-    elif item.kind in ("display_data", "execute_result") and item.text:
-        print(_printable(item.text, sys.stdout), flush=True)
-    elif item.kind == "error":
-        print(color_traceback(_printable(item.readable, sys.stderr)), file=sys.stderr)
+class Screen:
+    """Shows one cell: its output as it comes, and how it ended."""
 
+    def __init__(self) -> None:
+        self._out, self._err = TerminalText(), TerminalText()
 
-def show_result(result: ExecutionResult) -> None:
-    """Prints how an execution ended, if there is anything to say beyond its output."""
-    for path in result.images:
-        print(paint(f"[image: {escape(str(path))}]", "dim", sys.stdout))
-    if result.error is not None:
-        lines = "\n".join(result.error.traceback) or f"{result.error.ename}: {result.error.evalue}"
-        print(color_traceback(_printable(lines, sys.stderr)), file=sys.stderr)
-    if result.state == "lost":
-        print(paint("the kernel's variables are lost", "yellow", sys.stderr), file=sys.stderr)
-    sys.stdout.flush()
+    def show(self, item: OutputItem) -> None:
+        """Prints an output."""
+        if item.kind == "stream":
+            stream, text = (sys.stdout, self._out) if item.name == "stdout" else (sys.stderr, self._err)
+            _write(text.feed(item.text or ""), stream)
+            return
+        self._end_streams()
+        if item.kind in ("display_data", "execute_result") and (shown := item.readable):
+            _write(for_terminal(shown) + "\n", sys.stdout)
+        elif item.kind == "error":
+            _write(color_traceback(for_terminal(item.readable)) + "\n", sys.stderr)
+
+    def finish(self, result: ExecutionResult) -> None:
+        """Prints how an execution ended, if there is anything to say beyond its output."""
+        self._end_streams()
+        for path in result.images:
+            print(paint(f"[image: {escape(str(path))}]", "dim", sys.stdout))
+        if result.error is not None:
+            lines = "\n".join(result.error.traceback) or f"{result.error.ename}: {result.error.evalue}"
+            _write(color_traceback(for_terminal(lines)) + "\n", sys.stderr)
+        if result.state == "lost":
+            print(paint("the kernel's variables are lost", "yellow", sys.stderr), file=sys.stderr)
+        sys.stdout.flush()
+
+    def _end_streams(self) -> None:
+        _write(self._out.end(), sys.stdout)
+        _write(self._err.end(), sys.stderr)
 
 
 def color_traceback(text: str) -> str:
-    """Returns a traceback in colours, where the terminal has them."""
-    if not (sys.stderr.isatty() and wants_color()):
+    """Returns a traceback in colours, where the terminal has them and it has none of its own."""
+    if "\x1b" in text or not (sys.stderr.isatty() and wants_color()):
         return text
     from pygments import highlight
     from pygments.formatters import TerminalFormatter
@@ -121,7 +133,9 @@ def _ago(seconds: float) -> str:
     return f"{max(0, int(seconds))} s"
 
 
-def _printable(text: str, stream: TextIO) -> str:
-    """Returns text that the stream's encoding can take."""
-    encoding = stream.encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+def _write(text: str, stream: TextIO) -> None:
+    """Writes text at once, with escapes for what the stream's encoding has no form for."""
+    if text:
+        encoding = stream.encoding or "utf-8"
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()

@@ -46,7 +46,7 @@ def check_code(code: object) -> str:
         raise InvalidInput("code", code, f"use at most {_LONGEST_CODE:,} characters; put data into a file")
     if len(code) * 6 > MAX_TEXT - _OTHER_FIELDS and len(to_json(code)) > MAX_TEXT - _OTHER_FIELDS:
         raise InvalidInput("code", code, "use fewer control characters; put data into a file")
-    return code
+    return code.removeprefix("\ufeff")  # the byte order mark of a file: an editor's, and no part of the code
 
 
 def check_language(language: object) -> Language:
@@ -141,4 +141,6 @@ def check_path(what: str, path: object) -> str:
     try:
         return os.path.abspath(text)
     except FileNotFoundError as exc:
-        raise StartFailed(f"the current directory has been deleted; change to another or pass {what}=") from exc
+        raise StartFailed(
+            f"the current directory has been deleted; change to another, or give {what} as an absolute path"
+        ) from exc

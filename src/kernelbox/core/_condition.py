@@ -12,7 +12,7 @@ import time
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._engine import CAUSE_PATIENCE, engine_named
 from kernelbox.host._lifeline import is_owner_alive
-from kernelbox.host._record import format_time
+from kernelbox.host._record import format_time, is_rewritten
 
 # Seconds for which a task in the background may run at a stretch before it is said to hold its kernel.
 _LONGEST_STEP = 0.5
@@ -51,6 +51,8 @@ class Condition:
             return record
         alive, obstacle = engine.is_alive(record), engine.find_obstacle(directory)
         if not alive or obstacle:
+            if obstacle and not alive and self._store.get(record.kernel_id) is None:
+                obstacle = "destroyed"  # since we read the record
             death = obstacle if alive else record.death or obstacle or self.cause(record, patience=patience)
             record.status, record.busy_since, record.stale, record.death = "dead", None, False, death
             return record
@@ -72,7 +74,8 @@ class Condition:
 
     def is_unreachable(self, record: KernelRecord) -> bool:
         """Tells whether no client can reach the kernel of a record any more, even if its process lives."""
-        return bool(engine_named(record.engine).find_obstacle(self._store.directory(record.kernel_id)))
+        directory = self._store.directory(record.kernel_id)
+        return is_rewritten(record) or bool(engine_named(record.engine).find_obstacle(directory))
 
     def claim_report(self, record: KernelRecord) -> bool:
         """Notes that the caller tells of a death; False if it has been told already, or there is none to tell."""
@@ -104,7 +107,9 @@ def _is_held(state: KernelState) -> bool:
 
 def died_with_owner(record: KernelRecord) -> bool:
     """Tells whether a kernel died with its owner; one that is being started has not."""
-    return record.status == "dead" and record.owner_pid is not None and not is_owner_alive(record)
+    if record.status != "dead" or record.owner_pid is None or is_rewritten(record):
+        return False
+    return not is_owner_alive(record)
 
 
 def describe_loss(record: KernelRecord) -> str:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _ACTIONS = ("allow", "deny", "ask")
 
+# Programs to which a command is what it is to the shell of `!`.
+_SHELLS = ("bash", "sh")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRule:
@@ -29,9 +32,9 @@ class ApprovalRule:
 
     Shell commands have the server "kernelbox", the tool "shell" or "shell_magic", and the argument `cmd`. A rule
     that *allows* them is read narrowly. A call with more arguments than `cmd` (`program`, `cwd`, `env`) is allowed
-    only by a rule that names them too, or by one for every tool and without arguments. And a pattern allows a command
-    only if the shell runs it as it is written: one program, without `;`, `|`, `>`, `$x`, `*` and the like; unless the
-    pattern is `*` or the very command.
+    only by a rule that names them too, or by one for every tool and without arguments; a `program` that is just `bash`
+    or `sh` need not be named. And a pattern allows a command only if the shell runs it as it is written: one program,
+    without `;`, `|`, `>`, `$x`, `*` and the like; unless the pattern is `*` or the very command.
     """
 
     action: Action
@@ -67,7 +70,8 @@ class ApprovalRule:
     def _accounts_for(self, args: Mapping[str, object]) -> bool:
         """Tells whether the rule names everything about a command that decides what will run."""
         everything = self.tool == "*" and not self.args
-        return everything or args.keys() - {"cmd"} <= self.args.keys()
+        usual = {"cmd", "program"} if args.get("program") in _SHELLS else {"cmd"}
+        return everything or args.keys() - usual <= self.args.keys()
 
 
 class ApprovalPolicy:

@@ -103,7 +103,9 @@ def _run_startup_code(
     if not result.ok:
         assert result.error is not None
         kernel.end("its start-up code failed")
+        told = result.error.traceback
+        if result.status == "timeout":  # its sentence is about the variables of a kernel that goes on
+            told = [*told[:-1], f"TimeoutError: timed out after {config.execution_timeout:g} s"]
         raise StartFailed(
-            f"KERNELBOX_STARTUP_CODE failed in kernel {kernel.name!r}; the kernel was not kept.\n"
-            + "\n".join(result.error.traceback)
+            f"KERNELBOX_STARTUP_CODE failed in kernel {kernel.name!r}; the kernel was not kept.\n" + "\n".join(told)
         )

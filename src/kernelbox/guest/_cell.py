@@ -169,6 +169,9 @@ class Cells:
         shell.error = None
         shell.changes = Changes(shell) if request.report_changes else None
         self._shell.display_pub.text_limit = self._shell.displayhook.text_limit = request.text_limit
+        if request.restore_cwd and not _is_here(request.restore_cwd):  # another client's cell went elsewhere
+            with contextlib.suppress(OSError):  # it is told after the cell
+                os.chdir(request.restore_cwd)
         try:
             self._interrupts.expose()
             result = await self._run_cell(request)
@@ -262,13 +265,7 @@ class Cells:
         return Done(request.id, "error", None, name, value, lines, self._interrupts.seen, cut)
 
     def _restore_cwd(self, request: Execute) -> None:
-        if not request.restore_cwd:
-            return
-        try:
-            moved = os.getcwd() != request.restore_cwd
-        except FileNotFoundError:
-            moved = True
-        if not moved:
+        if not request.restore_cwd or _is_here(request.restore_cwd):
             return
         try:
             os.chdir(request.restore_cwd)
@@ -277,3 +274,11 @@ class Cells:
             notice = f"[kernelbox] cwd cannot be reset to {request.restore_cwd}: {exc.strerror}"
         # A display has lines of its own, whatever the cell has begun to write.
         self._shell.displayhook.outbox.send(Display(request.id, "display_data", {"text/plain": notice}, {}))
+
+
+def _is_here(directory: str) -> bool:
+    """Tells whether a path leads to the current directory, by whatever links."""
+    try:
+        return os.path.samefile(os.curdir, directory)
+    except OSError:  # one of them has been deleted
+        return False

@@ -58,14 +58,15 @@ def given_shell() -> bytes:
 
 def take_environment() -> Environment:
     """Returns the environment as it is now; raises TypeError or ValueError if a cell has spoilt it."""
-    pairs = tuple(
-        (plain_bytes(name, "a name in os.environ"), plain_bytes(value, "a value in os.environ"))
-        for name, value in tuple(dict.items(_environ._data))  # type: ignore[attr-defined]  # what it keeps, in bytes
-    )
-    for name, value in pairs:
+    taken: dict[bytes, bytes] = {}
+    for given, content in tuple(dict.items(_environ._data)):  # type: ignore[attr-defined]  # what it keeps, in bytes
+        name, value = plain_bytes(given, "a name in os.environ"), plain_bytes(content, "a value in os.environ")
         if not name or b"=" in name or b"\0" in name + value:
             raise ValueError(f"os.environ has an entry that no program can be given: {name!r}")
-    return Environment(pairs)
+        if name in taken:  # with a hash of their own, keys are the same bytes and yet two
+            raise ValueError(f"os.environ has two values for one name: {name!r}")
+        taken[name] = value
+    return Environment(tuple(taken.items()))
 
 
 def _usable_shell(shell: bytes | None) -> bytes:

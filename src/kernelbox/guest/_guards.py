@@ -90,6 +90,8 @@ def raise_guards() -> None:
     for name in _MODULES - {"_posixsubprocess", "_imp"}:
         _disarm(sys.modules.get(name))
     mark()
+    assert _files is not None
+    _files.prepare()
     _on, _home = True, os.getpid()
     addaudithook(_on_event)
     audit(_PROBE)
@@ -161,7 +163,9 @@ def _check_symbol(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _check_import(event: str, args: tuple[Any, ...]) -> None:
-    name = str.__str__(args[0]).rpartition(".")[2]  # a module made from a file is called by its last part alone
+    # Python looks in a library for a function with the last part of the module's name, `_` for `-`, up to a NUL
+    # (get_encoded_name in CPython's Python/importdl.c). What the file is called does not matter.
+    name = str.__str__(args[0]).rpartition(".")[2].partition("\0")[0].replace("-", "_")
     if name in _MODULES:
         raise _ImportRefusal(f"the module {name} is not allowed here: {_ADVICE}")
 
@@ -201,12 +205,14 @@ def _check_bind(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _check_removal(event: str, args: tuple[Any, ...]) -> None:
-    _check_source(_from_descriptor(_exact_path(args[0]), args[1]))
+    _check_moved(_from_descriptor(_exact_path(args[0]), args[1]))
 
 
 def _check_change(event: str, args: tuple[Any, ...]) -> None:
+    """Refuses changes to what is ours; the events that tell of a directory's descriptor tell of it last."""
     if not issubclass(type(args[0]), int):
-        _check_source(_exact_path(args[0]))
+        fd = args[-1] if event in _WITH_DESCRIPTOR else -1
+        _check_source(_from_descriptor(_exact_path(args[0]), fd))
 
 
 def _check_open(event: str, args: tuple[Any, ...]) -> None:
@@ -227,13 +233,8 @@ def _check_chdir(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _check_move(event: str, args: tuple[Any, ...]) -> None:
-    _check_source(_from_descriptor(_exact_path(args[0]), args[2]))
-    _check_source(_from_descriptor(_exact_path(args[1]), args[3]))
-
-
-def _check_mode(event: str, args: tuple[Any, ...]) -> None:
-    if not issubclass(type(args[0]), int):
-        _check_source(_from_descriptor(_exact_path(args[0]), args[2]))
+    _check_moved(_from_descriptor(_exact_path(args[0]), args[2]))
+    _check_moved(_from_descriptor(_exact_path(args[1]), args[3]))
 
 
 def _check_link(event: str, args: tuple[Any, ...]) -> None:
@@ -244,10 +245,19 @@ def _check_link(event: str, args: tuple[Any, ...]) -> None:
     _check_source(target)
 
 
+def _check_moved(path: str | None) -> None:
+    """Refuses to move or remove what is ours, and what it is in: its path would lead elsewhere."""
+    _check_source(path)
+    assert _files is not None
+    assert path is not None
+    if _files.depend_on(path):
+        raise _Refusal(f"moving or removing {path!r} is not allowed here: kernelbox's own files are in it")
+
+
 def _check_source(path: str | None) -> None:
     assert _files is not None
     if path is None or _files.hold(path):
-        raise _Refusal(f"moving or linking kernelbox's own file {path!r} is not allowed here")
+        raise _Refusal(f"changing, moving or linking kernelbox's own file {path!r} is not allowed here")
 
 
 def _from_descriptor(path: str | None, fd: int) -> str | None:
@@ -309,6 +319,10 @@ _ADVICE = "use !command, which asks for approval"
 _Refusal = type("RuntimeError", (RuntimeError, PermissionError), {"__module__": "builtins"})
 _ImportRefusal = type("RuntimeError", (RuntimeError, ImportError), {"__module__": "builtins"})
 
+# Events of changes to a file, of those whose last argument is the descriptor of a directory, and of others.
+_WITH_DESCRIPTOR = ("os.mkdir", "os.chmod", "os.chown", "os.utime")
+_WITHOUT_DESCRIPTOR = ("os.truncate", "os.setxattr", "os.removexattr", "shutil.rmtree", "shutil.move")
+
 # Audit events (docs.python.org/3/library/audit_events.html), and what is made of each.
 _CHECKS: dict[str, Callable[[str, tuple[Any, ...]], None]] = {
     **dict.fromkeys(
@@ -330,8 +344,7 @@ _CHECKS: dict[str, Callable[[str, tuple[Any, ...]], None]] = {
     "os.symlink": _check_link,
     "os.rename": _check_move,
     **dict.fromkeys(("os.remove", "os.rmdir"), _check_removal),
-    **dict.fromkeys(("os.truncate", "shutil.rmtree", "shutil.move"), _check_change),
-    "os.chmod": _check_mode,
+    **dict.fromkeys((*_WITH_DESCRIPTOR, *_WITHOUT_DESCRIPTOR), _check_change),
     "os.chdir": _check_chdir,
     _PROBE: _hear,
 }

@@ -38,6 +38,18 @@ _PACKAGES = {
     "yaml": "pyyaml",
 }
 
+# Packages that code often needs, and whose modules have the same name. Others are advised only under a condition: the
+# module may be the user's own, or a model has made its name up, and anyone can publish a package under a name.
+_WELL_KNOWN = frozenset(
+    {
+        *("aiohttp", "altair", "anthropic", "bokeh", "boto3", "duckdb", "fastapi", "flask", "httpx", "jinja2"),
+        *("joblib", "lightgbm", "lxml", "matplotlib", "networkx", "nltk", "numba", "numpy", "openai", "openpyxl"),
+        *("pandas", "plotly", "polars", "psycopg", "pyarrow", "pydantic", "pypdf", "pytest", "requests", "rich"),
+        *("scipy", "seaborn", "shapely", "spacy", "sqlalchemy", "statsmodels", "sympy", "tabulate", "torch", "tqdm"),
+        *("transformers", "xarray", "xgboost"),
+    }
+)
+
 # How ImportError begins for `from a import b`; its `name_from` is not in every version that we know.
 _NO_SUCH_NAME = "cannot import name '"
 
@@ -72,7 +84,11 @@ def _install(name: str) -> str:
         return ""  # the package is there: the part is missing
     if not root.isidentifier() or root in sys.stdlib_module_names or len(root) > _LONGEST_NAME:
         return ""
-    return f"Hint: %pip install {_PACKAGES.get(root, root)}"
+    package = _PACKAGES.get(root, root)
+    known = root in _PACKAGES or root in _WELL_KNOWN
+    return (
+        f"Hint: %pip install {package}" if known else f"Hint: if it is a package that you know: %pip install {package}"
+    )
 
 
 def _visible(exc: BaseException) -> Iterable[str]:

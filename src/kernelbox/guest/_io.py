@@ -56,7 +56,7 @@ _EXIT_PATIENCE = 1.0
 
 
 class Waker:
-    """A pipe that ends the I/O thread's wait."""
+    """A pipe that ends the wait of a thread."""
 
     def __init__(self) -> None:
         self.fd, self._write = os.pipe()
@@ -75,11 +75,12 @@ class Waker:
 class IO:
     """Watches the listener, the peers and the pipes, and hands what arrives to the kernel."""
 
-    def __init__(self, kernel: Kernel, identity: Identity, waker: Waker) -> None:
+    def __init__(self, kernel: Kernel, identity: Identity, waker: Waker, main_waker: Waker) -> None:
+        """`waker` wakes the thread that serves or calls the helper; `main_waker` the main thread, if it serves."""
         self._kernel = kernel
         self._listener = identity.listener
         self._pipes = identity.outputs
-        self._waker = waker
+        self._waker, self._main_waker = waker, main_waker
         self._peers: dict[int, Peer] = {}
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -141,7 +142,7 @@ class IO:
             self._waker.wake()
 
     def serve_here(self, until: Callable[[], bool], also: int) -> None:
-        """Serves in the calling thread until the condition holds or the descriptor `also` is readable."""
+        """Serves in the main thread until the condition holds or the descriptor `also` is readable."""
         self._wanted = True
         if not self._serving.acquire(blocking=False):
             self._waker.wake()  # the helper was called in by the last cell
@@ -187,7 +188,8 @@ class IO:
         poller.register(self._waker.fd, select.POLLIN)
         poller.register(self._alarm.fd, select.POLLIN)
         poller.poll()
-        self._alarm.clear()  # the waker is cleared by the thread that serves: it may be the one that was meant
+        self._waker.clear()
+        self._alarm.clear()
 
     def _serve_once(self, also: int = -1) -> bool:
         """Waits for something to happen and sees to it. True if the descriptor `also` became readable."""
@@ -203,6 +205,7 @@ class IO:
             poller.register(self._listener, select.POLLIN)
         if also >= 0:
             poller.register(also, select.POLLIN)
+            poller.register(self._main_waker.fd, select.POLLIN)
         if not resting and not outbox.congested:
             for pipe in self._pipes:
                 poller.register(pipe, select.POLLIN)
@@ -217,6 +220,8 @@ class IO:
         for fd, event in events:
             if fd == self._waker.fd:
                 self._waker.clear()
+            elif fd == self._main_waker.fd:
+                self._main_waker.clear()
             elif fd == also:
                 called = True
             elif fd == self._listener.fileno():

@@ -34,6 +34,8 @@ class Kept:
     outputs: tuple[int, int]
     lifeline: int
     start_time: int
+    entrance: tuple[int, int]
+    """What tells its socket from one that another process of the kernel puts in its place."""
     reason: str = ""
     """Why the keeper ends it."""
 
@@ -48,12 +50,17 @@ class Kept:
             here, there = os.fstat(self.directory), os.stat(f"../{self.kernel_id}", dir_fd=self.directory)
             if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
                 return False
-            os.stat(SOCKET, dir_fd=self.directory, follow_symlinks=False)
+            return identify_socket(self.directory) == self.entrance
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
             return True  # it cannot be found out
-        return True
+
+
+def identify_socket(directory: int) -> tuple[int, int]:
+    """Returns what tells the socket in a kernel's directory from every other that is put there while it is open."""
+    info = os.stat(SOCKET, dir_fd=directory, follow_symlinks=False)
+    return info.st_dev, info.st_ino
 
 
 class Keeper:
@@ -77,7 +84,7 @@ class Keeper:
                 os.waitpid(pid, 0)
 
     def check(self) -> None:
-        """Ends kernels whose directory or socket has been deleted or taken away: no client can reach them any more."""
+        """Ends kernels whose directory or socket was deleted, replaced or taken away: no client can reach them."""
         self._oom_kills = _count_oom_kills()
         for pid, kept in self.kernels.items():
             if not kept.is_reachable:

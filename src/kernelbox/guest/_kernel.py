@@ -82,15 +82,15 @@ class Kernel:
     def __init__(self, shell: ZMQInteractiveShell, identity: Identity, idle_timeout: float) -> None:
         self.shell = shell
         self._identity = identity
-        waker = Waker()
-        self.interrupts = Interrupts(identity.memory, waker.wake)
+        waker, main_waker = Waker(), Waker()
+        self.interrupts = Interrupts(identity.memory, main_waker.wake)
         self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # whatever policy a module has set
         asyncio.set_event_loop(self.loop)
         self.outbox = Outbox(identity, self.interrupts)
         self.asks = Asks(self.outbox, waker.wake)
         self.bash = Bash()
         self.comm_manager = _comm.install(self.outbox)
-        self._io = IO(self, identity, waker)
+        self._io = IO(self, identity, waker, main_waker)
         self._queue = Queue(self.outbox)
         self._abandoned: Abandoned | None = None
         self._asking: Peer | None = None  # whose query is being answered

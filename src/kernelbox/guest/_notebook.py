@@ -11,11 +11,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from IPython.core.magics.packaging import PackagingMagics
 from IPython.core.oinspect import Inspector
 
 from kernelbox.guest._pristine import os
+from kernelbox.guest._streams import refuse_debugger
 from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ SCREENS = frozenset(
 @magics_class
 class FrontEnd(Magics):
     """What ipykernel answers for the front end: there is none here, and no cell fails for it."""
+
+    @line_cell_magic
+    def debug(self, line: str, cell: str | None = None) -> None:
+        """Says that there is no debugger."""
+        refuse_debugger()
 
     @line_magic
     def autosave(self, line: str) -> None:
@@ -70,7 +76,8 @@ class Installers(PackagingMagics):
             return
         uv = _find_uv()
         if uv is None:
-            raise UsageError("%pip: this environment has neither pip nor uv; run !python -m ensurepip")
+            python = shlex.quote(sys.executable)
+            raise UsageError(f"%pip: this environment has neither pip nor uv; run !{python} -m ensurepip")
         action, _, rest = line.strip().partition(" ")
         python = f"--python {shlex.quote(sys.executable)}" if action.isalpha() else ""
         self._install(" ".join(filter(None, (uv, "pip", action, python, rest))))

@@ -6,7 +6,7 @@ sockets are told by their device and inode.
 
 from __future__ import annotations
 
-from kernelbox.guest._pristine import os, stat
+from kernelbox.guest._pristine import contextlib, os, stat
 from kernelbox.wire._layout import (
     DEATH,
     INTENT,
@@ -42,10 +42,17 @@ class OwnFiles:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._runtime = _identity(directory.rpartition("/")[0])
+        self._way: frozenset[tuple[int, int] | None] = frozenset()
         self._sockets: set[tuple[int, int]] = set()
 
     def __repr__(self) -> str:
         return f"<OwnFiles of {self._directory}>"
+
+    def prepare(self) -> None:
+        """Notes the way here, and makes the directory that cells may keep files in: they cannot under the guard."""
+        self._way = _way_to(self._directory)
+        with contextlib.suppress(OSError):
+            os.mkdir(f"{self._directory}/{PROFILE}", 0o700)
 
     def hold(self, path: str) -> bool:
         """Tells whether a path leads into the runtime directory, but not to what cells may keep in it."""
@@ -56,8 +63,12 @@ class OwnFiles:
         place = _follow(path)
         if not self._is_inside(place):
             return False
-        profile = _identity(self._directory + f"/{PROFILE}")
+        profile = _identity(f"{self._directory}/{PROFILE}")
         return profile is None or not _is_below(place, profile)
+
+    def depend_on(self, path: str) -> bool:
+        """Tells whether a path names a directory that the runtime directory is in, or a link on the way to it."""
+        return _identity(path.rstrip("/") or "/", follow=False) in self._way
 
     def hold_from_descriptor(self, path: str) -> bool:
         """Tells the same of a relative path that is meant from a directory that is open, it is not told which."""
@@ -113,9 +124,18 @@ def _names_a_kernels_file(path: str) -> bool:
     return not path.startswith("/") or _identity(f"{parent}/{SOCKET}") is not None
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _way_to(directory: str) -> frozenset[tuple[int, int] | None]:
+    """Returns the directories and links that a path leads through, as it is written and as it is without links."""
+    steps = {directory, os.path.realpath(directory)}
+    for path in tuple(steps):
+        while path := path.rpartition("/")[0]:
+            steps.add(path)
+    return frozenset(_identity(path, follow=False) for path in steps) - {None}
+
+
+def _identity(path: str, *, follow: bool = True) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        found = os.stat(path, follow_symlinks=follow)
     except (OSError, ValueError):
         return None
     return found.st_dev, found.st_ino

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernelbox.guest._carrier import carry
 from kernelbox.guest._directory import is_given
@@ -16,6 +17,8 @@ keep_builtins(globals())
 
 # The options of `%%script` itself, which are not passed on to the program.
 _OPTIONS = re.compile(r"(?<!\S)--(?:bg|no-raise-error|(?:out|err|proc)(?:=|\s+)\S+)(?!\S)")
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Program:
         return self.carried or self.argv
 
     def show(self, *, with_changes: bool = True) -> dict[str, object]:
-        """Returns the arguments by which it is approved."""
+        """Returns the arguments by which it is approved: no two programs of a kernel have the same."""
         shown: dict[str, object] = {"cmd": self.command}
         if self.line:
             shown["program"] = self.line
@@ -51,12 +54,12 @@ class Program:
         changes = self.environment.changes if with_changes else None
         if changes:
             shown["env"] = changes
-        return shown
+        return shown if _is_text(shown) else {**_escape(shown), "escaped": True}
 
     def _is_plain_line(self) -> bool:
         """Tells whether the line of a script says by itself what is started, without quotes to be taken away."""
         if not self.line:
-            return self.words in ((b"bash",), (b"sh",))
+            return self.words == (b"bash",)
         return _OPTIONS.sub("", self.line).split() == [_decode(word) for word in self.words]
 
 
@@ -69,7 +72,7 @@ def shell_program(command: str, environment: Environment, shell: bytes, director
 def bash_program(code: str, environment: Environment, directory: bytes | None) -> Program:
     """Returns what runs a bash cell by itself."""
     data = _encode(code)
-    return _carried((b"bash", b"--noprofile", b"--norc", b"-c", data), environment, _decode(data), directory)
+    return _carried((b"bash", b"--noprofile", b"--norc", b"-c", data), environment, _decode(data), directory, "bash")
 
 
 def lasting_bash(environment: Environment, directory: bytes | None) -> Program:
@@ -86,7 +89,7 @@ def script_program(
     data = (cell if cell.endswith("\n") else cell + "\n").encode("utf-8", "replace")
     _refuse_nul(data)
     words = tuple(_encode(word) for word in argv)
-    shown = "" if line in ("bash", "sh") else _decode(_encode(line))
+    shown = "" if line == "bash" else _decode(_encode(line))
     return _carried(words, environment, data.decode(), directory, shown, data)
 
 
@@ -111,6 +114,27 @@ def _encode(text: str) -> bytes:
 
 def _decode(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
+
+
+def _is_text(value: object) -> bool:
+    """Tells whether all bytes in it are UTF-8: `_decode` makes halves of characters of others."""
+    if isinstance(value, dict):
+        return all(_is_text(name) and _is_text(item) for name, item in value.items())
+    if isinstance(value, list):
+        return all(map(_is_text, value))
+    return not isinstance(value, str) or _HALF.search(value) is None
+
+
+def _escape(value: Any) -> Any:
+    r"""Writes bytes that are no UTF-8 as `\xff`, and a backslash as two: what differs stays different."""
+    if isinstance(value, dict):
+        return {_escape(name): _escape(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_escape(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\\", r"\\")
+    return "".join([f"\\x{ord(char) - 0xDC00:02x}" if "\udc80" <= char <= "\udcff" else char for char in text])
 
 
 def _refuse_nul(data: bytes) -> None:

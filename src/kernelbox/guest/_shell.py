@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import getpass
 import io
+import pdb
 import re
 import subprocess
 import sys
@@ -43,7 +44,7 @@ from kernelbox.guest._plain import plain_text
 from kernelbox.guest._pristine import contextlib, os
 from kernelbox.guest._program import Program, script_program, shell_program
 from kernelbox.guest._reserve import spend_reserve
-from kernelbox.guest._streams import refuse_input
+from kernelbox.guest._streams import refuse_breakpoint, refuse_debugger, refuse_input
 from kernelbox.guest._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._json import type_name
@@ -127,6 +128,8 @@ class ZMQInteractiveShell(InteractiveShell):
         builtins.input = refuse_input
         replace_builtin("input", refuse_input)
         getpass.getpass = refuse_input
+        pdb.set_trace = refuse_debugger
+        sys.breakpointhook = refuse_breakpoint
 
     # -- what IPython calls ----------------------------------------------------------------------------------
 

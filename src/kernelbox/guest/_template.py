@@ -22,7 +22,7 @@ import traceback
 from dataclasses import dataclass
 
 from kernelbox.guest._descendants import start_time
-from kernelbox.guest._keeper import Keeper, Kept, kill
+from kernelbox.guest._keeper import Keeper, Kept, identify_socket, kill
 from kernelbox.guest._mark import may_be_guarded
 from kernelbox.guest._peer import GUARDED, is_same_user, peer_credentials
 from kernelbox.guest._seat import Seat
@@ -165,6 +165,10 @@ class Template:
         """Forks a child; returns why it could not be done, "" if it was."""
         assert isinstance(request, Spawn)
         listener, directory, state, log, environment, *lifeline = fds
+        try:
+            entrance = identify_socket(directory)
+        except OSError as exc:
+            return f"the socket of the kernel is gone: {exc}"
         pipes = [(-1, -1), (-1, -1)] if request.argv else [os.pipe(), os.pipe()]
         reports, report = os.pipe()
         outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
@@ -186,8 +190,9 @@ class Template:
         for fd in (*inputs, report):
             _close(fd)
         line = os.dup(lifeline[0]) if lifeline else -1
-        self._keeper.kernels[pid] = Kept(request.kernel_id, os.dup(directory), outputs, line, start_time(pid))
-        self._unborn[reports] = Unborn(pid, self._keeper.kernels[pid].start_time, client, bool(request.argv))
+        kept = Kept(request.kernel_id, os.dup(directory), outputs, line, start_time(pid), entrance)
+        self._keeper.kernels[pid] = kept
+        self._unborn[reports] = Unborn(pid, kept.start_time, client, bool(request.argv))
         return ""
 
     def _answer_opener(self, reports: int, unborn: Unborn) -> None:

@@ -8,6 +8,7 @@ from kernelbox.base._errors import StoreFailed
 from kernelbox.host import _notes
 from kernelbox.host._engine import CAUSE_PATIENCE
 from kernelbox.host._process import Process, boot_id, exists
+from kernelbox.host._record import is_rewritten
 from kernelbox.host._state_file import read_state
 
 TYPE_CHECKING = False
@@ -121,12 +122,14 @@ class LocalEngine:
         process.close()
 
     def claim_report(self, record: KernelRecord, directory: KernelDirectory) -> bool:
-        return record.pid is not None and _notes.claim_report(directory, Process(record.pid, record.start_time))
+        process = _ended_process(record)
+        return process is not None and _notes.claim_report(directory, process)
 
     def was_reported(self, record: KernelRecord, directory: KernelDirectory) -> bool:
-        return record.pid is None or _notes.was_reported(directory, Process(record.pid, record.start_time))
+        process = _ended_process(record)
+        return process is None or _notes.was_reported(directory, process)
 
-    def tidy(self, runtime: Place) -> None:
+    def tidy(self, runtime: Place, secret: bytes) -> None:
         """Does nothing, where nothing is kept beside the kernels."""
 
     def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:
@@ -136,6 +139,13 @@ class LocalEngine:
 def identify(record: KernelRecord, spawned: Spawned) -> None:
     """Names the process of a record, by all that tells it from every other."""
     record.pid, record.start_time, record.boot_id = spawned.pid, spawned.start_time, boot_id()
+
+
+def _ended_process(record: KernelRecord) -> Process | None:
+    """Returns what the note about a death names: no process if none was started, number 0 if it is not known which."""
+    if record.pid is None:
+        return Process(0, 0) if is_rewritten(record) else None
+    return Process(record.pid, record.start_time)
 
 
 def process_of(record: KernelRecord) -> Process | None:

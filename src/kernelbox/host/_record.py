@@ -33,6 +33,10 @@ _LARGEST = 2**63
 _LARGEST_PID = 2**31
 
 
+# How a kernel ended whose record, and every copy of it, was written by a program that is not a host of this user.
+_REWRITTEN = "its record was rewritten by another program than kernelbox"
+
+
 def now() -> str:
     """Returns the time as records have it."""
     return format_time(time.time())
@@ -114,6 +118,22 @@ class KernelRecord:
 
     def __repr__(self) -> str:
         return f"<KernelRecord {self.name!r} {self.status} pid={self.pid} id={self.kernel_id[:8]}>"
+
+
+def mark_rewritten(record: KernelRecord) -> KernelRecord:
+    """Returns what can be believed of a record that no host has written: its names, and nothing of its process.
+
+    Its opener may have given the kernel an environment, whatever the record says: none of a host's is passed on.
+    """
+    record.pid, record.start_time, record.boot_id = None, 0, ""
+    record.status, record.death, record.lost, record.environment = "dead", _REWRITTEN, None, "given"
+    record.tags = {}
+    return record
+
+
+def is_rewritten(record: KernelRecord) -> bool:
+    """Tells whether a record is one that no host has written."""
+    return record.pid is None and record.death == _REWRITTEN
 
 
 def are_tags(tags: object) -> TypeGuard[dict[str, str]]:

@@ -17,12 +17,11 @@ import contextlib
 import os
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.host import _records
 from kernelbox.host._directory import KernelDirectory
 from kernelbox.host._home import Home, Inside
 from kernelbox.host._lock import is_locked, locked, remove_left_behind
 from kernelbox.host._pinned import Pinned
-from kernelbox.host._records import GONE, NEW, slug_of
+from kernelbox.host._records import GONE, NEW, Records, slug_of
 from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
 
 TYPE_CHECKING = False
@@ -81,6 +80,10 @@ class Store:
         """Opens the runtime directory; raises FileNotFoundError if there is none, StoreFailed if it is not ours."""
         return self._root.open()
 
+    def secret(self) -> bytes:
+        """Returns what hosts sign with."""
+        return self._root.secret()
+
     def enter(self, name: str) -> Place:
         """Opens a directory in it; raises as `runtime` does."""
         with self.runtime() as runtime:
@@ -106,7 +109,7 @@ class Store:
         """Returns the record of an id."""
         try:
             with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
-                return _records.get(runtime, kernel_id)
+                return self._records(runtime).get(kernel_id)
         except FileNotFoundError:
             return None
 
@@ -114,13 +117,13 @@ class Store:
         """Returns the record behind a name or session name; if it is not `thorough` only where the name leads."""
         try:
             with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
-                return _records.find(runtime, name, thorough=thorough)
+                return self._records(runtime).find(name, thorough=thorough)
         except FileNotFoundError:
             return None
 
     def find_deleted(self, name: str) -> KernelRecord | None:
         """Returns what the registry shows of a kernel of this name whose files were deleted, and with them the name."""
-        record = None if self._registry is None else self._registry.find(name)
+        record = None if self._registry is None else self._registry.find(name, self.secret())
         if record is None or not is_kernel_id(record.kernel_id) or self.get(record.kernel_id) is not None:
             return None
         return record
@@ -134,7 +137,7 @@ class Store:
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):
                     with runtime.enter(NAMES) as names:
                         names.remove_rubbish()
-                return _records.scan(runtime)
+                return self._records(runtime).scan()
         except FileNotFoundError:
             return []
 
@@ -148,7 +151,7 @@ class Store:
         with _translated(self.directory(record.kernel_id).path), self._make() as runtime:
             try:
                 runtime.enter(fresh, make=True).close()
-                _records.write(runtime, record, fresh)
+                self._records(runtime).write(record, fresh)
                 runtime.rename(fresh, record.kernel_id)
             except BaseException:
                 runtime.remove_tree(fresh)
@@ -157,7 +160,7 @@ class Store:
     def save(self, record: KernelRecord) -> None:
         """Keeps a record that has changed."""
         with _translated(self.directory(record.kernel_id).path_of(RECORD)), self.runtime() as runtime:
-            _records.write(runtime, record, record.kernel_id)
+            self._records(runtime).write(record, record.kernel_id)
 
     def remake(self, record: KernelRecord) -> None:
         """Keeps a record in a new directory, because its own is lost or cannot be used."""
@@ -187,7 +190,7 @@ class Store:
                     runtime.remove_tree(gone)  # rename(2) replaces no directory that holds anything
                 with contextlib.suppress(FileNotFoundError):
                     runtime.rename(record.kernel_id, gone)
-                _records.forget_names(runtime, record)
+                self._records(runtime).forget_names(record)
                 runtime.remove_tree(gone)
 
     def sweep(self) -> None:
@@ -195,17 +198,20 @@ class Store:
         with contextlib.suppress(OSError), self.runtime() as runtime:
             for entry in runtime.listdir():
                 kernel_id, dot, suffix = entry.partition(".")
-                if not is_kernel_id(kernel_id) or (not dot and _records.is_usable(runtime, kernel_id)):
+                if not is_kernel_id(kernel_id) or (not dot and self._records(runtime).is_usable(kernel_id)):
                     continue
                 # A kernel's directory appears with its record; if it has none its keeper ends the process with it.
                 if not dot or f".{suffix}" == GONE or runtime.is_rubbish(entry):
                     runtime.remove_tree(entry)
             with runtime.enter(NAMES) as names:
                 for slug in names.listdir():
-                    if _records.leads_nowhere(runtime, slug) and names.is_rubbish(slug):
+                    if self._records(runtime).leads_nowhere(slug) and names.is_rubbish(slug):
                         names.remove_tree(slug)
             with runtime.enter(LOCKS) as locks:
-                remove_left_behind(locks)
+                remove_left_behind(locks, self.secret())
+
+    def _records(self, runtime: Place) -> Records:
+        return Records(runtime, self.secret())
 
     def _make(self) -> Place:
         """Opens the runtime directory, which is made, with the directories in it, where they are missing."""
@@ -215,8 +221,7 @@ class Store:
                 if not (runtime.exists(NAMES) and runtime.exists(LOCKS)):
                     runtime.enter(LOCKS, make=True).close()
                     runtime.enter(NAMES, make=True).close()
-                    for record in _records.scan(runtime):
-                        _records.write(runtime, record, record.kernel_id)
+                    self._records(runtime).write_copies()
         except BaseException:
             runtime.close()
             raise
@@ -230,7 +235,7 @@ class Store:
                     with self._make() as runtime:
                         locks = stack.enter_context(runtime.enter(LOCKS))
                     for name in sorted(set(lock_names)):  # always in one order: no deadlock
-                        stack.enter_context(locked(locks, name))
+                        stack.enter_context(locked(locks, name, self.secret()))
                     break
                 except FileNotFoundError as exc:  # a directory has vanished since
                     stack.close()
@@ -245,19 +250,26 @@ class Store:
         if self._registry is None or not (changed or self._registry.exists() or self._has_kernels()):
             return
         with _translated(self._registry.path), self._locked(_REGISTRY_LOCK), self.runtime() as runtime:
-            known = {} if changed is None else {changed.kernel_id: changed.to_dict()}
-            self._registry.update(_records.ids(runtime), known, lambda kernel_id: self._entry(runtime, kernel_id))
+            known = {} if changed is None else {changed.kernel_id: self._shown(changed)}
+            self._registry.update(
+                self._records(runtime).ids(), known, lambda kernel_id: self._entry(runtime, kernel_id)
+            )
 
     def _has_kernels(self) -> bool:
         try:
             with self.runtime() as runtime:
-                return bool(_records.ids(runtime))
+                return bool(self._records(runtime).ids())
         except FileNotFoundError:
             return False
 
     def _entry(self, runtime: Place, kernel_id: str) -> dict[str, Any] | None:
-        record = _records.get(runtime, kernel_id)
-        return None if record is None else record.to_dict()
+        record = self._records(runtime).get_sound(kernel_id)
+        return None if record is None else self._shown(record)
+
+    def _shown(self, record: KernelRecord) -> dict[str, Any]:
+        from kernelbox.host._registry import signed_entry
+
+        return signed_entry(record.to_dict(), self.secret())
 
     def _repair_registry(self) -> None:
         """Rebuilds the registry if it is damaged, or lost while there are kernels."""

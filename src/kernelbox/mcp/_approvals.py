@@ -32,8 +32,8 @@ _MOST_ROUNDS = 10
 # Characters of one argument that a person is shown.
 _LONGEST_ARGUMENT = 4000
 
-_NOBODY = (
-    "nobody can be asked: this MCP client does not support elicitation. Allow it by a rule in the server's "
+_NO_ELICITATION = (
+    "the user cannot be asked: this MCP client does not support elicitation. Allow it by a rule in the server's "
     "--policy FILE, or start the server with --approve all"
 )
 _TOO_MANY = (
@@ -108,8 +108,8 @@ async def ask(ctx: Context, request: ApprovalRequest) -> None:
 
 
 async def refuse(ctx: Context, request: ApprovalRequest, *, switched_off: bool) -> None:
-    """Rejects a request that nobody is asked about."""
-    reason = _TOO_MANY if _rounds_of(ctx) else _NOBODY
+    """Rejects a request that the client's user is not asked about."""
+    reason = _TOO_MANY if _rounds_of(ctx) else _NO_ELICITATION
     await _reject(request, _SWITCHED_OFF if switched_off else reason)
 
 

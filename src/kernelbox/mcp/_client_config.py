@@ -11,8 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-CLIENTS = ("claude-code", "claude-desktop", "cursor", "vscode")
-
 # Where each client reads it from.
 PLACES = {
     "claude-code": "run this command in the project",

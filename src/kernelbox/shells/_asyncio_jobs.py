@@ -187,7 +187,7 @@ class Job:
         return list(self.requests.values())
 
     def _on_done(self, task: asyncio.Task[ExecutionResult]) -> None:
-        task.cancelled() or task.exception()  # whoever asks for the result gets it; a job may have no caller left
+        task.cancelled() or task.exception()  # the caller that awaits the result gets it; a job may have none left
         self._cut_leash()
         self._news.set()
 

@@ -64,7 +64,7 @@ def _presenter(approve: Approve | bool | None) -> Present:
         if request.open and verdict is True:
             request.accept()
         elif request.open:
-            request.reject(verdict if isinstance(verdict, str) else None)
+            request.reject(_reason(verdict))
 
     async def hand_over(request: SyncApprovalRequest) -> None:
         await _Yielded(request)
@@ -76,6 +76,13 @@ def _presenter(approve: Approve | bool | None) -> Present:
     if callable(approve):
         return call
     return hand_over if approve else refuse
+
+
+def _reason(verdict: object) -> str | None:
+    """Returns why a call is rejected, by what the application's function has returned for it."""
+    if verdict is False or isinstance(verdict, str):
+        return verdict or None
+    return f"the function passed as approve= returned a {type(verdict).__name__}; only True accepts"
 
 
 class _Yielded:

@@ -109,7 +109,7 @@ def _already_dead(record: KernelRecord) -> ExecutionResult:
 
 
 def _advice(record: KernelRecord) -> str:
-    return f"get_or_create({record.name!r}) starts a fresh one"
+    return f"the next call by the name {record.name!r} starts a fresh one"
 
 
 def _gate(record: KernelRecord, policy: ApprovalPolicy | None) -> Gate:

@@ -26,7 +26,6 @@ _SCALARS = ("string", "integer", "number", "boolean", "null")
 _NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
 _CHOICES = ("anyOf", "oneOf", "allOf")
-_DEFINITIONS = ("$defs", "definitions")
 
 
 def make_safe(schema: object, *, lenient: bool = False) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Toolbox:
         self._sessions.pop(session.server, None)
 
         async def close() -> None:
-            while session.calling and not session.ended:  # noqa: ASYNC110  # it happens seldom, and nobody waits
+            while session.calling and not session.ended:  # noqa: ASYNC110  # it happens seldom, and no call waits for it
                 await asyncio.sleep(0.1)
             await session.close()
 

@@ -8,7 +8,7 @@ In a runtime directory, written by hosts:
 In a kernel's own directory:
 
     file               written by                        read by
-    connection.json    host: the record                  hosts
+    connection.json    host: the record                  hosts, who believe it if it is signed
     socket             host binds it                     hosts connect, the kernel inherits it
     state              host makes it, the kernel maps it hosts, who take it for what the kernel says of itself
     log                host opens it for the kernel      people

@@ -43,9 +43,15 @@ class OutputItem:
 
     @property
     def readable(self) -> str:
-        """What a person or a model reads of it: of an error the traceback, of anything else the text."""
-        lines = self.data.get("traceback", ()) if self.kind == "error" else ()
-        return "\n".join(lines) or self.text or ""
+        """What a person or a model reads of it.
+
+        That is the traceback of an error, and of anything else the text; where that only says that there is an object,
+        the source of its Markdown, LaTeX or JSON.
+        """
+        if self.kind == "error":
+            return "\n".join(self.data.get("traceback", ())) or self.text or ""
+        text = self.text or ""
+        return (_source(self.data) if self.data and _says_nothing(text) else "") or text
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -55,6 +61,27 @@ class OutputItem:
             "data": self.data,
             "metadata": self.metadata,
         }
+
+
+def _says_nothing(text: str) -> bool:
+    """Tells whether a text is empty, or what `object.__repr__` and IPython's own displays have."""
+    return not text or (
+        text.startswith("<") and "\n" not in text and (text.endswith(" object>") or " object at 0x" in text)
+    )
+
+
+def _source(data: dict[str, Any]) -> str:
+    for mime in ("text/markdown", "text/latex"):
+        if isinstance(source := data.get(mime), str) and source:
+            return source
+    return _show_json(data["application/json"]) if "application/json" in data else ""
+
+
+def _show_json(value: object) -> str:
+    import json
+
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)  # with escapes for what no file takes
 
 
 @dataclass(slots=True)
