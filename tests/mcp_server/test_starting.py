@@ -192,3 +192,10 @@ def test_a_relative_policy_is_the_callers_and_never_the_workspaces(
             assert "cannot be 'wrong'" in fail("mcp", "--workspace", "workspace", "--policy", policy, status=2)
             done = kernelbox("mcp", "--policy", policy, "--print-config", "cursor")
             assert json.dumps(str(tmp_path / "approvals.toml")) in done.stdout
+
+
+@pytest.mark.parametrize("words", [["--workspace", "/no/such/place"], ["--no-such-option"]], ids=" ".join)
+def test_a_server_that_cannot_start_says_why_on_stderr_and_leaves_stdout_to_its_client(words: list[str]) -> None:
+    done = kernelbox("mcp", *words)
+    assert (done.stdout, done.status) == ("", 2)
+    assert done.stderr.splitlines()[-1].startswith("kernelbox: ")
