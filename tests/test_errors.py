@@ -6,11 +6,24 @@ import copy
 import multiprocessing
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kernelbox
-from kernelbox import ErrorInfo, ExecutionResult, KernelBoxError
+from kernelbox import (
+    CodeExecutor,
+    ErrorInfo,
+    ExecutionResult,
+    InvalidInput,
+    KernelBoxConfig,
+    KernelBoxError,
+    destroy,
+    execute,
+    interrupt,
+    restart,
+    status,
+)
 
 FAILED = ExecutionResult("error", error=ErrorInfo("ValueError", "bad", ["line", "ValueError: bad"]), text="so far")
 
@@ -52,3 +65,33 @@ def test_an_error_comes_back_from_a_process_pool() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         with pytest.raises(kernelbox.KernelDied, match="kernel 'demo' died: killed by SIGKILL"):
             pool.map(fail, [1])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({}, "have neither a command nor a url: use"),
+        ({"comand": "x"}, "have neither a command nor a url, and 'comand', which cannot be used: use"),
+        ({"command": "x", "url": "http://x"}, "have both a command and a url: use"),
+        ({"command": "x", "headers": {"a": "secret"}}, "have a command, and 'headers', which cannot be used: use"),
+        ({"url": "http://x", 5: "secret"}, "have a url, and 5, which cannot be used: use"),
+    ],
+)
+def test_parameters_of_a_server_that_do_not_fit_together_are_named(parameters: Any, sentence: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        CodeExecutor(mcp_servers={"a": parameters})
+    assert str(refused.value).startswith(f"the parameters of server 'a' {sentence}")
+    assert "secret" not in str(refused.value)
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+
+
+@pytest.mark.parametrize("use", [execute, interrupt, restart, destroy, status])
+def test_what_is_no_kernel_is_refused_with_all_that_would_be_one(use: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^the kernel cannot be 5: use a KernelRecord, a name or an id$"):
+        use(5, *(["1"] if use is execute else []))
+
+
+def test_a_number_without_an_end_is_refused_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_EXECUTION_TIMEOUT", "inf")
+    with pytest.raises(InvalidInput, match="use a finite number above 0"):
+        KernelBoxConfig.from_env()

@@ -115,9 +115,9 @@ def test_code_comes_from_an_argument_a_file_or_stdin(home: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "stdin", "sentence"),
     [
-        ([], b"", "give it as an argument"),
-        (["1", "-f", "x.py"], b"", "one of them"),
-        (["-f", "/no/such/file"], b"", "No such file"),
+        ([], b"", "there is no code; give it as an argument"),
+        (["1", "-f", "x.py"], b"", "there is code in two places; give it as an argument"),
+        (["-f", "/no/such/file"], b"", "the code cannot be read from '/no/such/file': No such file"),
         (["-f", "/"], b"", "Is a directory"),
         (["-"], b"\xff\xfe", "not UTF-8"),
         (["--timeout", "soon", "1"], b"", "not a number of seconds"),
@@ -134,6 +134,7 @@ def test_wrong_usage_of_exec_exits_2(home: Path, words: list[str], stdin: bytes,
     ("words", "sentence"),
     [
         ([], "a command is missing"),
+        (["console", "x"], "the console needs a terminal on stdin and stdout; use `kernelbox exec`"),
         (["frob"], "there is no command 'frob'; use one of exec, create, list"),
         (["exec", "1"], "one of the arguments --name --id is required"),
         (["exec", "--name", "a", "--id", "b", "1"], "not allowed with argument"),

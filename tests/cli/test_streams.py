@@ -65,7 +65,7 @@ def test_a_command_without_any_stream_does_its_work(home: Path) -> None:
 def test_code_from_a_stdin_that_is_closed_is_an_error_of_usage(home: Path) -> None:
     done = shell("$K exec --name a - <&-")
     assert done.status == 2
-    assert json.loads(done.stdout) == {"error": "the file cannot be 'stdin': Bad file descriptor"}
+    assert json.loads(done.stdout) == {"error": "the code cannot be read from stdin: Bad file descriptor"}
 
 
 def test_a_kernel_that_was_opened_without_streams_has_streams_of_its_own(home: Path) -> None:

@@ -68,6 +68,14 @@ def test_a_question_that_is_answered_too_late_does_not_hold_the_kernel(kernel: K
     *_, result = steps
     assert isinstance(result, ExecutionResult)
     assert (result.status, result.ending, result.output) == ("timeout", "interrupted", "")
+    assert result.error is not None
+    assert "timed out after 0.5 s while kernelbox.shell(cmd='echo asked') waited for an answer;" in result.error.evalue
+
+
+def test_a_timeout_after_the_answer_does_not_blame_the_question(kernel: KernelRecord) -> None:
+    result = execute(kernel, "!echo asked\nwhile True: pass", timeout=2, approve=lambda request: True)
+    assert result.error is not None
+    assert "timed out after 2 s; the cell was interrupted" in result.error.evalue
 
 
 def test_a_stream_without_an_end_in_sight_can_be_paused(kernel: KernelRecord) -> None:

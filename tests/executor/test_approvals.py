@@ -499,7 +499,8 @@ def test_the_timeout_counts_the_wait_for_an_approval_and_frees_the_kernel() -> N
     async def scenario() -> str | None:
         async with CodeExecutor(approve_shell_cmds=True) as executor:
             kept: list[ApprovalRequest] = []
-            with pytest.raises(TimeoutError):
+            told = r"timed out after 2 s while kernelbox\.shell\(cmd='echo hello'\) waited for an answer; the cell was"
+            with pytest.raises(TimeoutError, match=told):
                 await collect(executor.stream("!echo hello", timeout=2), kept)
             with pytest.raises(ApprovalClosed):
                 await kept[0].accept()
@@ -535,7 +536,7 @@ def test_the_wait_for_approvals_can_be_excluded_from_the_timeout() -> None:
             code = "!echo one\n!echo two"
             _, result = await answer_all(executor, code, think, timeout=2, exclude_approval_wait=True)
             assert result is not None
-            with pytest.raises(TimeoutError):  # the cell's own time still counts
+            with pytest.raises(TimeoutError, match=r"after 0\.5 s; the cell"):  # the cell's own time still counts
                 await answer_all(executor, "!echo\nwhile True: pass", accept, timeout=0.5, exclude_approval_wait=True)
             return result.text
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.engine.support import Running, eventually, is_running, parent_of, run, value, wait_for_end
-from tests.store.support import kernel_directories, read_registry, run_python, start_python
+from tests.store.support import kernel_directories, read_registry, rewrite_record, run_python, start_python
 
 from kernelbox import (
     InvalidInput,
@@ -335,11 +335,6 @@ def test_asking_for_the_status_of_a_dead_kernel_does_not_count_as_telling(kernel
 # -- pids --------------------------------------------------------------------------------------------------------
 
 
-def rewrite(record: KernelRecord, **changes: object) -> None:
-    path = Path(record.connection_file)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
 def start_time_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
@@ -350,7 +345,7 @@ def test_a_stale_record_whose_pid_is_somebody_elses_is_never_signalled(
 ) -> None:
     os.kill(pid_of(kernel), signal.SIGKILL)
     wait_for_end(pid_of(kernel))
-    rewrite(kernel, pid=bystander.pid, start_time=start_time_of(bystander.pid) - 1)
+    rewrite_record(Path(kernel.connection_file), pid=bystander.pid, start_time=start_time_of(bystander.pid) - 1)
     assert status(kernel.name).status == "dead"
     match end.__name__:
         case "wipe":
@@ -367,7 +362,9 @@ def test_after_a_reboot_no_process_is_taken_for_a_kernel(
     kernel: KernelRecord, bystander: subprocess.Popen[bytes]
 ) -> None:
     destroyed_pid = pid_of(kernel)
-    rewrite(kernel, pid=bystander.pid, start_time=start_time_of(bystander.pid), boot_id="another boot")
+    rewrite_record(
+        Path(kernel.connection_file), pid=bystander.pid, start_time=start_time_of(bystander.pid), boot_id="another boot"
+    )
     record = status(kernel.name)
     assert (record.status, record.death) == ("dead", "the machine was restarted since")
     assert "the machine was restarted" in execute(kernel.name, "1").text

@@ -27,6 +27,7 @@ from kernelbox import (
     status,
     wipe,
 )
+from kernelbox.api._here import kernels
 
 from .support import DEADLINE, as_user, run_python
 
@@ -248,6 +249,12 @@ print(status("mine").status, status("mine").death)
             first, second, third = as_user(4242, code).splitlines()
     assert (first, second) == ("idle", "idle"), "a record that cannot be read is put back"
     assert third.startswith("dead its directory cannot be used any more")
+
+
+def test_a_kernel_that_is_destroyed_while_it_is_listed_is_told_as_destroyed(home: Path) -> None:
+    kernel = get_or_create("mine")
+    destroy("mine")
+    assert kernels().condition.refresh(kernel).death == "destroyed"
 
 
 @pytest.fixture

@@ -5,8 +5,11 @@ one, and a loss is told.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,7 @@ from kernelbox import (
 )
 from kernelbox.host._process import read_start_time
 
-from .support import DEADLINE, run_python
+from .support import DEADLINE, kernel_directories, read_registry, run_python
 
 CAUSE = "its record was rewritten by another program than kernelbox"
 
@@ -201,4 +204,55 @@ def test_a_cell_that_rewrites_its_records_harms_no_process_and_its_kernel_ends(h
     )
     assert execute(kernel, code, timeout=DEADLINE).ok
     run_python("import kernelbox; kernelbox.destroy('mine')")
+    wait_for_end(pid_of(kernel))
+
+
+MANY = 1_000
+
+
+def plant(home: Path, sound: KernelRecord, what: str) -> None:
+    """Fills a runtime directory, as a cell can."""
+    runtime = home / "runtime"
+    for number in range(MANY):
+        kernel_id, name = f"{number:032x}", f"w{number}"
+        forged = {**sound.to_dict(), "kernel_id": kernel_id, "name": name, "session_name": name}
+        if what == "copies":
+            (runtime / "names" / ("n" + name.encode().hex())).write_text(json.dumps(forged))
+        elif what == "locks":
+            (runtime / "locks" / ("n" + name.encode().hex())).touch(0o600)
+        else:
+            (runtime / kernel_id).mkdir(0o700)
+            text = "{}" if what == "damaged records" else json.dumps(forged)
+            (runtime / kernel_id / "connection.json").write_text(text)
+
+
+@pytest.mark.parametrize("what", ["copies", "locks", "records", "damaged records"])
+def test_a_runtime_directory_that_a_cell_has_filled_shows_few_kernels_and_is_wiped(what: str, own_home: Path) -> None:
+    kernel = get_or_create("mine")
+    plant(own_home, kernel, what)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        records = list_kernels()
+        assert status("mine").pid == get_or_create("mine").pid == kernel.pid
+        assert get_or_create("new").lost is None
+    assert records[0].pid == kernel.pid
+    assert len(records) == (101 if what == "records" else 1)
+    assert len(told) <= 100
+    assert len(read_registry(own_home)) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert kernel.kernel_id in wipe()
+    assert kernel_directories(own_home) == []
+    assert os.listdir(own_home / "runtime" / "locks") == []
+    wait_for_end(pid_of(kernel))
+
+
+def test_a_process_that_a_rewritten_registry_names_is_left_alone(own_home: Path, innocent: int) -> None:
+    kernel = get_or_create("mine")
+    registry = own_home / "registry.json"
+    data = json.loads(registry.read_text())
+    data["kernels"][kernel.kernel_id].update(pid=innocent, start_time=read_start_time(innocent))
+    registry.write_text(json.dumps(data))
+    shutil.rmtree(own_home / "runtime")
+    assert not destroy("mine")
     wait_for_end(pid_of(kernel))

@@ -951,6 +951,40 @@ except StoreFailed as exc:
     assert os.listdir(shared / f"kernelbox-{ANOTHER_USER}") == []
 
 
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o777])
+def test_what_another_user_puts_into_the_temporary_directory_keeps_no_user_from_a_key_at_home(
+    shared: Path, mode: int
+) -> None:
+    taken = shared / f"kernelbox-{ANOTHER_USER}"
+    taken.mkdir()
+    (taken / "key").write_bytes(b"k" * 32)
+    taken.chmod(mode)
+    code = f"""
+os.environ.pop("KERNELBOX_KEY_FILE", None)
+os.environ["HOME"] = {str(shared / "home")!r}
+os.mkdir(os.environ["HOME"])
+tempfile.tempdir = {str(shared)!r}
+from kernelbox.host._key import read_key
+print(read_key("").path)
+"""
+    assert as_user(ANOTHER_USER, code) == f"{shared}/home/.local/state/kernelbox/key\n"
+
+
+def test_processes_that_use_a_home_with_its_own_key_for_the_first_time_do_not_refuse_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("KERNELBOX_HOME", str(home))
+    monkeypatch.setenv("KERNELBOX_KEY_FILE", str(home / "key"))
+    home.mkdir(0o700)
+    (home / "key.1-abcdef.new").write_bytes(b"half of a key")
+    assert list_kernels() == [], "a process is about to make the key"
+    read_key(str(home / "key"))
+    assert list_kernels() == [], "a process has made the key, and is about to seal the home"
+    code = "from kernelbox.api._here import kernels\nwith kernels().store.locking('k'): answer = list_kernels()"
+    assert in_many_processes(8, code) == [[]] * 8
+
+
 def test_a_key_on_a_read_only_disk_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "keys" / "key"
     made = read_key(str(path)).secret
@@ -1018,7 +1052,21 @@ def test_images_of_a_kernel_elsewhere_do_not_leave_a_home_that_is_refused_later(
     assert execute("kept", "1 + 1").return_value == "2"
 
 
-@pytest.mark.parametrize("content", ["{}", '{"name": "package"}', "root:x:0:0::/root:/bin/sh\n", "[]"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        '{"name": "package"}',
+        "root:x:0:0::/root:/bin/sh\n",
+        "[]",
+        '{"version": 1, "kernels": {}, "precious": "the user\'s"}',
+        '{"version": true, "kernels": {}}',
+        '{"version": 1.0, "kernels": {}}',
+        '{"version": 1, "kernels": {"linux": {"version": "6.1"}}}',
+        '{"version": 1, "kernels": {"00000000000000000000000000000001": {"precious": 1}}}',
+        '{"version": 1, "kernels": {"00000000000000000000000000000001": 1}}',
+    ],
+)
 def test_a_file_that_was_never_a_registry_is_left_as_it_is(
     content: str, own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

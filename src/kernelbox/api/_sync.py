@@ -6,7 +6,7 @@ import os
 
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound, attach_attempts
-from kernelbox.core._arguments import check_code, check_language, check_limit, check_name, check_timeout
+from kernelbox.core._arguments import check_code, check_key, check_language, check_limit, check_timeout
 from kernelbox.core._images import ImageFiles, check_images_dir
 from kernelbox.core._options import KernelOptions
 from kernelbox.host._home import Home
@@ -254,4 +254,4 @@ def _image_files(here: Kernels, images_dir: str | os.PathLike[str] | None) -> Im
 
 
 def _key(kernel: KernelRecord | str) -> str:
-    return kernel.kernel_id if isinstance(kernel, KernelRecord) else check_name(kernel)
+    return kernel.kernel_id if isinstance(kernel, KernelRecord) else check_key(kernel)

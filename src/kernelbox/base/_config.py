@@ -192,7 +192,7 @@ def _number(low: float, *, above: bool = False) -> Callable[[str, str], float]:
         except ValueError:
             value = math.nan
         if not math.isfinite(value) or value < low or (above and value == low):
-            raise InvalidInput(variable, text, f"use a number {'above' if above else 'of at least'} {low:g}")
+            raise InvalidInput(variable, text, f"use a finite number {'above' if above else 'of at least'} {low:g}")
         return value
 
     return parse

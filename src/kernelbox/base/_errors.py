@@ -44,6 +44,13 @@ class InvalidInput(KernelBoxError, ValueError):
     def __init__(self, what: str, value: object, allowed: str) -> None:
         super().__init__(f"{what} cannot be {_show(value)}: {allowed}")
 
+    @classmethod
+    def saying(cls, sentence: str) -> InvalidInput:
+        """Makes one for what no single value is to blame for: something is missing, or is there twice."""
+        exc = cls.__new__(cls)
+        exc.args = (sentence,)
+        return exc
+
 
 class KernelNotFound(KernelBoxError, LookupError):
     """Raised when no kernel has the name or id that was given."""

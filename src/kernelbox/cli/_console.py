@@ -46,7 +46,7 @@ _NO_TIMEOUT = 365 * 24 * 3600.0
 def run(options: Namespace) -> int:
     """Runs the command."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InvalidInput("stdin", "a pipe", "the console needs a terminal; use `kernelbox exec` in scripts")
+        raise InvalidInput.saying("the console needs a terminal on stdin and stdout; use `kernelbox exec` in scripts")
     with progress(f"starting kernel {options.name!r}"):
         record = _sync.get_or_create(options.name)
     Console(record).run()

@@ -46,7 +46,7 @@ _LITTLE_SPACE = 10 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, what was found, and what to do about it: nothing, if the verdict is ok."""
+    """What was looked at, what was found, and what to do about it: nothing, if that is ok or says it."""
 
     name: str
     verdict: Literal["ok", "warning", "failed"]
@@ -76,7 +76,7 @@ def _carefully(look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
     try:
         yield from look()
     except KernelBoxError as exc:
-        yield Check(name, "failed", str(exc), "follow the advice in that sentence")
+        yield Check(name, "failed", str(exc))  # which ends in what to do
     except Exception as exc:  # noqa: BLE001  # a check that breaks is a finding, not a crash
         yield Check(name, "failed", f"{type(exc).__name__}: {exc}", "this is unexpected; please report it")
 
@@ -137,7 +137,7 @@ def _check_runtime_directory() -> Iterator[Check]:
     with here.store.locking("kernelbox doctor"):
         pass  # makes the directory, and shows that it can be written to
     path, probe = here.store.runtime_dir, f"doctor-{os.getpid()}"
-    with here.store.runtime() as runtime, locked(runtime, probe):
+    with here.store.runtime() as runtime, locked(runtime, probe, here.store.secret()):
         locks_work = is_locked(runtime, probe)
     if not locks_work:
         fix = "set KERNELBOX_HOME to a directory on a local disk"

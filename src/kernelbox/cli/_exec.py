@@ -156,9 +156,8 @@ def _read_key(options: Namespace) -> str:
 
 def _read_code(options: Namespace) -> str:
     if (options.code is None) == (options.file is None):
-        raise InvalidInput(
-            "the code", options.code, "give it as an argument, with -f FILE, or as - for stdin; one of them"
-        )
+        wrong = "there is no code" if options.code is None else "there is code in two places"
+        raise InvalidInput.saying(f"{wrong}; give it as an argument, with -f FILE, or as - for stdin: one of them")
     if options.code not in (None, "-"):
         return str(options.code) if options.bash else _check_text(options.code)
     try:
@@ -168,7 +167,8 @@ def _read_code(options: Namespace) -> str:
             with open(options.file, "rb") as file:
                 raw = file.read()
     except OSError as exc:
-        raise InvalidInput("the file", options.file or "stdin", f"{exc.strerror}") from exc
+        source = "stdin" if options.file is None else repr(options.file)
+        raise InvalidInput.saying(f"the code cannot be read from {source}: {exc.strerror}") from exc
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as exc:

@@ -33,17 +33,19 @@ def run(options: Namespace) -> int:
 def _add(options: Namespace) -> dict[str, Any]:
     name = _need_name(options)
     if bool(options.program) == bool(options.url):
-        raise InvalidInput("the server", name, "give its command behind --, or its address with --url; one of them")
+        wrong = "has a command and an address" if options.url else "has no command and no address"
+        advice = "give its command behind --, or its address with --url; one of them"
+        raise InvalidInput.saying(f"server {name!r} {wrong}: {advice}")
     params: dict[str, Any]
     if options.url:
         if options.env or options.server_cwd:
-            raise InvalidInput("--env", options.env, "a server at an address takes --header")
+            raise InvalidInput.saying("--env and --server-cwd are for a command; a server at an address takes --header")
         params = {"url": options.url, "headers": _read_pairs("--header", options.header)}
         if options.transport:
             params["type"] = options.transport
     else:
         if options.header or options.transport:
-            raise InvalidInput("--header", options.header, "a server with a command takes --env")
+            raise InvalidInput.saying("--header and --transport are for an address; a command takes --env")
         command, *args = options.program
         params = {"command": command, "args": args, "env": _read_pairs("--env", options.env)}
         if options.server_cwd:
@@ -99,7 +101,7 @@ def _describe(name: str, entry: dict[str, Any]) -> dict[str, Any]:
 
 def _need_name(options: Namespace) -> str:
     if options.name is None:
-        raise InvalidInput("the name of a server", None, f"`kernelbox tools {options.action} NAME` needs one")
+        raise InvalidInput.saying(f"the name of the server is missing: `kernelbox tools {options.action} NAME …`")
     return str(options.name)
 
 

@@ -32,6 +32,13 @@ def check_name(name: object) -> str:
     return name
 
 
+def check_key(key: object) -> str:
+    """Returns what a kernel can be found by: a usable name, or an id."""
+    if not isinstance(key, str):
+        raise InvalidInput("the kernel", key, "use a KernelRecord, a name or an id")
+    return check_name(key)
+
+
 def check_code(code: object) -> str:
     if not isinstance(code, str):
         raise InvalidInput("code", code, "use a string")

@@ -51,6 +51,8 @@ class Condition:
             return record
         alive, obstacle = engine.is_alive(record), engine.find_obstacle(directory)
         if not alive or obstacle:
+            if obstacle and not alive and self._store.get(record.kernel_id) is None:
+                obstacle = "destroyed"  # since we read the record
             death = obstacle if alive else record.death or obstacle or self.cause(record, patience=patience)
             record.status, record.busy_since, record.stale, record.death = "dead", None, False, death
             return record

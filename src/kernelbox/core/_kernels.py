@@ -310,7 +310,7 @@ class Kernels:
         self.store.sweep()
         with contextlib.suppress(FileNotFoundError), self.store.runtime() as runtime:
             for name in ENGINES:
-                engine_named(name).tidy(runtime)
+                engine_named(name).tidy(runtime, self.store.secret())
 
     def _destroy(self, record: KernelRecord, reason: str, *, publish: bool = True) -> bool:
         with self.store.locking(*record.names):

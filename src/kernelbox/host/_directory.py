@@ -30,12 +30,16 @@ class KernelDirectory:
         """Opens the runtime directory that it is in."""
         return self._root.open()
 
+    def secret(self) -> bytes:
+        """Returns what hosts sign with, and no file in the directory shows."""
+        return self._root.secret()
+
     def sign(self, *facts: object) -> str:
         """Returns what shows that a host of this user has written something about the kernel, and no cell."""
         from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
 
         text = "\0".join(map(str, (self._kernel_id, *facts)))
-        return blake2b(text.encode("utf-8", "surrogatepass"), key=self._root.secret(), digest_size=32).hexdigest()
+        return blake2b(text.encode("utf-8", "surrogatepass"), key=self.secret(), digest_size=32).hexdigest()
 
     def exists(self) -> bool:
         """Tells whether the directory is there, and ours."""

@@ -145,8 +145,8 @@ if TYPE_CHECKING:
             """Tells whether the death of the process of a record has been told."""
             ...
 
-        def tidy(self, runtime: Place) -> None:
-            """Ends what the engine keeps beside its kernels, and removes what that leaves."""
+        def tidy(self, runtime: Place, secret: bytes) -> None:
+            """Ends what the engine keeps beside its kernels, and removes what that leaves; `secret` signs its locks."""
             ...
 
 

@@ -151,7 +151,7 @@ class Home:
                 return self._has_our_seal(place)
             except FileNotFoundError:
                 names = place.listdir()
-            if all(self._is_unfinished_seal(place, name) for name in names):
+            if all(self._is_key(name) or self._is_unfinished_seal(place, name) for name in names):
                 return False  # it is empty, or other processes are about to seal it
             try:
                 return self._has_our_seal(place)  # the seal comes first: if this is a home it is there now
@@ -165,6 +165,12 @@ class Home:
                     raise FileNotFoundError(f"{self.path!r} has been moved aside")
                 raise self._foreign("it has no seal")
             time.sleep(0.01)  # one that is being written; a clone could bring the same
+
+    def _is_key(self, name: str) -> bool:
+        """Tells whether a file is the key, which the user keeps in this home: it is there before the seal is."""
+        directory, key = os.path.split(self._key_file)
+        is_made = name.startswith(f"{key}.") and name.endswith(UNFINISHED)
+        return directory == self.path and (name == key or is_made)
 
     def _is_unfinished_seal(self, place: Place, name: str) -> bool:
         """Tells whether a file is a seal of ours that a process is about to give its name, or was when it was ended."""

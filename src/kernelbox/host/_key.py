@@ -61,7 +61,7 @@ def _read_default() -> Key:
     import tempfile  # not before: it takes as long to import as all of ours
 
     fallback = os.path.join(tempfile.gettempdir(), f"kernelbox-{os.geteuid()}", "key")
-    for path in [] if os.path.lexists(fallback) else paths:
+    for path in [] if os.path.lexists(fallback) and _is_private(os.path.dirname(fallback)) else paths:
         try:
             return _read(path)
         except StoreFailed:
@@ -90,6 +90,15 @@ def _is_ours(directory: str) -> bool:
         return os.stat(directory).st_uid == os.geteuid()
     except OSError:
         return False
+
+
+def _is_private(directory: str) -> bool:
+    """Tells whether a directory is ours alone: in the temporary directory anyone can make one with our name."""
+    try:
+        Place.open(directory).close()
+    except OSError:
+        return False
+    return True
 
 
 def _read(path: str) -> Key:

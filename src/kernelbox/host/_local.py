@@ -129,7 +129,7 @@ class LocalEngine:
         process = _ended_process(record)
         return process is None or _notes.was_reported(directory, process)
 
-    def tidy(self, runtime: Place) -> None:
+    def tidy(self, runtime: Place, secret: bytes) -> None:
         """Does nothing, where nothing is kept beside the kernels."""
 
     def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:

@@ -127,6 +127,7 @@ def mark_rewritten(record: KernelRecord) -> KernelRecord:
     """
     record.pid, record.start_time, record.boot_id = None, 0, ""
     record.status, record.death, record.lost, record.environment = "dead", _REWRITTEN, None, "given"
+    record.tags = {}
     return record
 
 

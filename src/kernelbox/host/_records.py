@@ -35,6 +35,10 @@ _PLAIN_SLUG = 100
 # What comes before the signature in a record; the signature is over all that comes before this.
 _SIGNATURE = b',"signature":"'
 
+# A cell can plant directories without end: so many kernels are told as lost at a time, and so many warned of.
+_MOST_REWRITTEN = 100
+_MOST_WARNINGS = 10
+
 # Keeps these signatures apart from others with the same key.
 _PURPOSE = b"kernelbox record"
 
@@ -81,24 +85,35 @@ class Records:
         copy = self._read_copy(slug_of(name))
         if copy is not None:
             record, _ = self._look(copy.kernel_id)
-            if record is not None and name in record.names and not is_rewritten(record):
+            if record is None or is_rewritten(record):
+                record = self._restore(copy, slug_of(name))
+            if record is not None and name in record.names:
                 return record
         return next((record for record in self.scan() if name in record.names), None) if thorough else None
 
     def scan(self) -> list[KernelRecord]:
         """Returns every record, oldest first; those that were rewritten come last."""
-        looks = {kernel_id: self._look(kernel_id) for kernel_id in self.ids()}
-        found = {kernel_id: record for kernel_id, (record, _) in looks.items() if record and not is_rewritten(record)}
+        found: dict[str, KernelRecord] = {}
+        rewritten: dict[str, KernelRecord] = {}
+        damages: dict[str, str] = {}
+        for kernel_id in self.ids():
+            record, damages[kernel_id] = self._look(kernel_id)
+            if record is not None and not is_rewritten(record):
+                found[kernel_id] = record
+            elif record is not None and len(rewritten) < _MOST_REWRITTEN:
+                rewritten[kernel_id] = record
         leading = {slug_of(name) for record in found.values() for name in record.names}
         for slug, copy in self._copies(besides=leading):
             if copy.kernel_id not in found and (record := self._restore(copy, slug)) is not None:
                 found[record.kernel_id] = record
-        for kernel_id, (record, damage) in looks.items():
-            if kernel_id not in found:
-                self._warn(kernel_id, damage)
-                if record is not None:
-                    found[kernel_id] = record
+        self._warn_of_all({kernel_id: damage for kernel_id, damage in damages.items() if kernel_id not in found})
+        found = {**rewritten, **found}
         return sorted(found.values(), key=lambda record: (is_rewritten(record), record.created_at, record.kernel_id))
+
+    def get_sound(self, kernel_id: str) -> KernelRecord | None:
+        """Returns the record in a kernel's directory if a host has written it; nothing is put back."""
+        record, _ = self._look(kernel_id)
+        return None if record is None or is_rewritten(record) else record
 
     def write(self, record: KernelRecord, directory: str) -> None:
         """Writes a record into a directory of the runtime directory, and its copies."""
@@ -208,6 +223,16 @@ class Records:
         except OSError:
             pass  # the directory cannot be used; what that means for the kernel its engine knows
         return copy
+
+    def _warn_of_all(self, damages: dict[str, str]) -> None:
+        damaged = [kernel_id for kernel_id, damage in damages.items() if damage]
+        for kernel_id in damaged[:_MOST_WARNINGS]:
+            self._warn(kernel_id, damages[kernel_id])
+        if (more := len(damaged) - _MOST_WARNINGS) > 0:
+            path = self._runtime.path
+            warnings.warn(
+                f"{more} more records in {path!r} are passed over; `kernelbox wipe` removes them", stacklevel=1
+            )
 
     def _warn(self, kernel_id: str, damage: str) -> None:
         if damage:

@@ -19,6 +19,8 @@ from kernelbox.base._errors import StoreFailed
 from kernelbox.host._home import Inside
 from kernelbox.host._place import Place
 from kernelbox.host._record import KernelRecord, are_tags
+from kernelbox.host._records import signed
+from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,8 +80,8 @@ class Registry:
             return False
         return True
 
-    def find(self, name: str) -> KernelRecord | None:
-        """Returns what the registry of a home shows of a kernel by this name."""
+    def find(self, name: str, secret: bytes) -> KernelRecord | None:
+        """Returns what the registry of a home shows of a kernel by this name, if a host has signed it."""
         if self._is_named:
             return None
         try:
@@ -87,7 +89,8 @@ class Registry:
                 entries = self._parse(place).values()
             shown = [entry for entry in entries if isinstance(entry, dict)]
             found = [entry for entry in shown if name in (entry.get("name"), entry.get("session_name"))]
-            return KernelRecord.from_dict(found[0]) if found else None
+            sound = [entry for entry in found if entry == signed_entry(entry, secret)]
+            return KernelRecord.from_dict(sound[0]) if sound else None
         except (OSError, ValueError, RecursionError, MemoryError):
             return None
 
@@ -133,8 +136,10 @@ class Registry:
             raise ValueError("it has more values than those of any number of kernels")
         data = json.loads(text.decode())
         version, kernels = (data.get("version"), data.get("kernels")) if isinstance(data, dict) else (None, None)
-        if version != _VERSION:
+        if type(version) is not int or version != _VERSION:
             raise ValueError(f"its version is {str(version)[:20]!r}, not {_VERSION}")
+        if len(data) > 2 or (self._is_named and isinstance(kernels, dict) and not all(map(_is_entry, kernels.items()))):
+            raise ValueError("it holds other things than kernels")
         if isinstance(kernels, dict):
             return kernels
         raise ValueError("it lists no kernels")
@@ -168,6 +173,19 @@ class _Named:
         except OSError as exc:
             raise StoreFailed.because(exc, self._path) from exc
         return self.open()
+
+
+def signed_entry(fields: dict[str, Any], secret: bytes) -> dict[str, Any]:
+    """Returns what the registry shows of a kernel: the fields of its record, and a signature over them."""
+    unsigned = {name: value for name, value in fields.items() if name != "signature"}
+    entry: dict[str, Any] = json.loads(signed(unsigned, secret))
+    return entry
+
+
+def _is_entry(item: tuple[str, object]) -> bool:
+    """Tells whether a key and a value can be those of a kernel: its id, and its record, which has that id."""
+    kernel_id, entry = item
+    return is_kernel_id(kernel_id) and isinstance(entry, dict) and entry.get("kernel_id") == kernel_id
 
 
 def _flat(entry: object) -> dict[str, Any] | None:

@@ -80,6 +80,10 @@ class Store:
         """Opens the runtime directory; raises FileNotFoundError if there is none, StoreFailed if it is not ours."""
         return self._root.open()
 
+    def secret(self) -> bytes:
+        """Returns what hosts sign with."""
+        return self._root.secret()
+
     def enter(self, name: str) -> Place:
         """Opens a directory in it; raises as `runtime` does."""
         with self.runtime() as runtime:
@@ -119,7 +123,7 @@ class Store:
 
     def find_deleted(self, name: str) -> KernelRecord | None:
         """Returns what the registry shows of a kernel of this name whose files were deleted, and with them the name."""
-        record = None if self._registry is None else self._registry.find(name)
+        record = None if self._registry is None else self._registry.find(name, self.secret())
         if record is None or not is_kernel_id(record.kernel_id) or self.get(record.kernel_id) is not None:
             return None
         return record
@@ -204,10 +208,10 @@ class Store:
                     if self._records(runtime).leads_nowhere(slug) and names.is_rubbish(slug):
                         names.remove_tree(slug)
             with runtime.enter(LOCKS) as locks:
-                remove_left_behind(locks)
+                remove_left_behind(locks, self.secret())
 
     def _records(self, runtime: Place) -> Records:
-        return Records(runtime, self._root.secret())
+        return Records(runtime, self.secret())
 
     def _make(self) -> Place:
         """Opens the runtime directory, which is made, with the directories in it, where they are missing."""
@@ -231,7 +235,7 @@ class Store:
                     with self._make() as runtime:
                         locks = stack.enter_context(runtime.enter(LOCKS))
                     for name in sorted(set(lock_names)):  # always in one order: no deadlock
-                        stack.enter_context(locked(locks, name))
+                        stack.enter_context(locked(locks, name, self.secret()))
                     break
                 except FileNotFoundError as exc:  # a directory has vanished since
                     stack.close()
@@ -246,7 +250,7 @@ class Store:
         if self._registry is None or not (changed or self._registry.exists() or self._has_kernels()):
             return
         with _translated(self._registry.path), self._locked(_REGISTRY_LOCK), self.runtime() as runtime:
-            known = {} if changed is None else {changed.kernel_id: changed.to_dict()}
+            known = {} if changed is None else {changed.kernel_id: self._shown(changed)}
             self._registry.update(
                 self._records(runtime).ids(), known, lambda kernel_id: self._entry(runtime, kernel_id)
             )
@@ -259,8 +263,13 @@ class Store:
             return False
 
     def _entry(self, runtime: Place, kernel_id: str) -> dict[str, Any] | None:
-        record = self._records(runtime).get(kernel_id)
-        return None if record is None else record.to_dict()
+        record = self._records(runtime).get_sound(kernel_id)
+        return None if record is None else self._shown(record)
+
+    def _shown(self, record: KernelRecord) -> dict[str, Any]:
+        from kernelbox.host._registry import signed_entry
+
+        return signed_entry(record.to_dict(), self.secret())
 
     def _repair_registry(self) -> None:
         """Rebuilds the registry if it is damaged, or lost while there are kernels."""

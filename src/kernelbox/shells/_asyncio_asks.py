@@ -96,6 +96,7 @@ class Asks:
         answered = asyncio.Event()
         request.on_decision(lambda accepted: answered.set())
         self._open[request] = None
+        self._note_open()
         self._run.pass_on(request)
         try:
             await answered.wait()
@@ -103,8 +104,13 @@ class Asks:
             timer = self._open.pop(request)
             if timer is not None:
                 timer.cancel()
+            self._note_open()
             if not self._open:
                 self._run.go_on()
+
+    def _note_open(self) -> None:
+        """Has the execution know the request that has waited longest: if its time is up, the result names it."""
+        self._run.execution.wait_for_answer(str(next(iter(self._open), "")))
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

@@ -71,9 +71,11 @@ def drive(
             for event in run.step():
                 if may_pause:
                     run.keep_time()
-                answer = yield event
                 if isinstance(event, Ask):
-                    run.answer(event, answer)
+                    run.expect_answer(event)
+                    run.answer(event, (yield event))
+                else:
+                    yield event
         yield from run.take_missed()
     except KeyboardInterrupt as exc:
         if connection.inherited:
@@ -113,9 +115,16 @@ class _Run:
         with self._driving:
             return [] if self._execution.result is not None else self._step()
 
+    def expect_answer(self, ask: Ask) -> None:
+        """Notes a question: if the time is up before it is answered, the result says so."""
+        from kernelbox.base._shown import show_call  # few cells ask
+
+        self._execution.wait_for_answer(show_call(ask.server_name, ask.tool_name, ask.tool_args))
+
     def answer(self, ask: Ask, answer: Answer | Later | None) -> None:
         """Answers a question, unless the execution has ended meanwhile."""
         with self._driving:
+            self._execution.wait_for_answer("")
             if self._execution.result is None and answer != "later":
                 self._connection.send(answer or _refusal(ask, _NOBODY_ASKED))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.core._arguments import check_name
+from kernelbox.core._arguments import check_key
 from kernelbox.host._record import KernelRecord
 from kernelbox.shells._blocking import drive
 from kernelbox.wire._layout import is_kernel_id
@@ -62,7 +62,7 @@ def _find(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
         if here.kernel(kernel).is_connected:
             return kernel
         return here.follow(kernel)
-    check_name(kernel)
+    check_key(kernel)
     if is_kernel_id(kernel):
         return here.settled(kernel) or here.get(kernel)
     return here.use(kernel)

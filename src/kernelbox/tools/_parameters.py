@@ -71,8 +71,12 @@ def read_parameters(server: str, value: object) -> ServerParameters:
         raise InvalidInput(f"the parameters of server {server!r}", value, _FORMS)
     allowed = {"command", "args", "env", "cwd", "type", "transport"} if "command" in value else _FOR_URLS
     named = value.get("type", value.get("transport"))
-    if ("command" in value) == ("url" in value) or not value.keys() <= allowed:
-        raise InvalidInput(f"the parameters of server {server!r}", sorted(map(str, value)), _FORMS)
+    if ("command" in value) == ("url" in value):
+        wrong = "have both a command and a url" if "url" in value else "have neither a command nor a url"
+        raise InvalidInput.saying(f"the parameters of server {server!r} {wrong}{_also(value, allowed)}: {_FORMS}")
+    if not value.keys() <= allowed:
+        kind = "a command" if "command" in value else "a url"
+        raise InvalidInput.saying(f"the parameters of server {server!r} have {kind}{_also(value, allowed)}: {_FORMS}")
     if named is not None and named not in _TRANSPORTS:
         raise InvalidInput(f"the type of server {server!r}", named, 'use "stdio", "streamable_http" or "sse"')
     if "command" in value:
@@ -83,6 +87,12 @@ def read_parameters(server: str, value: object) -> ServerParameters:
 
 
 _FOR_URLS = {"url", "headers", "type", "transport"}
+
+
+def _also(value: Mapping[Any, Any], allowed: set[str]) -> str:
+    """Names the parameters that mean nothing here; their values may be secrets."""
+    unknown = sorted(repr(name) for name in value if name not in allowed | {"command", "url"})
+    return f", and {', '.join(unknown)}, which cannot be used" if unknown else ""
 
 
 def _read_command(server: str, value: Mapping[Any, Any]) -> ServerParameters:

@@ -69,7 +69,7 @@ class Servers:
         self._change(lambda servers: servers.pop(name, None))
 
     def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
-        with self._open() as place, locked(place, _LOCK):
+        with self._open() as place, locked(place, _LOCK, self._key.secret):
             homes = {}
             with contextlib.suppress(FileNotFoundError):
                 homes = self._read(place)

@@ -57,6 +57,9 @@ HELD_GRACE = 5.0
 # Characters of what a kernel says of its end: our own sentences have a tenth of it.
 _LONGEST_REASON = 2_000
 
+# Characters of a call that are shown where a sentence names it.
+_LONGEST_CALL = 200
+
 _HELD_BY: dict[Holder, str] = {
     "none": "work that an earlier cell had left in the background",
     "abandoned": "a cell whose client had gone away",
@@ -89,6 +92,8 @@ class Execution:
         self._farewell = ""
         self._recovered = False
         self._held_by = ""
+        self._unanswered = ""
+        self._timed_out_at = ""
 
     def __repr__(self) -> str:
         return f"<Execution {self.request.id} {self.result.status if self.result else self._rung}>"
@@ -107,6 +112,10 @@ class Execution:
         """Moves the deadline: time spent waiting for a person is not the cell's."""
         if self._rung == "running":
             self._due += seconds
+
+    def wait_for_answer(self, call: str) -> None:
+        """Notes which call the application has been asked about; nothing, if it has answered all."""
+        self._unanswered = call if len(call) <= _LONGEST_CALL else f"{call[:_LONGEST_CALL]}…"
 
     def receive(self, message: Message, *, now: float) -> list[Event]:
         """Takes a message from the kernel and returns what it means to the caller."""
@@ -141,6 +150,7 @@ class Execution:
             case "running":
                 self.started |= holder == "this"
                 self._cause = "timeout"
+                self._timed_out_at = self._unanswered
                 return self._climb(now)
             case "withdrawing" if self.started or holder == "this":
                 self._rung, self._due = "interrupting", now + GRACE
@@ -240,7 +250,10 @@ class Execution:
         return f"{self._why()} while it waited behind {self._held_by}" if self._held_by else self._why()
 
     def _why(self) -> str:
-        return f"timed out after {self._timeout:g} s" if self._cause == "timeout" else "cancelled"
+        if self._cause != "timeout":
+            return "cancelled"
+        asked = f" while {self._timed_out_at} waited for an answer" if self._timed_out_at else ""
+        return f"timed out after {self._timeout:g} s{asked}"
 
     def _end(
         self,

@@ -38,10 +38,10 @@ class OwnEngine(LocalEngine):
                 spawned = spawn_cold(request, launch.directory, launch.environment)
         identify(launch.record, spawned)
 
-    def tidy(self, runtime: Place) -> None:
+    def tidy(self, runtime: Place, secret: bytes) -> None:
         from kernelbox.host.own._templates import dismiss_templates
 
-        dismiss_templates(runtime)
+        dismiss_templates(runtime, secret)
 
     def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
         process = process_of(record)

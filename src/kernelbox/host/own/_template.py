@@ -57,7 +57,7 @@ def fork_warm(request: Request, launch: Launch) -> Spawned:
                     answer = _wait_for_answer(client, runtime, name)
                     if answer is not None:
                         return answer
-            with locked(runtime, name + ".lock"):
+            with locked(runtime, name + ".lock", launch.directory.secret()):
                 another = _dial(runtime, name)
                 if another is None:
                     _start(runtime, name, launch.environment, launch.config)

@@ -50,10 +50,10 @@ def process_behind(client: socket.socket, name: str) -> Process | None:
     return Process(pid, start_time) if start_time is not None and os.fsencode(name) in arguments else None
 
 
-def dismiss_templates(runtime: Place) -> None:
+def dismiss_templates(runtime: Place, secret: bytes) -> None:
     """Ends the templates that have no kernels, and removes what templates have left; the next opener starts another."""
     for name in list_templates(runtime):
-        with contextlib.suppress(OSError), locked(runtime, name + ".lock"):
+        with contextlib.suppress(OSError), locked(runtime, name + ".lock", secret):
             _dismiss(runtime, name)
     for name in runtime.listdir():
         if name.startswith(TEMPLATE) and name.endswith((".log", ".lock")):
