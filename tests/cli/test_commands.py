@@ -83,6 +83,12 @@ def test_output_is_indented_and_sorted_and_nothing_else_is_on_stdout(home: Path)
     assert done.json["return_value"] == "1024"
 
 
+@pytest.mark.parametrize(("limit", "kept"), [("10", 10), ("0", 20_001), ("-1", 20_001)])
+def test_a_limit_for_text_is_kept_and_none_is_a_limit_of_0_or_less(home: Path, limit: str, kept: int) -> None:
+    result = succeed("exec", "--name", "demo", "--output-char-limit", limit, "print('x' * 20_000)")
+    assert len(result["output"]) == kept
+
+
 def test_state_stays_from_one_command_to_the_next(home: Path) -> None:
     succeed("exec", "--name", "demo", "x = [1, 2, 3]")
     assert succeed("exec", "--name", "demo", "sum(x)")["return_value"] == "6"

@@ -37,12 +37,12 @@ def run(words: list[str]) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
+        return _fail("interrupted", INTERRUPTED, words)
     except BrokenPipeError:
         _give_up_stdout()
         return FAILED
     except Exception as exc:  # noqa: BLE001  # the outermost boundary: users get sentences, not tracebacks
-        return _translate(exc)
+        return _translate(exc, words)
 
 
 def _dispatch(words: list[str]) -> int:
@@ -60,7 +60,7 @@ def _dispatch(words: list[str]) -> int:
         options = parse(command, words[1:])
     except UsageError as exc:
         tell(exc.usage)
-        return _fail(str(exc), WRONG_USAGE)
+        return _fail(str(exc), WRONG_USAGE, words)
     return command.load()(options)
 
 
@@ -89,24 +89,25 @@ def _leave(status: int) -> None:
     os._exit(status)
 
 
-def _translate(exc: Exception) -> int:
+def _translate(exc: Exception, words: list[str]) -> int:
     from kernelbox.base._errors import InvalidInput, KernelBoxError
 
     if isinstance(exc, KernelBoxError):
-        return _fail(str(exc), WRONG_USAGE if isinstance(exc, InvalidInput) else FAILED)
+        return _fail(str(exc), WRONG_USAGE if isinstance(exc, InvalidInput) else FAILED, words)
     if isinstance(exc, OSError) and exc.filename is None:  # errors of files have become ours before they come here
-        return _fail(f"cannot write what the command has to say: {exc.strerror or exc}", FAILED)
-    return _fail(f"{type(exc).__name__}: {exc}", FAILED)
+        return _fail(f"cannot write what the command has to say: {exc.strerror or exc}", FAILED, words)
+    return _fail(f"{type(exc).__name__}: {exc}", FAILED, words)
 
 
-def _fail(sentence: str, status: int) -> int:
-    """Says what went wrong: all of it as JSON on stdout, one line on stderr."""
+def _fail(sentence: str, status: int, words: list[str]) -> int:
+    """Says what went wrong: all of it as JSON on stdout, one line on stderr. The stdout of `mcp` is its client's."""
     import json
 
     from kernelbox.base._text import escape
 
     try:
-        print(json.dumps({"error": sentence}, indent=2, sort_keys=True), flush=True)
+        if words[:1] != ["mcp"]:
+            print(json.dumps({"error": sentence}, indent=2, sort_keys=True), flush=True)
     except OSError:  # its reader has gone, or there is no room for it
         _give_up_stdout()
     first_line = sentence.partition("\n")[0]

@@ -285,7 +285,8 @@ def _toolsets(text: str) -> list[str]:
 
 
 def _characters(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+    digits = text.removeprefix("-")  # less than 0 keeps all, as in the other places where a limit can be given
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of characters")
     return int(text)
 
