@@ -70,7 +70,9 @@ class Kernels:
     def _find_live(self, name: str) -> KernelRecord | None:
         """Returns the live kernel that a name leads to: the quick look before one is opened under the name's lock."""
         record = self.store.find(name, thorough=False)
-        return record if record is not None and self.condition.refresh(record).alive else None
+        if record is not None:
+            record = self.condition.refresh(record)
+        return record if record is not None and record.alive else None
 
     def get(self, key: str) -> KernelRecord:
         """Like `find`; raises KernelNotFound."""

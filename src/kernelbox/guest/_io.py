@@ -55,17 +55,24 @@ _DEAFNESS = 0.1
 _EXIT_PATIENCE = 1.0
 
 
+# What eventfd(2) takes: a number of eight bytes.
+_ONE = (1).to_bytes(8, sys.byteorder)
+
+
 class Waker:
-    """A pipe that ends the wait of a thread."""
+    """A counter of the system's, or a pipe where it has none, that ends the wait of a thread."""
 
     def __init__(self) -> None:
+        if hasattr(os, "eventfd"):
+            self.fd = self._write = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            return
         self.fd, self._write = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
 
     def wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it has been woken often enough
-            os.write(self._write, b"x")
+            os.write(self._write, _ONE)
 
     def clear(self) -> None:
         with contextlib.suppress(BlockingIOError):

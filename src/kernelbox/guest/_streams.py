@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from kernelbox.guest._outbox import Outbox, open_writer
-from kernelbox.guest._pristine import os
+from kernelbox.guest._pristine import os, threading
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 
-# A line that is being written in parts is passed on at this length; in UTF-8 it fits what a pipe takes whole or not
-# at all (PIPE_BUF, 4096 bytes).
-_LONGEST_PARTIAL = 1000
+# A line that is being written in parts is passed on at this length. With six bytes a character, which half of a pair
+# takes as an escape, it still fits what a pipe takes whole or not at all (PIPE_BUF, 4096 bytes).
+_LONGEST_PARTIAL = 680
 
 
 class OutStream(io.TextIOBase):
@@ -42,60 +42,65 @@ class OutStream(io.TextIOBase):
 
     def after_fork(self) -> None:
         """Starts anew, also in a child of the cell: a begun line is the kernel's, and its lock may be held for ever."""
-        self._write, self.push, self.has_begun_line = self._make_writers()
-        self.write = self._write  # type: ignore[method-assign]  # found before the class's own
+        self.write, self.push, self.has_begun_line = self._make_writers()  # type: ignore[method-assign]  # found first
 
-    def _make_writers(self) -> tuple[Callable[..., int], Callable[[], bool], Callable[[], bool]]:
+    def _make_writers(self) -> tuple[Callable[[str], int], Callable[[], bool], Callable[[], bool]]:
         """Returns `write`, `push` and `has_begun_line`, which share the begun line.
 
         They are closures because `print` calls `write` twice, and every attribute that it looks up is paid for in each.
         For the same reason `write` takes no lock. The interpreter changes threads, and calls signal handlers, only
-        after a call and where a loop or function begins. So nothing comes between the look at `begun` and what is done
-        with it, nor between `begun = ""` and the write: a line is written once or, if an interrupt was first, not at
-        all.
+        after a call and where a loop or function begins. So nothing comes between the look at the begun line and what
+        is done with it, nor between `begun = ""` and the write: a line is written once or, if an interrupt was first,
+        not at all. The line is one thread's: what another writes goes the slow way, so that no thread carries the text
+        of another, which could meanwhile write more.
         """
         outbox, stream, fd, lock = self._outbox, self._stream, self._fd, self._outbox.lock
         write_rest, write_slowly, write_fd = self._write_rest, self._write_slowly, os.write
-        begun, pushing = "", False
+        get_ident, begun, held, owner, pushing = threading.get_ident, "", 0, 0, False
 
-        def write(text: str, waited: bool = False, /) -> int:
-            nonlocal begun
-            if type(text) is not str or outbox.current_stream != stream or (pushing and not waited):
+        def write(text: str, /) -> int:
+            nonlocal begun, held, owner
+            if type(text) is not str:
                 return write_slowly(text)
-            if text != "\n" and text[-1:] != "\n" and len(begun) + len(text) < _LONGEST_PARTIAL:
+            size, thread = len(text), get_ident()
+            if pushing or (begun and owner != thread) or outbox.current_stream != stream:
+                return write_slowly(text)
+            if text[-1:] != "\n" and held + size < _LONGEST_PARTIAL:
                 begun += text
-                return len(text)
+                held += size
+                owner = thread
+                return size
             line = begun
             try:
                 data = (line + text).encode()  # without arguments it is twice as fast
             except UnicodeEncodeError:
                 data = (line + text).encode("utf-8", "backslashreplace")
-            if begun is not line:
-                return write_slowly(text)  # another thread has written meanwhile
-            begun = ""
+            if pushing or begun is not line:  # type: ignore[redundant-expr]  # another thread has pushed or written
+                return write_slowly(text)
+            begun, held = "", 0
             try:
                 written = write_fd(fd, data)
             except BlockingIOError:
                 written = 0
             if written != len(data):
                 write_rest(data[written:])
-            return len(text)
+            return size
 
         def push() -> bool:
             """Writes the line that has been begun; False if the pipe is too full for it."""
-            nonlocal begun, pushing
+            nonlocal begun, held, pushing
             if not begun:
                 return True
             with lock:
                 pushing = True  # what comes after the line must not be written before it
                 try:
-                    line, begun = begun, ""
+                    line, size, begun, held = begun, held, "", 0
                     data = line.encode("utf-8", "backslashreplace")
                     try:
                         write_fd(fd, data)
                     except BlockingIOError:
                         if not outbox.forked:
-                            begun = line + begun
+                            begun, held = line, size  # while we push no thread begins another
                             return False
                         write_rest(data)
                 finally:
@@ -108,28 +113,33 @@ class OutStream(io.TextIOBase):
         """Writes text for which something has to be done first."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text)}")
-        if self._outbox.current_stream != self._stream:
-            self._outbox.relieve()  # not under the lock: it may have to wait for the reader
-        with self._outbox.lock:  # another thread that pushes has it; this one may be in `push` itself, by a signal
-            if self._outbox.current_stream != self._stream:
-                self._outbox.switch(self._stream)
-        return self._write(str.__str__(text), True)
+        text = str.__str__(text)
+        self.write_bytes(text.encode("utf-8", "backslashreplace"))
+        return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]  # bytes make no sense here
         self.write("".join(lines))
 
     def flush(self) -> None:
         """Makes what was written visible to the reader."""
-        self.push()
+        if self._outbox.forked:
+            self.push()
         self._outbox.relieve()
 
     def write_bytes(self, data: bytes) -> None:
         """Writes bytes, all of them, after the text that came before."""
-        self._outbox.relieve()  # not under the lock: it may have to wait for the reader
-        with self._outbox.lock:
-            self._outbox.switch(self._stream)
-            self.push()
+        while not self._make_way():
+            self._outbox.relieve()
         self._write_rest(data)
+
+    def _make_way(self) -> bool:
+        """Has all text before ours written, to either stream; False if our pipe is too full for the begun line."""
+        if self._outbox.current_stream != self._stream:
+            self._outbox.relieve()  # not under the lock: it may have to wait for the reader
+        with self._outbox.lock:
+            if self._outbox.current_stream != self._stream:
+                self._outbox.switch(self._stream)
+            return self.push()
 
     def reconfigure(self, **_: object) -> None:
         """Does nothing: the kernel reads UTF-8, and lines are seen as they end."""
