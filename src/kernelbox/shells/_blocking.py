@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # poll(2) takes milliseconds as an int; an execution may be given more time than fits.
 _LONGEST_WAIT = 24 * 3600.0
 
-_NOBODY_ASKED = "nobody was asked: pass approve=, or on the command line --approve all or --approve ask"
+_NO_APPROVE = "there is no approve function to ask: pass approve=, or on the command line --approve all or --approve ask"
 _NOBODY_WAITS = "the time of the cell is up, or its caller has gone"
 
 
@@ -126,7 +126,7 @@ class _Run:
         with self._driving:
             self._execution.wait_for_answer("")
             if self._execution.result is None and answer != "later":
-                self._connection.send(answer or _refusal(ask, _NOBODY_ASKED))
+                self._connection.send(answer or _refusal(ask, _NO_APPROVE))
 
     def take_missed(self) -> list[Seen]:
         """Returns the events that came while the caller was away."""
