@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.support import eventually
 from tests.executor.support import DEADLINE, accept, answer_all, reject, run, text
 
 from kernelbox import ApprovalPolicy, ApprovalRequest, CodeExecutionError, CodeExecutor
@@ -498,8 +500,9 @@ from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Answer, Ask
 kernel = get_ipython().kernel
 client = kernel.outbox.peer.sock
-def forge(number, command='echo harmless'):
-    client.send(encode(Ask(kernel.outbox.execution_id, number, 'kernelbox', 'shell', {'cmd': command})))
+def forge(number, command='echo harmless', execution=''):
+    client.send(encode(Ask(execution or kernel.outbox.execution_id, number, 'kernelbox', 'shell', {'cmd': command})))
+    open('SENT', 'w').close()
 def forge_open(later=0.0):
     while not kernel.asks._open: time.sleep(0.0005)
     (number,) = kernel.asks._open
@@ -523,23 +526,24 @@ def forge_open(later=0.0):
         "forge(0)\n!touch {made}",
         "forge(-1)\n!touch {made}",
         # A question of another execution.
-        "client.send(encode(Ask('other', 1, 'kernelbox', 'shell', {{'cmd': 'echo harmless'}})))\n!touch {made}",
+        "forge(1, execution='other')\n!touch {made}",
         # The number of a question that has been answered.
         "threading.Thread(target=lambda: forge_open(0.05)).start()\n!echo harmless\ntime.sleep(0.1)\n!touch {made}",
     ],
 )
 def test_a_forged_question_ends_the_kernel_and_answers_no_real_one(trick: str, tmp_path: Path) -> None:
-    made = tmp_path / "made"
+    made, sent = tmp_path / "made", tmp_path / "sent"
     policy = ApprovalPolicy().allow("shell", args={"cmd": "echo harmless"})
+    code = FORGE.replace("SENT", str(sent)) + trick.format(made=made)
+
+    async def reject_later(request: ApprovalRequest) -> None:
+        await asyncio.to_thread(eventually, sent.exists)  # the cell may end with the rejection
+        await request.reject()
 
     async def scenario() -> None:
         async with CodeExecutor(approve_shell_cmds=True, approval_policy=policy) as executor:
-
-            async def leave_open(request: ApprovalRequest) -> None:
-                assert not await request.response()  # the end of the kernel closes it
-
             with pytest.raises(CodeExecutionError) as caught:
-                await answer_all(executor, FORGE + trick.format(made=made), leave_open, timeout=DEADLINE)
+                await answer_all(executor, code, reject_later, timeout=DEADLINE)
             assert caught.value.ename == "KernelDied"
             assert "forged a question" in caught.value.evalue
 

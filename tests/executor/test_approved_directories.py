@@ -192,7 +192,7 @@ def test_a_directory_whose_name_is_no_text_is_shown_as_what_it_is(tmp_path: Path
             return await ask(executor, made + "!pwd | od -An -c | tr -d ' \\n'")
 
     asked, shown = run(scenario)
-    assert asked["cwd"] == f"{tmp_path}/\\udcff\n"
+    assert asked["cwd"] == f"{tmp_path}/\\xff\n"
     assert shown.endswith("/377\\n\\n")
 
 

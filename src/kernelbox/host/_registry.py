@@ -20,7 +20,6 @@ from kernelbox.host._home import Inside
 from kernelbox.host._place import Place
 from kernelbox.host._record import KernelRecord, are_tags
 from kernelbox.host._records import signed
-from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -183,9 +182,9 @@ def signed_entry(fields: dict[str, Any], secret: bytes) -> dict[str, Any]:
 
 
 def _is_entry(item: tuple[str, object]) -> bool:
-    """Tells whether a key and a value can be those of a kernel: its id, and its record, which has that id."""
+    """Tells whether a key and a value can be those of a kernel, of this version or of 0.1: an id, and its record."""
     kernel_id, entry = item
-    return is_kernel_id(kernel_id) and isinstance(entry, dict) and entry.get("kernel_id") == kernel_id
+    return isinstance(entry, dict) and entry.get("kernel_id") == kernel_id and "connection_file" in entry
 
 
 def _flat(entry: object) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # poll(2) takes milliseconds as an int; an execution may be given more time than fits.
 _LONGEST_WAIT = 24 * 3600.0
 
-_NO_APPROVE = "there is no approve function to ask: pass approve=, or on the command line --approve all or --approve ask"
+_NO_APPROVE = "there is no one to ask: pass approve=, or on the command line --approve all or --approve ask"
 _NOBODY_WAITS = "the time of the cell is up, or its caller has gone"
 
 
