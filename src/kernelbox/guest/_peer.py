@@ -24,6 +24,9 @@ keep_builtins(globals())
 _CREDENTIALS = struct.Struct("3i")
 _unpack = _CREDENTIALS.unpack
 
+# malloc(3) maps what is larger than 128 kB into memory, and unmaps it, each time.
+_RECEIVE = 64 * 1024
+
 # A cell can replace the methods of socket.socket, not these.
 _recvmsg, _send, _getsockopt = Socket.recvmsg, Socket.send, Socket.getsockopt
 
@@ -69,7 +72,7 @@ class Peer:
     def receive(self) -> list[Message] | None:
         """Returns the messages that have arrived, None at the end of the stream."""
         try:
-            data, ancillary, _, _ = _recvmsg(self.sock, 256 * 1024, _ANCILLARY)
+            data, ancillary, _, _ = _recvmsg(self.sock, _RECEIVE, _ANCILLARY)
         except BlockingIOError:
             return []
         except OSError:
