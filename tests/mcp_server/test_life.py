@@ -222,7 +222,7 @@ def test_a_kernel_that_dies_is_told_once_and_then_replaced(served: Served) -> No
             pid = int(shown.partition("\n")[0])
             os.kill(pid, signal.SIGKILL)
             eventually(lambda: not is_running(pid))
-            assert "nothing was run" in await failure(client, "execute", code="1", kernel="dies2")
+            assert "killed by SIGKILL" in await failure(client, "execute", code="1", kernel="dies2")
             assert await text(client, "execute", code="1", kernel="dies2") == "1"
 
     run(scenario)
