@@ -17,7 +17,7 @@ from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kern
 from kernelbox.host.own._connection import Connection
 from kernelbox.wire._messages import Done, Execute, Interrupt, Message, Output
 
-from .support import DEADLINE, Running, connected, eventually, run, value
+from .support import DEADLINE, Running, connected, eventually, run, until_queued, value
 
 
 def test_threads_share_a_kernel_and_each_gets_its_own_output(kernel: KernelRecord) -> None:
@@ -58,7 +58,7 @@ def test_processes_share_a_kernel_and_each_gets_its_own_output(kernel: KernelRec
 
 
 def test_executions_run_in_the_order_in_which_they_came(kernel: KernelRecord) -> None:
-    first = Running(kernel, "order = []; print('in'); import time; time.sleep(0.3)").wait_for_output()
+    first = Running(kernel, f"order = []; print('in')\n{until_queued(10)}").wait_for_output()
     ended: list[str] = []
     with connected(kernel) as connection:
         for n in range(10):
