@@ -82,7 +82,7 @@ def test_values_of_different_classes_differ() -> None:
 
 
 def test_positional_patterns_match() -> None:
-    match KernelState("idle", 1, 0.0, 0.0):
+    match KernelState("idle", 1, 0.0, 0.0, "", 0, ""):
         case KernelState("idle", executions):
             assert executions == 1
         case _:
