@@ -166,8 +166,7 @@ def _can_go_on(kernel: KernelRecord | str) -> bool:
     if isinstance(kernel, str) and not is_kernel_id(kernel):
         return True
     try:
-        if not status(kernel).alive:
-            restart(kernel)
+        kernels().revive(status(kernel))
     except KernelNotFound:
         return False
     return True

@@ -238,7 +238,7 @@ class Kernels:
 
         The new process gets `environment`, or what this process opened the kernel with, or the caller's own; of a
         kernel that another process gave an environment to, only what is harmless of it. A process that cannot be
-        followed by another is left alone. `ended` is the record of one that the caller has ended already.
+        followed by another is left alone. `ended` is the record of one that the caller knows to have ended.
         """
         record = self.get(key)
         with self.store.locking(*record.names):
@@ -270,6 +270,10 @@ class Kernels:
                 self._note_failed_restart(current, exc)
                 raise
             return self.condition.refresh(current)
+
+    def revive(self, seen: KernelRecord) -> KernelRecord:
+        """Starts a kernel anew that the caller has seen dead, unless another client has done so since."""
+        return seen if seen.alive else self.restart(seen.kernel_id, ended=seen)
 
     def _note_failed_restart(self, record: KernelRecord, exc: KernelBoxError) -> None:
         """Says in the record why there is no process, if none came to be."""
