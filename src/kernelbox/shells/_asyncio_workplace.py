@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from kernelbox.base._errors import InvalidInput, KernelBoxError, KernelNotFound
+from kernelbox.base._errors import InvalidInput, KernelBoxError, KernelDied, KernelNotFound
 from kernelbox.core._arguments import check_code, check_language, check_name
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._memory import Sessions
@@ -126,6 +126,9 @@ class Workplace:
             content = await query(kernel, "variables", {}, timeout=timeout)
         except TimeoutError as exc:
             raise KernelBoxError(f"kernel {name!r} is busy; interrupt it, or ask again when it is idle") from exc
+        except KernelDied as exc:
+            await in_thread(self._kernels.condition.claim_report, kernel.record)
+            raise KernelDied(name, exc.cause, "the next call starts a fresh kernel") from exc
         return read_variables(name, content)
 
     async def interrupt(self, name: str) -> bool:
