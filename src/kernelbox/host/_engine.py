@@ -98,8 +98,6 @@ if TYPE_CHECKING:
         name: EngineName
         connection_file: str
         """The file in a kernel's directory that its record shows as `connection_file`."""
-        entrance: str
-        """The file in a kernel's directory that a connection begins with."""
 
         def check(self, kernel_type: str) -> None:
             """Raises InvalidInput for a kernel type that this engine cannot run."""
@@ -158,12 +156,17 @@ ENGINES: tuple[EngineName, ...] = ("kernelbox", "jupyter")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What an engine needs to start the process of a kernel; `lifeline` shows the end of its owner, -1 for none."""
+    """What an engine needs to start the process of a kernel.
+
+    `opening` is the read end of a pipe: if its other end is closed before the start is said there to have come to an
+    end, the process is ended. `lifeline` shows the end of its owner, -1 for none.
+    """
 
     record: KernelRecord
     directory: KernelDirectory
     environment: dict[str, str]
     config: KernelBoxConfig
+    opening: int
     lifeline: int
 
 

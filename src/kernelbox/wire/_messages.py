@@ -197,18 +197,25 @@ class Farewell(Message):
     reason: str
 
 
+# What an opener writes into the pipe that came with Spawn, when the start of its kernel has come to an end.
+SETTLED = b"settled"
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class Spawn(Message):
     """Asks a keeper for a process. With it come descriptors: the listening socket, the kernel's directory, its state
-    file, its log, its environment (as in environ(7)), and if `lifeline` is set one that shows the end of its owner.
+    file, its log, its environment (as in environ(7)), a pipe that says when its start has come to an end, and if
+    `lifeline` is set one that shows the end of its owner.
 
-    With `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel.
+    `entrances` are the files in the directory that a client needs; some may be made only by the process itself. With
+    `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel.
     """
 
     kernel_id: str
     directory: str
     cwd: str
     umask: int
+    entrances: list[str] = field(default_factory=list)
     argv: list[str] = field(default_factory=list)
     lifeline: bool = False
     idle_timeout: float = 0.0

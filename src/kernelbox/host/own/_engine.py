@@ -21,7 +21,6 @@ class OwnEngine(LocalEngine):
 
     name: EngineName = "kernelbox"
     connection_file = RECORD
-    entrance = SOCKET
 
     def check(self, kernel_type: str) -> None:
         if kernel_type != "python3":
@@ -31,7 +30,7 @@ class OwnEngine(LocalEngine):
         from kernelbox.host._spawning import preparing, spawn_cold
         from kernelbox.host.own._template import fork_warm, has_warm_template
 
-        with preparing(launch) as request:
+        with preparing(launch, [SOCKET]) as request:
             if launch.config.template and has_warm_template():
                 spawned = fork_warm(request, launch)
             else:
@@ -42,6 +41,9 @@ class OwnEngine(LocalEngine):
         from kernelbox.host.own._templates import dismiss_templates
 
         dismiss_templates(runtime, secret)
+
+    def _entrances(self, directory: KernelDirectory) -> tuple[str]:
+        return (SOCKET,)
 
     def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
         process = process_of(record)
