@@ -64,6 +64,10 @@ if TYPE_CHECKING:
             """Interrupts an execution, an empty id whatever runs; `harder` by every means that keeps the process."""
             ...
 
+        def interrupt_holder(self) -> bool:
+            """Interrupts whatever holds the kernel, harder if it is not reached otherwise; returns whether it was."""
+            ...
+
         def holder(self, execution_id: str) -> Holder:
             """Returns what holds the kernel, seen by an execution; also while the kernel itself cannot say so."""
             ...
@@ -113,6 +117,10 @@ if TYPE_CHECKING:
 
         def state(self, directory: KernelDirectory) -> KernelState | None:
             """Returns what a kernel says of itself."""
+            ...
+
+        def may_be_held(self, record: KernelRecord) -> bool:
+            """Tells whether a thread that a cell has started may hold a kernel, though its state does not say so."""
             ...
 
         def is_alive(self, record: KernelRecord) -> bool:

@@ -74,6 +74,9 @@ class LocalEngine:
     def state(self, directory: KernelDirectory) -> KernelState | None:
         return read_state(directory)
 
+    def may_be_held(self, record: KernelRecord) -> bool:
+        return False
+
     def is_alive(self, record: KernelRecord) -> bool:
         process = process_of(record)
         return process is not None and process.alive

@@ -116,6 +116,7 @@ class Workplace:
             record = await in_thread(self._kernels.find, kernel.record.kernel_id)
             if record is not None:
                 found.append((name, record))
+        await in_thread(self._kernels.note_held, [record for _, record in found])
         return found
 
     async def variables(self, name: str, *, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # part of the query

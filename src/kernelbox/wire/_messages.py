@@ -62,11 +62,13 @@ class Execute(Message):
 class Interrupt(Message):
     """Stops execution `id` if it is running, drops it if it is queued; an empty id means whatever runs now.
 
-    `harder` kills the processes that the cell started, which may be what it waits for.
+    `harder` kills the processes that the cell started, which may be what it waits for. With `tell`, a Reply says
+    whether the execution was running when the kernel took this.
     """
 
     id: str = ""
     harder: bool = False
+    tell: bool = False
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -184,7 +186,7 @@ class Query(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Reply(Message):
-    """Answers a Query."""
+    """Answers a Query, or an Interrupt."""
 
     id: str
     content: dict[str, Any]

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from kernelbox.host._record import KernelRecord
 
 
+# Of a kernel in which no code of a user's has started one: the main thread and the helper.
+_THREADS = 2
+
+
 class OwnEngine(LocalEngine):
     """Forks kernels from a warm template; where there can be none, each is started cold."""
 
@@ -36,6 +40,10 @@ class OwnEngine(LocalEngine):
             else:
                 spawned = spawn_cold(request, launch.directory, launch.environment)
         identify(launch.record, spawned)
+
+    def may_be_held(self, record: KernelRecord) -> bool:
+        process = process_of(record)
+        return process is not None and process.threads not in (1, _THREADS)
 
     def tidy(self, runtime: Place, secret: bytes) -> None:
         from kernelbox.host.own._templates import dismiss_templates
