@@ -168,6 +168,9 @@ class Kernel:
                 if self._queue.idle and threading.get_ident() != self._main:  # who is not in the loop then, but here
                     self.loop.call_soon_threadsafe(self._stop_idling)
             case Interrupt():
+                if message.tell:
+                    running = self.interrupts.is_running(message.id)
+                    self.outbox.reply(peer, Reply(message.id, {"running": running}))
                 if (waiting := self._queue.withdraw(message.id)) is False:
                     return None
                 if message.harder and self.interrupts.is_running(message.id):
