@@ -34,6 +34,7 @@ from traitlets import Integer, Type
 from traitlets.config import Config
 
 from kernelbox.guest import _traceback
+from kernelbox.guest._cell_names import name_cells_everywhere
 from kernelbox.guest._changes import Changes
 from kernelbox.guest._commands import capture_command, run_command, start_command
 from kernelbox.guest._display import DisplayFormatter, Publisher, ResultHook
@@ -131,6 +132,7 @@ class ZMQInteractiveShell(InteractiveShell):
         pdb.set_trace = refuse_debugger
         sys.breakpointhook = refuse_breakpoint
         _pass_for_ipykernel()
+        name_cells_everywhere()
 
     # -- what IPython calls ----------------------------------------------------------------------------------
 
@@ -276,10 +278,9 @@ class ZMQInteractiveShell(InteractiveShell):
         """
         if issubclass(type(exc), MemoryError):
             spend_reserve()
-        cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}
-        name, value = type_name(exc), format_value(exc, cells)
+        name, value = type_name(exc), format_value(exc)
         try:
-            lines = self._format_traceback(exc, value, cells)
+            lines = self._format_traceback(exc, value)
         except BaseException as failure:  # noqa: BLE001  # the user's __notes__, loaders, _render_traceback_
             lines = [f"{name}: {value}", f"(formatting the traceback failed: {type_name(failure)})"]
         if replaced := find_replaced():
@@ -291,17 +292,14 @@ class ZMQInteractiveShell(InteractiveShell):
         said = bound(value, min(value_limit(limit), MAX_ERROR))
         return name, said, lines, len(said) < len(value) or len(text) > limit
 
-    def _format_traceback(self, exc: BaseException, value: str, cells: dict[str, str]) -> list[str]:
+    def _format_traceback(self, exc: BaseException, value: str) -> list[str]:
         if isinstance(exc, UsageError):
             return []  # it has been written to stderr, as IPython does
         if isinstance(exc, SystemExit):
             return [f"SystemExit: {value}", "The kernel goes on; exit() ends it."]
         if callable(render := getattr(exc, "_render_traceback_", None)):
             return [str(line) for line in render() or ()]
-        return format_exception(exc, value, cells=cells)
-
-    def _cell_numbers(self) -> list[tuple[str, Any]]:
-        return list(self.compile._filename_map.items())
+        return format_exception(exc, value)
 
     # -- commands --------------------------------------------------------------------------------------------
 
