@@ -19,7 +19,7 @@ from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import write_c_stdout_at_once
 from kernelbox.guest._cell import Cells
-from kernelbox.guest._descendants import children, kill_descendants, signal_all
+from kernelbox.guest._descendants import children, kill_descendants
 from kernelbox.guest._handlers import get_handler, set_handler
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Forks, Interrupts
@@ -173,10 +173,8 @@ class Kernel:
                     self.outbox.reply(peer, Reply(message.id, {"running": running}))
                 if (waiting := self._queue.withdraw(message.id)) is False:
                     return None
-                if message.harder and self.interrupts.is_running(message.id):
-                    self._kill_what_the_cell_started()
-                elif message.harder:
-                    self.interrupts.interrupt_programs()  # which a task may wait for, in C code such as `system(3)`
+                if message.harder:
+                    self.interrupts.stop_programs(message.id, self.bash.pid)
                 if waiting:
                     return self.interrupts.request_background()
                 return None if self.interrupts.aimed else self.interrupts.request(message.id)
@@ -215,12 +213,8 @@ class Kernel:
         if abandoned.harder:
             self.die("killed, because a cell whose client had gone away did not stop when interrupted")
         self._abandoned = Abandoned(abandoned.execution_id, time.monotonic() + LAST_GRACE, harder=True)
-        self._kill_what_the_cell_started()
+        self.interrupts.stop_programs(abandoned.execution_id, self.bash.pid)
         return self.interrupts.request(abandoned.execution_id)
-
-    def _kill_what_the_cell_started(self) -> None:
-        bash = self.bash.pid
-        signal_all((pid for pid in self.interrupts.begun_by_cell() if pid != bash), signal.SIGKILL)
 
     def die(self, reason: str) -> None:
         """Ends the process at once because it cannot be of use any more."""
