@@ -32,7 +32,7 @@ from kernelbox.guest._peer import Peer
 from kernelbox.guest._pristine import asyncio, contextlib, os, signal, threading, time
 from kernelbox.guest._queue import Queue
 from kernelbox.guest._reserve import fill_reserve, spend_reserve
-from kernelbox.guest._shell import ZMQInteractiveShell, pass_for_ipykernel
+from kernelbox.guest._shell import ZMQInteractiveShell
 from kernelbox.guest._streams import OutStream
 from kernelbox.guest._traceback import format_value
 from kernelbox.wire import _state
@@ -351,7 +351,6 @@ class Kernel:
     # -- around the user's code ------------------------------------------------------------------------------
 
     def _wire_shell(self) -> None:
-        pass_for_ipykernel()
         with contextlib.suppress(FileNotFoundError):  # it may have been deleted since
             self.shell.user_ns["_dh"][:] = [Path.cwd()]
         self.shell.kernel = self

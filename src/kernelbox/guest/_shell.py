@@ -130,6 +130,7 @@ class ZMQInteractiveShell(InteractiveShell):
         getpass.getpass = refuse_input
         pdb.set_trace = refuse_debugger
         sys.breakpointhook = refuse_breakpoint
+        _pass_for_ipykernel()
 
     # -- what IPython calls ----------------------------------------------------------------------------------
 
@@ -348,7 +349,7 @@ def _refuse_editor(*_: Any) -> None:
 InteractiveShellABC.register(ZMQInteractiveShell)
 
 
-def pass_for_ipykernel() -> None:
+def _pass_for_ipykernel() -> None:
     """Answers the questions by which tqdm and plotly find out that they are in a notebook."""
     module = ModuleType("ipykernel.zmqshell", ZMQInteractiveShell.__doc__)
     module.ZMQInteractiveShell = ZMQInteractiveShell  # type: ignore[attr-defined]  # what a module is for

@@ -85,6 +85,8 @@ class Registry:
             return None
         try:
             with self._root.open() as place:
+                if json.dumps(name).encode() not in place.read(self._name, _LARGEST):
+                    return None  # as nearly always: it need not be parsed to know
                 entries = self._parse(place).values()
             shown = [entry for entry in entries if isinstance(entry, dict)]
             found = [entry for entry in shown if name in (entry.get("name"), entry.get("session_name"))]

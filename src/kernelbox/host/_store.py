@@ -68,6 +68,7 @@ class Store:
         self.runtime_dir = runtime_dir
         self._root = Pinned(root, runtime_dir, home)
         self._registry = registry
+        self._slugs: dict[str, frozenset[str]] = {}
 
     def __repr__(self) -> str:
         return f"<Store {self.runtime_dir}>"
@@ -151,7 +152,7 @@ class Store:
         with _translated(self.directory(record.kernel_id).path), self._make() as runtime:
             try:
                 runtime.enter(fresh, make=True).close()
-                self._records(runtime).write(record, fresh)
+                self._records(runtime).write_first(record, fresh)
                 runtime.rename(fresh, record.kernel_id)
             except BaseException:
                 runtime.remove_tree(fresh)
@@ -160,7 +161,7 @@ class Store:
     def save(self, record: KernelRecord) -> None:
         """Keeps a record that has changed."""
         with _translated(self.directory(record.kernel_id).path_of(RECORD)), self.runtime() as runtime:
-            self._records(runtime).write(record, record.kernel_id)
+            self._records(runtime).write(record)
 
     def remake(self, record: KernelRecord) -> None:
         """Keeps a record in a new directory, because its own is lost or cannot be used."""
@@ -211,7 +212,7 @@ class Store:
                 remove_left_behind(locks, self.secret())
 
     def _records(self, runtime: Place) -> Records:
-        return Records(runtime, self.secret())
+        return Records(runtime, self.secret(), self._slugs)
 
     def _make(self) -> Place:
         """Opens the runtime directory, which is made, with the directories in it, where they are missing."""

@@ -8,6 +8,7 @@ is killed and replaced, and its kernels live on.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -137,8 +138,12 @@ def _template_digest(env: dict[str, str], preload: Sequence[str]) -> str:
     return blake2b(json.dumps([identity, shared]).encode(), digest_size=8).hexdigest()
 
 
+@functools.cache
 def _code_stamp() -> int:
-    """Returns when the code that a template runs was last changed: an upgraded package needs a new template."""
+    """Returns when the code that a template runs was last changed: an upgraded package needs a new template.
+
+    Asked for once: a process goes on with the code that it has loaded, and with templates that fit it.
+    """
     rooms = (os.path.join(PACKAGE, room) for room in ("guest", "wire"))
     return max(entry.stat().st_mtime_ns for room in rooms for entry in os.scandir(room) if entry.name.endswith(".py"))
 
