@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._subreaper import become_subreaper
-from kernelbox.wire._layout import IMPORTING, PROFILE, WARM
+from kernelbox.wire._layout import IMPORTING, PROFILE, TOOLS, WARM
 from kernelbox.wire._messages import Spawn
 
 if TYPE_CHECKING:
@@ -98,6 +98,8 @@ def preload(modules: list[str]) -> None:
         try:
             importlib.import_module(module)
         except BaseException as exc:  # a module may even call sys.exit()
+            if module == TOOLS:
+                continue  # the cell that imports it will be told; others do not need it
             raise RuntimeError(f"importing {module!r} failed: {type(exc).__name__}: {exc}") from exc
         started = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
         if started:
