@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 _Tags = Annotated[dict[str, str], Field(examples=[{"task": "eda", "owner": "agent"}])]
 
@@ -149,11 +149,20 @@ class ResultModel(BaseModel):
 
 
 class Execute(BaseModel):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"code": "import math\nmath.sqrt(81)"}]})
-
     code: str = Field(examples=["import math\nmath.sqrt(81)"])
     language: Literal["python", "bash"] = "python"
     timeout: _Seconds = Field(None, description="seconds; by default KERNELBOX_EXECUTION_TIMEOUT")
+    approve: Literal["all", "none"] | None = Field(
+        None,
+        description="what becomes of shell commands and tool calls that the server's policy leaves open: all run, none "
+        "runs; without it, commands run and tool calls are rejected",
+    )
+    output_char_limit: int | None = Field(
+        None,
+        ge=0,
+        le=100_000_000,
+        description="characters that are kept of each text, 0 for all; by default KERNELBOX_OUTPUT_CHAR_LIMIT",
+    )
 
 
 class RetryExecute(Execute):
@@ -161,7 +170,10 @@ class RetryExecute(Execute):
     replacement_codes: list[str] = Field(
         default_factory=list, description="what to run after the first failure, the second, …; then the last again"
     )
+    on_error_code: str | None = Field(None, description="what to run after failures that have no replacement")
 
-
-class SessionRetryExecute(RetryExecute):
-    on_error_code: str | None = Field(None, description="what to run after any failure, if there are no replacements")
+    def code_after(self, failures: int) -> str | None:
+        """Returns what to run after the n-th failure; None for the same again."""
+        if failures <= len(self.replacement_codes):
+            return self.replacement_codes[failures - 1]
+        return self.on_error_code

@@ -11,6 +11,7 @@ from kernelbox.api._here import kernels
 from kernelbox.base._config import scrubbed_environment, variables_with_prefix
 from kernelbox.server._access import CALLER
 from kernelbox.server._errors import Refused
+from kernelbox.server._executions import Executions
 from kernelbox.server._kernels import CallerKernels
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tokens import Caller, Scope
@@ -22,17 +23,19 @@ _KERNEL_PREFIX = "KERNEL_ENV_"
 
 @dataclass(frozen=True)
 class State:
-    """The options, and the kernels."""
+    """The options, the kernels, and what runs in them."""
 
     options: ServiceOptions
     kernels: LoopKernels
+    executions: Executions
 
 
 def make_state(options: ServiceOptions) -> State:
     """Returns what the routes share; nothing is opened before it is used."""
     environment = scrubbed_environment(variables_with_prefix(_KERNEL_PREFIX))
     cwd = os.path.realpath(options.workspace)
-    return State(options, LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels))
+    reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels)
+    return State(options, reached, Executions(reached, options))
 
 
 def state_of(connection: HTTPConnection) -> State:

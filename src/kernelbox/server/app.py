@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from kernelbox import __version__
-from kernelbox.server import _routes_kernels, _routes_service
+from kernelbox.server import _routes_execution, _routes_kernels, _routes_service
 from kernelbox.server._access import NoWebPages, TokenRequired
 from kernelbox.server._errors import add_error_handlers
 from kernelbox.server._options import ServiceOptions
@@ -14,7 +14,7 @@ from kernelbox.server._responses import COMMON
 from kernelbox.server._state import make_state
 
 # The routes, each module's in one router.
-ROUTERS = (_routes_service.router, _routes_kernels.router)
+ROUTERS = (_routes_service.router, _routes_kernels.router, _routes_execution.router)
 
 _TAGS = [
     {"name": "Service", "description": "Documentation, health, metrics"},
