@@ -21,7 +21,7 @@ from kernelbox.frontends._exchange import (
     stops_on_error,
 )
 from kernelbox.frontends._kernel_info import debug_refusal, kernel_info
-from kernelbox.frontends._message import Author
+from kernelbox.frontends._message import TIME_FORMAT, Author
 from kernelbox.shells._asyncio import query
 from kernelbox.wire._values import dataclass
 
@@ -235,4 +235,4 @@ def _new_id() -> str:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    return datetime.now(UTC).strftime(TIME_FORMAT)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 # Of the protocol that is spoken here.
 PROTOCOL_VERSION = "5.4"
 
+# How times of UTC are written; jupyter_server takes no other form.
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+
 CHANNELS: tuple[Channel, ...] = ("shell", "control", "stdin", "iopub")
 
 # Characters of a message's kind and id; Jupyter's have 50 at most.

@@ -12,6 +12,7 @@ from kernelbox.base._config import scrubbed_environment, variables_with_prefix
 from kernelbox.server._access import CALLER
 from kernelbox.server._errors import Refused
 from kernelbox.server._executions import Executions
+from kernelbox.server._front_ends import FrontEnds
 from kernelbox.server._kernels import CallerKernels
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tokens import Caller, Scope
@@ -28,6 +29,7 @@ class State:
     options: ServiceOptions
     kernels: LoopKernels
     executions: Executions
+    front_ends: FrontEnds
 
 
 def make_state(options: ServiceOptions) -> State:
@@ -35,7 +37,7 @@ def make_state(options: ServiceOptions) -> State:
     environment = scrubbed_environment(variables_with_prefix(_KERNEL_PREFIX))
     cwd = os.path.realpath(options.workspace)
     reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels)
-    return State(options, reached, Executions(reached, options))
+    return State(options, reached, Executions(reached, options), FrontEnds(reached, options))
 
 
 def state_of(connection: HTTPConnection) -> State:
