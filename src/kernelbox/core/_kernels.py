@@ -160,8 +160,8 @@ class Kernels:
                 raise KernelExists(name)
             return self._replace(record, name, options)
 
-    def use(self, name: str) -> KernelRecord:
-        """Returns the kernel for a cell that is sent to a name: the live one, or a new one.
+    def use(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
+        """Returns the kernel for a cell that is sent to a name: the live one, or a new one with these options.
 
         A kernel that has died since it was last used is returned dead, once: its death must be told before a new
         one takes its place.
@@ -177,7 +177,7 @@ class Kernels:
             if record is not None and self.condition.claim_report(record):
                 self._clear(record)
                 return record
-            return self._replace(record, name, _NO_OPTIONS)
+            return self._replace(record, name, options)
 
     def follow(self, record: KernelRecord) -> KernelRecord:
         """Returns what a record that a caller kept has become; one that is not found any more is dead.

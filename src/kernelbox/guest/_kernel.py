@@ -24,6 +24,7 @@ from kernelbox.guest._handlers import get_handler, set_handler
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Forks, Interrupts
 from kernelbox.guest._io import IO, Waker
+from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._loop import Loop
 from kernelbox.guest._modules import restore_modules
 from kernelbox.guest._orphans import has_children, watch_starts
@@ -87,7 +88,7 @@ class Kernel:
         self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # whatever policy a module has set
         asyncio.set_event_loop(self.loop)
         self.outbox = Outbox(identity, self.interrupts)
-        self.asks = Asks(self.outbox, waker.wake)
+        self.asks = keyboard.asks = Asks(self.outbox, waker.wake)
         self.bash = Bash()
         self.comm_manager = _comm.install(self.outbox)
         self._io = IO(self, identity, waker, main_waker)
@@ -97,7 +98,8 @@ class Kernel:
         self._idle_timeout = idle_timeout
         self._forks = Forks()
         self._main = threading.get_ident()
-        self._cells = Cells(self.shell, self.bash, self.loop, self.interrupts)
+        self._cells = Cells(self.shell, self.bash, self.comm_manager, self.loop, self.interrupts)
+        self._parent = ""  # of the execution that runs or was the last, as its front end knows it
 
     def __repr__(self) -> str:
         return f"<Kernel pid={self._identity.pid} {'idle' if self._queue.idle else 'busy'} queued={len(self._queue)}>"
@@ -278,6 +280,7 @@ class Kernel:
 
     def _execute(self, peer: Peer, request: Execute) -> None:
         bash = request.language == "bash"
+        self._parent = request.parent or request.id
         count = self.shell.execution_count
         self.interrupts.begin(request.id)
         self.asks.begin(request)
@@ -292,7 +295,7 @@ class Kernel:
             done = self._cells.run(request)
         self._io.cell_ends()
         self.interrupts.end()
-        done.execution_count = None if bash else self.shell.execution_count - 1
+        done.execution_count = None if request.language != "python" else self.shell.execution_count - 1
         self._identity.restore_descriptors()
         if self.shell.exit_requested:
             self.outbox.relieve()
@@ -366,7 +369,7 @@ class Kernel:
 
     def get_parent(self) -> dict[str, Any]:
         """Returns what ipywidgets' Output uses to tell cells apart."""
-        return {"header": {"msg_id": self.outbox.execution_id}}
+        return {"header": {"msg_id": self._parent}}
 
     def _after_fork(self) -> None:
         self.outbox.after_fork()
