@@ -1082,6 +1082,40 @@ class Point:
     y: list = dataclasses.field(default_factory=list)
 Point(1, [2])
 # %%
+text = get_ipython().display_formatter.formatters['text/plain']
+12, 'two\nlines\u2028\x1c', b'bytes'
+# %%
+12
+# %%
+'two\\nlines\u2028\x1c \ud800 \U0001f600' * 30
+# %%
+10**4000 % 7, 10**600
+# %%
+10**600
+# %%
+10**2000
+# %%
+text.for_type(int, lambda obj, p, cycle: p.text(f'<{obj:x}>'))
+12
+# %%
+True
+# %%
+text.type_printers.pop(int)
+12
+# %%
+text.type_printers.pop(str)
+'x'
+# %%
+text.for_type(object, lambda obj, p, cycle: p.text('an object'))
+b'x'
+# %%
+text.singleton_printers[id(7)] = lambda obj, p, cycle: p.text('seven')
+7
+# %%
+text.enabled = False
+b'x'
+# %%
+text.enabled = True
 %precision 3
 # %%
 3.14159265, [2.71828]

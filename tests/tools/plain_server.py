@@ -37,6 +37,7 @@ TOOLS = SPEC.get("tools") or [
         "picture",
         "mixed",
         "broken",
+        "note",
     )
 ]
 PIXEL = base64.b64encode(
@@ -126,6 +127,10 @@ def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) 
                     {"type": "resource_link", "uri": "memo://3", "name": "three"},
                 ]
             }
+        case "note":
+            with open(marks / "noted", "a") as file:
+                file.write(json.dumps(args["value"]) + "\n")
+            return text("noted")
         case "broken":
             return {"content": "not a list"}
     return text(json.dumps(args, sort_keys=True))
