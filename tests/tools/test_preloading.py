@@ -11,7 +11,7 @@ from kernelbox import KernelBoxConfig, execute
 from kernelbox.tools._parameters import read_parameters
 from kernelbox.tools._servers import Servers
 
-LOADED = "import sys; print({'kernelbox.guest.tools', 'pydantic'} <= sys.modules.keys())"
+LOADED = "import sys; print({'kernelbox.guest.tools', 'kernelbox.guest.discovery', 'pydantic'} <= sys.modules.keys())"
 
 
 def test_new_kernels_have_it_loaded_as_soon_as_there_is_a_server_and_as_long_as_there_is_one(own_home: Path) -> None:
