@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.engine.support import eventually, is_running, wait_for_end
 from tests.executor.support import run, text
-from tests.tools.support import PLAIN, cell, executing
+from tests.tools.support import PLAIN, cell, executing, until
 
 from kernelbox import CodeExecutionError, CodeExecutor, ExecutionTimeout
 
@@ -117,8 +116,7 @@ def test_a_server_that_died_between_two_calls_is_not_noticed_by_the_second(proje
         async with executing(project) as executor:
             pid = int(await text(executor, cell("pid")) or 0)
             os.kill(pid, signal.SIGKILL)
-            await asyncio.to_thread(wait_for_end, pid)
-            await asyncio.sleep(0.1)  # its end is told to the session by a pipe
+            await until(lambda: executor._executor._toolbox._sessions["plain"].ended)  # a pipe tells it
             return await text(executor, cell("echo", a=1))
 
     assert run(scenario) == '{"a": 1}'

@@ -27,7 +27,6 @@ from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     from kernelbox.base._config import KernelBoxConfig
     from kernelbox.host._home import Trusted
@@ -263,11 +262,11 @@ class Store:
         except FileNotFoundError:
             return False
 
-    def _entry(self, runtime: Place, kernel_id: str) -> dict[str, Any] | None:
+    def _entry(self, runtime: Place, kernel_id: str) -> bytes | None:
         record = self._records(runtime).get_sound(kernel_id)
         return None if record is None else self._shown(record)
 
-    def _shown(self, record: KernelRecord) -> dict[str, Any]:
+    def _shown(self, record: KernelRecord) -> bytes:
         from kernelbox.host._registry import signed_entry
 
         return signed_entry(record.to_dict(), self.secret())
