@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.tools.support import PLAIN
 
-from kernelbox import KernelBoxConfig, execute
+from kernelbox import KernelBoxConfig, destroy, execute
 from kernelbox.tools._parameters import read_parameters
 from kernelbox.tools._servers import Servers
 
@@ -58,3 +58,12 @@ def test_a_damaged_file_of_servers_keeps_no_kernel_from_starting(
     monkeypatch.setenv("KERNELBOX_KEY_FILE", str(tmp_path / "key"))
     (tmp_path / "servers.json").write_bytes(content)
     assert execute("k", LOADED).output == "False\n"
+
+
+def test_kernels_without_a_home_have_no_key_made_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = tmp_path / "key"
+    monkeypatch.setenv("KERNELBOX_KEY_FILE", str(key))
+    monkeypatch.setenv("KERNELBOX_STORE_BACKEND", "memory")
+    assert execute("k", "1 + 1").return_value == "2"
+    destroy("k")
+    assert not key.exists()
