@@ -39,6 +39,7 @@ TOOLS = SPEC.get("tools") or [
         "broken",
         "refuse",
         "values",
+        "note",
     )
 ]
 PIXEL = base64.b64encode(
@@ -132,6 +133,10 @@ def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) 
             }
         case "values":
             return {**text("many"), "structuredContent": {"values": [[]] * args["count"]}}
+        case "note":
+            with open(marks / "noted", "a") as file:
+                file.write(json.dumps(args["value"]) + "\n")
+            return text("noted")
         case "broken":
             return {"content": "not a list"}
     return text(json.dumps(args, sort_keys=True))

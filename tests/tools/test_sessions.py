@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from tests.engine.support import eventually, is_running, wait_for_end
 from tests.executor.support import run, text
-from tests.tools.support import PLAIN, cell, executing, failure, generate, plain
+from tests.tools.support import PLAIN, cell, executing, failure, generate, plain, until
 
 from kernelbox import ExecutionTimeout, ToolEvent
 
@@ -119,8 +118,7 @@ def test_a_server_that_died_between_two_calls_is_not_noticed_by_the_second(proje
         async with executing(project) as executor:
             pid = int(await text(executor, cell("pid")) or 0)
             os.kill(pid, signal.SIGKILL)
-            await asyncio.to_thread(wait_for_end, pid)
-            await asyncio.sleep(0.1)  # its end is told to the session by a pipe
+            await until(lambda: executor._executor._toolbox._sessions["plain"].ended)  # a pipe tells it
             return await text(executor, cell("echo", a=1))
 
     assert run(scenario) == '{"a": 1}'
@@ -187,7 +185,7 @@ def test_an_error_of_many_megabytes_fails_that_call_with_its_beginning(project: 
 
 def test_what_a_server_says_of_its_progress_is_cut(project: Path) -> None:
     async def scenario() -> list[int]:
-        async with executing(project) as executor:
+        async with executing(project, approve_tool_calls=False) as executor:
             stream = executor.stream(cell("report", size=1_000_000), chunks=True)
             return [len(item.text) async for item in stream if isinstance(item, ToolEvent) and item.kind == "progress"]
 

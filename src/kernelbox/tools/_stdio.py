@@ -9,11 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
-import sys
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 from mcp.shared.message import SessionMessage
@@ -21,8 +18,8 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, json
 
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import ToolServerFailed
-from kernelbox.host._forks import forget_in_forks
 from kernelbox.tools._bounds import LARGEST_MESSAGE, check_message
+from kernelbox.tools._supervised import start_supervised
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,10 +29,9 @@ if TYPE_CHECKING:
 
     from kernelbox.tools._bounds import Listener, Words
     from kernelbox.tools._parameters import ServerParameters
+    from kernelbox.tools._supervised import Lifeline
 
 Incoming = SessionMessage | Exception
-
-_SUPERVISOR = str(Path(__file__).with_name("_supervisor.py"))
 
 _READ = 1024 * 1024
 
@@ -52,33 +48,12 @@ _UNREADABLE = "its answer cannot be read: it is not valid, nested too deeply, or
 _PATIENCE = 20.0
 
 
-class _Lifeline:
-    """A pipe whose one end the supervisor watches; no fork of this process holds the other."""
-
-    def __init__(self) -> None:
-        self.end, self._ours = os.pipe()
-        forget_in_forks(self)
-
-    def forget(self) -> None:
-        """Closes our end."""
-        ours, self._ours = self._ours, -1
-        if ours >= 0:
-            os.close(ours)
-
-
 @asynccontextmanager
 async def connect_stdio(
     server: str, parameters: ServerParameters, listener: Listener
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]], None]:
     """Starts a server and gives the two streams that a session uses."""
-    lifeline = _Lifeline()
-    try:
-        process = await _start(server, parameters, lifeline.end)
-    except BaseException:
-        lifeline.forget()
-        raise
-    finally:
-        os.close(lifeline.end)
+    process, lifeline = await _start(server, parameters)
     incoming_in, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, outgoing_out = anyio.create_memory_object_stream[SessionMessage](0)
     assert process.stdin is not None
@@ -101,23 +76,14 @@ async def connect_stdio(
         await asyncio.shield(_reap(process, tasks))
 
 
-async def _start(server: str, parameters: ServerParameters, lifeline: int) -> asyncio.subprocess.Process:
+async def _start(server: str, parameters: ServerParameters) -> tuple[asyncio.subprocess.Process, Lifeline]:
     try:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-I",
-            "-S",
-            _SUPERVISOR,
-            str(lifeline),
-            parameters.command,
-            *parameters.args,
+        return await start_supervised(
+            [parameters.command, *parameters.args],
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=scrubbed_environment(dict(parameters.env)),
             cwd=parameters.cwd or None,
-            pass_fds=(lifeline,),
-            start_new_session=True,
             limit=_READ,
         )
     except OSError as exc:

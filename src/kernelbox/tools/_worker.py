@@ -7,6 +7,7 @@ making them: none of it belongs into the application's process. One request come
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import re
 import signal
@@ -28,6 +29,7 @@ _MOMENT = 3.0
 
 def main() -> None:
     """Answers one request."""
+    gc.set_threshold(100_000)  # the generator makes many objects, and this process ends soon
     warnings.simplefilter("ignore")  # the generator's remarks are not for the user
     answers = sys.stdout
     sys.stdout = sys.stderr
