@@ -78,7 +78,14 @@ POWERS = (
     (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py")),
     (
         ("mcp", "mcp_types", "httpx2"),
-        ("tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py", "mcp/*"),
+        (
+            "tools/_connecting.py",
+            "tools/_http.py",
+            "tools/_results.py",
+            "tools/_session.py",
+            "tools/_stdio.py",
+            "mcp/*",
+        ),
     ),
     (("PIL",), ("mcp/*",)),
     (("starlette", "uvicorn"), ("mcp/*", "server/*")),
