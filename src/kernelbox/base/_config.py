@@ -256,8 +256,8 @@ _KEYS = tuple(
     os.environ.encodekey(variable) if _environment is not os.environ else variable for variable, _, _ in VARIABLES
 )
 
-# The token of the MCP server, and what a kernel's children know it by.
-_OTHER_VARIABLES = ("KERNELBOX_MCP_TOKEN", "KERNELBOX_KERNEL_ID")
+# The tokens of the servers, and what a kernel's children know it by.
+_OTHER_VARIABLES = ("KERNELBOX_MCP_TOKEN", "KERNELBOX_TOKEN", "KERNELBOX_KERNEL_ID")
 
 
 def unknown_variables() -> list[str]:
