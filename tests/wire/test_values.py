@@ -105,7 +105,7 @@ def test_a_class_of_values_may_finish_and_show_them_itself() -> None:
 
 
 def test_only_what_is_missing_is_named_as_missing() -> None:
-    with pytest.raises(TypeError, match=r"missing arguments: 'number'$"):
+    with pytest.raises(TypeError, match=r"missing [^']*'number'$"):
         Doubled(name="x")  # type: ignore[call-arg]
 
 
