@@ -144,10 +144,9 @@ print(len(await asyncio.gather(*(meet.run_async(params("task", n)) for n in rang
 def test_a_timeout_cancels_the_call_at_the_server_and_the_kernel_goes_on(project: Path) -> None:
     async def scenario() -> str | None:
         async with executing(project) as executor:
-            await executor.execute("x = 1")
-            waiting = asyncio.create_task(executor.execute(cell("wait", marks=str(project)), timeout=2))
+            await executor.execute("x = 1\n" + cell("echo", a=1))  # the server is up
             with pytest.raises(ExecutionTimeout):
-                await waiting
+                await executor.execute(cell("wait", marks=str(project)), timeout=2)
             await until((project / "cancelled").exists)
             return await text(executor, "print(x)\n" + cell("echo", a=1))
 

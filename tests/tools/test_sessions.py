@@ -127,6 +127,7 @@ def test_a_server_that_died_between_two_calls_is_not_noticed_by_the_second(proje
 def test_a_server_that_hangs_is_replaced(project: Path) -> None:
     async def scenario() -> str | None:
         async with executing(project) as executor:
+            await executor.execute(cell("echo", a=1))  # the server is up
             with pytest.raises(ExecutionTimeout):
                 await executor.execute(cell("hang", marks=str(project)), timeout=2)
             return await text(executor, cell("hang", marks=str(project)))
