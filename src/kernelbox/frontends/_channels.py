@@ -215,9 +215,16 @@ class Channels:
         if result.error is not None:
             for message in exchange.fail(result.error):
                 await self._broadcast(message)
-        if result.ending == "died":
+        if result.ending == "died" and not await self._lives():
             await self.tell_all("dead")
         return result
+
+    async def _lives(self) -> bool:
+        """Tells whether the kernel has a process; that of the cell may have ended because another took its place."""
+        try:
+            return (await self._reached.find()).record.alive
+        except KernelBoxError:
+            return False
 
     async def _shut_down(self, exchange: Exchange) -> JupyterMessage:
         restart = exchange.request.content.get("restart") is True
