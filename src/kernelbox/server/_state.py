@@ -20,7 +20,7 @@ from kernelbox.server._tokens import Caller, Scope
 from kernelbox.shells._loop_kernels import LoopKernels
 
 # What a variable of the server is called that is for kernels: KERNEL_ENV_X becomes X.
-_KERNEL_PREFIX = "KERNEL_ENV_"
+KERNEL_PREFIX = "KERNEL_ENV_"
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class State:
 
 def make_state(options: ServiceOptions) -> State:
     """Returns what the routes share; nothing is opened before it is used."""
-    environment = scrubbed_environment(variables_with_prefix(_KERNEL_PREFIX))
+    environment = scrubbed_environment(variables_with_prefix(KERNEL_PREFIX))
     cwd = os.path.realpath(options.workspace)
-    reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels)
+    reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels, lifetime=options.lifetime)
     return State(options, reached, Executions(reached, options), FrontEnds(reached, options))
 
 
