@@ -54,8 +54,11 @@ ROOMS = {
     "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
     "shells": Room(ours=("wire", "base", "host", "core", "tools")),
     "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
+    "frontends": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
     "mcp": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
-    "cli": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "mcp", "__version__")),
+    "server": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "frontends", "__version__")),
+    "gateway": Room(ours=("wire", "base", "host", "core", "shells", "frontends", "server")),
+    "cli": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "mcp", "server", "__version__")),
     # The package itself: the lazy table of public names, and `python -m kernelbox`.
     "": Room(ours=("wire", "base", "host", "core", "tools", "api")),
     "__main__.py": Room(ours=("cli",)),
@@ -64,6 +67,7 @@ ROOMS = {
 # Modules outside the wire that decide without sockets, clock or files, as it does.
 PURE_FILES = (
     "core/_policy.py",
+    *(f"frontends/_{name}.py" for name in ("exchange", "message", "websocket")),
     *(f"host/jupyter/_{name}.py" for name in ("actions", "cell", "conversation", "late", "probe", "reception")),
 )
 
@@ -72,12 +76,23 @@ POWERS = (
     (("zmq", "jupyter_client"), ("host/jupyter/*",)),
     # What tells one kind of kernel from another; all others go through the engine.
     (("kernelbox.host.own",), ("host/own/*", "host/_engine.py", "cli/_doctor.py")),
-    (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py")),
+    (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py", "gateway/_remote_cell.py")),
     (
-        ("mcp", "mcp_types", "httpx2"),
-        ("tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py", "mcp/*"),
+        ("mcp", "mcp_types"),
+        (
+            "tools/_connecting.py",
+            "tools/_http.py",
+            "tools/_results.py",
+            "tools/_session.py",
+            "tools/_stdio.py",
+            "mcp/*",
+        ),
     ),
-    (("starlette", "uvicorn", "PIL"), ("mcp/*",)),
+    (("httpx2",), ("tools/_connecting.py", "tools/_http.py", "mcp/*", "gateway/_link.py")),
+    (("websockets",), ("gateway/_link.py",)),
+    (("PIL",), ("mcp/*",)),
+    (("starlette", "uvicorn"), ("mcp/*", "server/*")),
+    (("fastapi", "prometheus_client"), ("server/*",)),
     (
         ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"),
         ("base/_config.py", "guest/*", "tools/_supervisor.py"),
@@ -132,7 +147,7 @@ def test_module_level_imports_form_no_cycle() -> None:
         ("cli/_main.py", "from ..guest import _shell"),
         ("__init__.py", "from kernelbox.cli import main"),
         ("_kernels.py", "import os"),
-        ("server/_app.py", "import os"),
+        ("unknown/_app.py", "import os"),
     ],
 )
 def test_an_import_from_a_forbidden_room_is_caught(tmp_path: Path, path: str, source: str) -> None:
@@ -288,7 +303,7 @@ def power_violations(modules: list[Module]) -> Iterator[str]:
 def impurities(modules: list[Module]) -> Iterator[str]:
     for module in modules:
         for line, target in imports(module, ast.walk(module.tree)) if module.path in PURE_FILES else ():
-            if not inside(target, (*PURE, "kernelbox", "fnmatch", "re")):
+            if not inside(target, (*PURE, "kernelbox", "fnmatch", "itertools", "re")):
                 yield f"{module.path}:{line} imports {target}"
 
 

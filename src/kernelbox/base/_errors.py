@@ -5,6 +5,8 @@
     ├── KernelNotFound (LookupError)       no kernel has this name or id
     ├── KernelExists (FileExistsError)     the name is taken by a live kernel
     ├── KernelDied (ConnectionError)       the kernel ended; the sentence says how
+    ├── KernelBusy (TimeoutError)          a cell runs in the kernel, which answers no question meanwhile
+    ├── LimitReached (RuntimeError)        a server has as many kernels or cells as it may have
     ├── StartFailed (RuntimeError)         a kernel or its template could not be started
     ├── StoreFailed (OSError)              the registry or the runtime directory cannot be used
     ├── ApprovalClosed (RuntimeError)      an approval was answered twice, or too late
@@ -74,6 +76,25 @@ class KernelDied(KernelBoxError, ConnectionError):
     def __init__(self, name: str, cause: str, advice: str = "") -> None:
         super().__init__(f"kernel {name!r} died: {cause}; {advice or f'get_or_create({name!r}) starts a fresh one'}")
         self.cause = cause
+
+
+class KernelBusy(KernelBoxError, TimeoutError):
+    """Raised when a kernel does not answer a question because a cell runs in it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"kernel {name!r} is busy; interrupt it, or ask again when it is idle")
+
+
+class LimitReached(KernelBoxError, RuntimeError):
+    """Raised by a server that has as much to do as it may have; nothing has been done.
+
+    `of_server` says whether it is the server as a whole, not one kernel; `retry_after` is in seconds.
+    """
+
+    def __init__(self, sentence: str, *, of_server: bool, retry_after: int = 1) -> None:
+        super().__init__(sentence)
+        self.of_server = of_server
+        self.retry_after = retry_after
 
 
 class StartFailed(KernelBoxError, RuntimeError):

@@ -111,6 +111,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        "serve",
+        "serve kernels over HTTP: REST, streams, jobs",
+        "_serve:run",
+        (
+            "kernelbox serve                              # http://127.0.0.1:8080, /docs explains it",
+            "KERNELBOX_TOKEN=$(openssl rand -hex 24) kernelbox serve --host 0.0.0.0",
+            "kernelbox serve --uds /run/user/1000/kernelbox.sock",
+        ),
+    ),
+    Command(
         "logs",
         "show what a kernel's process left in its log",
         "_lifecycle:logs",

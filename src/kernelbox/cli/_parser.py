@@ -113,7 +113,7 @@ def _exec(parser: Parser) -> None:
     parser.add_argument("--bash", action="store_true", help="the code is for bash, not Python")
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help="stop the code after this long (0: KERNELBOX_EXECUTION_TIMEOUT)",
     )
@@ -169,57 +169,15 @@ def _console(parser: Parser) -> None:
 
 
 def _mcp(parser: Parser) -> None:
-    parser.add_argument(
-        "--workspace", metavar="DIR", default=".", help="where kernels work; its .env is read (the current directory)"
-    )
-    parser.add_argument(
-        "--toolset",
-        type=_toolsets,
-        metavar="SET[,SET]",
-        default=["ipybox"],
-        help="which tools to offer: ipybox (run a cell, install, reset), kernels (named kernels, jobs, variables), "
-        "files, or all (ipybox)",
-    )
-    parser.add_argument(
-        "--approve",
-        choices=["ask", "all", "none"],
-        default="ask",
-        help="tool calls and shell commands that the policy leaves open: ask the user through the client, and reject "
-        "them if it cannot ask; accept all; accept none (ask)",
-    )
-    parser.add_argument("--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide first")
-    parser.add_argument(
-        "--approval-timeout",
-        type=_seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="reject what has not been answered after this long (300)",
-    )
-    parser.add_argument(
-        "--require-shell-escape", action="store_true", help="let cells start processes only where they are asked about"
-    )
-    parser.add_argument(
-        "--keep-kernels",
-        action="store_true",
-        help="use the kernels of KERNELBOX_HOME, which other processes see and which stay when the server ends",
-    )
-    parser.add_argument(
-        "--http", metavar="HOST:PORT", help="serve HTTP; the token is KERNELBOX_MCP_TOKEN, or a new one"
-    )
-    parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="HOST[:PORT]", help="a name in URLs that lead to --http"
-    )
-    parser.add_argument(
-        "--log-level",
-        choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
-        default="WARNING",
-        help="how much is written to stderr (WARNING)",
-    )
-    parser.add_argument(
-        "--print-config",
-        choices=["claude-code", "claude-desktop", "cursor", "vscode"],
-        help="print what to paste into a client, for the options given, and leave",
-    )
+    from kernelbox.cli._parser_servers import add_mcp_options
+
+    add_mcp_options(parser)
+
+
+def _serve(parser: Parser) -> None:
+    from kernelbox.cli._parser_servers import add_serve_options
+
+    add_serve_options(parser)
 
 
 def _logs(parser: Parser) -> None:
@@ -227,7 +185,7 @@ def _logs(parser: Parser) -> None:
     group.add_argument("--name", help="the kernel's name")
     group.add_argument("--id", help="the kernel's id")
     group.add_argument("--template", action="store_true", help="the log of the templates instead of a kernel's")
-    parser.add_argument("--lines", type=_count, default=200, metavar="N", help="how many lines, from the end (200)")
+    parser.add_argument("--lines", type=count, default=200, metavar="N", help="how many lines, from the end (200)")
     _pretty(parser)
 
 
@@ -247,7 +205,7 @@ def _tools(parser: Parser) -> None:
     parser.add_argument("--server-cwd", metavar="DIR", help="the directory that the command is run in")
     parser.add_argument("--root", default="mcptools", metavar="DIR", help="where packages are written (mcptools)")
     parser.add_argument(
-        "--connect-timeout", type=_seconds, default=30.0, metavar="SECONDS", help="how long to wait for a server (30)"
+        "--connect-timeout", type=seconds, default=30.0, metavar="SECONDS", help="how long to wait for a server (30)"
     )
 
 
@@ -265,7 +223,7 @@ def _pretty(parser: Parser) -> None:
     parser.add_argument("--pretty", action="store_true", help="print for people instead of JSON")
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -275,15 +233,6 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _toolsets(text: str) -> list[str]:
-    known = ["ipybox", "kernels", "files"]
-    names = known if text == "all" else text.split(",")
-    for name in names:
-        if name not in known:
-            raise argparse.ArgumentTypeError(f"{name!r} is no set of tools; use {', '.join(known)} or all")
-    return names
-
-
 def _characters(text: str) -> int:
     digits = text.removeprefix("-")  # less than 0 keeps all, as in the other places where a limit can be given
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS):
@@ -291,9 +240,9 @@ def _characters(text: str) -> int:
     return int(text)
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
@@ -308,6 +257,7 @@ _OPTIONS: dict[str, Callable[[Parser], None]] = {
     "wipe": _wipe,
     "console": _console,
     "mcp": _mcp,
+    "serve": _serve,
     "logs": _logs,
     "tools": _tools,
     "doctor": _pretty,

@@ -8,6 +8,7 @@ import time
 from kernelbox.base._errors import EXHAUSTED, StoreFailed
 from kernelbox.host._engine import engine_named
 from kernelbox.wire._messages import Query, Reply
+from kernelbox.wire._results import ErrorInfo, ExecutionResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -148,6 +149,13 @@ class Kernel:
         except Exception as exc:  # noqa: BLE001  # whatever keeps another from starting: the execution is over
             return str(exc) or type(exc).__name__
         return ""
+
+
+def dead_result(record: KernelRecord, advice: str) -> ExecutionResult:
+    """Returns what comes of a cell that is sent to a dead kernel."""
+    value = f"kernel {record.name!r} is dead: {record.death}; its variables are lost; {advice}"
+    error = ErrorInfo("KernelDied", value, [f"KernelDied: {value}"])
+    return ExecutionResult("error", error=error, text=error.traceback[0], state="lost", ending="never ran")
 
 
 def _process(record: KernelRecord) -> tuple[int | None, int]:

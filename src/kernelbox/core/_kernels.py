@@ -13,8 +13,8 @@ from kernelbox.core._condition import Condition, describe_loss, died_with_owner
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._pool import Pool
-from kernelbox.core._starting import new_record, start
-from kernelbox.host._engine import CAUSE_PATIENCE, ENGINES, engine_for, engine_named
+from kernelbox.core._starting import check_start, new_record, start
+from kernelbox.host._engine import CAUSE_PATIENCE, ENGINES, engine_named
 from kernelbox.host._record import KernelRecord
 from kernelbox.host._store import open_store
 from kernelbox.wire._layout import is_kernel_id
@@ -160,8 +160,8 @@ class Kernels:
                 raise KernelExists(name)
             return self._replace(record, name, options)
 
-    def use(self, name: str) -> KernelRecord:
-        """Returns the kernel for a cell that is sent to a name: the live one, or a new one.
+    def use(self, name: str, options: KernelOptions = _NO_OPTIONS) -> KernelRecord:
+        """Returns the kernel for a cell that is sent to a name: the live one, or a new one with these options.
 
         A kernel that has died since it was last used is returned dead, once: its death must be told before a new
         one takes its place.
@@ -177,7 +177,7 @@ class Kernels:
             if record is not None and self.condition.claim_report(record):
                 self._clear(record)
                 return record
-            return self._replace(record, name, _NO_OPTIONS)
+            return self._replace(record, name, options)
 
     def follow(self, record: KernelRecord) -> KernelRecord:
         """Returns what a record that a caller kept has become; one that is not found any more is dead.
@@ -268,7 +268,7 @@ class Kernels:
             if (current.pid, current.start_time) != (seen.pid, seen.start_time) and current.alive:
                 return current  # another client restarted it while we waited
             # Or it would be ended, and could not be started again.
-            engine_for(current.kernel_type, current.engine).check(current.kernel_type)
+            check_start(current.kernel_type, current.engine)
             if ended is None:
                 _require_directory(current)
             current.lost = describe_loss(current)

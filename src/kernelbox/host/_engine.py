@@ -10,7 +10,7 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from kernelbox.base._config import EngineName, KernelBoxConfig
     from kernelbox.host._directory import KernelDirectory
@@ -187,6 +187,20 @@ def engine_named(name: EngineName) -> Engine:
     from kernelbox.host.own._engine import OwnEngine
 
     return OwnEngine()
+
+
+def installed_kernelspecs() -> dict[str, dict[str, Any]]:
+    """Returns the kernelspecs of Jupyter that can be used as kernel types, as their kernel.json describes them."""
+    from kernelbox.host.jupyter._spec import installed_specs
+
+    return installed_specs()
+
+
+def language_of(kernel_type: str) -> str:
+    """Returns the language of a kernel type; raises InvalidInput if its kernelspec is gone."""
+    from kernelbox.host.jupyter._spec import find_spec
+
+    return find_spec(kernel_type).language
 
 
 def engine_for(kernel_type: str, configured: EngineName) -> Engine:

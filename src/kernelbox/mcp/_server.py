@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import anyio
 from mcp.server.mcpserver import MCPServer, RequestStateSecurity
@@ -60,10 +60,12 @@ _GRACE = 0.5
 def make_state(options: ServerOptions) -> State:
     """Returns what the tools share; kernels are opened when they are first used."""
     images_dir = os.path.join(options.workspace, options.images_dir)
+    habit: Literal["accept", "ask"] = "accept" if options.approve == "all" else "ask"
     jobs = JobOptions(
         images_dir,
         options.policy,
-        habit="accept" if options.approve == "all" else "ask",
+        shell=habit,
+        tools=habit,
         patience=options.approval_timeout,
         shell_escape_only=options.require_shell_escape,
     )

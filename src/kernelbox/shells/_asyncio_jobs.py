@@ -20,29 +20,37 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Set
+    from collections.abc import Callable, Iterator, Set
 
     from kernelbox.core._gate import Habit
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._policy import ApprovalPolicy
+    from kernelbox.host._home import Home
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._results import ExecutionResult
+
+    Watch = Callable[[OutputItem | ToolEvent | ApprovalRequest, str | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
     """What every job is run with.
 
-    `habit` decides the tool calls and shell commands that the policy leaves open, and `patience` is how many seconds a
-    request waits for its answer. `text_limit` is how many characters are kept of what a cell writes.
+    `shell` and `tools` decide the shell commands and tool calls that the policy leaves open, and `patience` is how many
+    seconds a request waits for its answer; without `present`, what would be asked is rejected. `text_limit` is how many
+    characters are kept of what a cell writes. `keep_outputs` leaves in the result what its text and files have.
     """
 
-    images_dir: str
+    images_dir: str | Home
     policy: ApprovalPolicy
-    habit: Habit = "ask"
+    shell: Habit = "ask"
+    tools: Habit = "ask"
+    present: bool = True
     patience: float | None = None
     shell_escape_only: bool = False
     text_limit: int = 1_000_000
+    report_changes: bool = True
+    keep_outputs: bool = False
 
     def request(self, code: str, language: str) -> Execute:
         """Returns what is sent to run a cell."""
@@ -50,9 +58,9 @@ class JobOptions:
             os.urandom(8).hex(),
             code,
             language,  # type: ignore[arg-type]  # checked by the caller
-            approve_shell=self.habit == "ask" or self.policy.concerns_shell(),
+            approve_shell=self.shell == "ask" or self.policy.concerns_shell(),
             shell_escape_only=self.shell_escape_only,
-            report_changes=True,
+            report_changes=self.report_changes,
             text_limit=self.text_limit,
         )
 
@@ -61,10 +69,11 @@ class Job:
     """One cell, driven by a task of its own to its end.
 
     `requests` are the approvals that wait for an answer, by their ids; `notice` is what a tool's server said last. A
-    job that is attended by no caller for `leash` seconds is cancelled.
+    job that is attended by no caller for `leash` seconds is cancelled. `watch` is called with what comes as it comes:
+    outputs, with the file that an image was written to, requests, and what tools' servers say.
     """
 
-    def __init__(self, kernel_name: str, run: Run, asks: Asks, images: ImageFiles) -> None:
+    def __init__(self, kernel_name: str, run: Run, asks: Asks, options: JobOptions, watch: Watch | None = None) -> None:
         self.id = os.urandom(16).hex()
         self.kernel_name = kernel_name
         self.requests: dict[str, ApprovalRequest] = {}
@@ -72,7 +81,9 @@ class Job:
         self._began = time.monotonic()
         self._run = run
         self._asks = asks
-        self._images = images
+        self._options = options
+        self._watch = watch
+        self._images = ImageFiles(options.images_dir)
         self._news = asyncio.Event()
         self._attending = 0
         self._leash: asyncio.TimerHandle | None = None
@@ -90,14 +101,15 @@ class Job:
         toolbox: Toolbox,
         *,
         timeout: float | None,  # noqa: ASYNC109  # it interrupts the cell and keeps what it wrote
+        watch: Watch | None = None,
     ) -> Job:
         """Sends a cell to a kernel. It waits there for its turn: a kernel runs one cell at a time."""
         ending = contextlib.ExitStack()
         run = await Run.begin(kernel, request, timeout=timeout, on_end=ending.close)
-        gate = Gate(kernel.record, options.policy, sessions, shell=options.habit, tools=options.habit)
+        gate = Gate(kernel.record, options.policy, sessions, shell=options.shell, tools=options.tools)
         asks = Asks(run, gate, toolbox, patience=options.patience, present=True, stop_clock=True)
         ending.callback(asks.end)
-        return cls(kernel_name, run, asks, ImageFiles(options.images_dir))
+        return cls(kernel_name, run, asks, options, watch)
 
     def __repr__(self) -> str:
         return f"<Job {self.id} in {self.kernel_name!r} {'done' if self.done else 'running'}>"
@@ -142,6 +154,10 @@ class Job:
                     self._news.clear()
                     await self._news.wait()
 
+    async def finished(self) -> ExecutionResult:
+        """Returns the result when the cell is done; a caller that is cancelled leaves the cell running."""
+        return await asyncio.shield(self._task)
+
     def cancel(self) -> None:
         """Begins to stop the cell, by the same ladder as a timeout; a cell that waits for its turn never runs."""
         if not self.done:
@@ -164,7 +180,8 @@ class Job:
         result = self._run.execution.result
         assert result is not None
         self._images.conclude(result, self._run.execution.request.text_limit)
-        result.outputs = []  # the text has them, and the files
+        if not self._options.keep_outputs:
+            result.outputs = []  # the text has them, and the files
         return result
 
     async def _take(self, event: object) -> None:
@@ -174,12 +191,26 @@ class Job:
             self._asks.withdraw(event.ask)
         elif isinstance(event, ToolEvent):
             self.notice = f"{event.server_name}.{event.tool_name}: {event.text}"
+            self._tell(event)
         elif isinstance(event, ApprovalRequest):
-            if self._asks.show(event):
-                self.requests[event.id] = event
-                self._news.set()
-        elif isinstance(event, OutputItem) and self._images.has_image(event):
-            await asyncio.to_thread(self._images.save, event)
+            self._take_request(event)
+        elif isinstance(event, OutputItem):
+            shows = self._images.has_image(event)
+            self._tell(event, await asyncio.to_thread(self._images.save, event) if shows else None)
+            if notice := self._images.take_notice():
+                self._tell(notice)
+
+    def _take_request(self, request: ApprovalRequest) -> None:
+        if not self._options.present:
+            request.close("nobody is asked in this execution")
+        elif self._asks.show(request):
+            self.requests[request.id] = request
+            self._news.set()
+            self._tell(request)
+
+    def _tell(self, event: OutputItem | ToolEvent | ApprovalRequest, image: str | None = None) -> None:
+        if self._watch is not None:
+            self._watch(event, image)
 
     def open_requests(self) -> list[ApprovalRequest]:
         """Returns the requests that can still be answered, and forgets the others."""

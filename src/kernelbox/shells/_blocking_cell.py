@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kernelbox.base._errors import InvalidInput
 from kernelbox.core._arguments import check_key
+from kernelbox.core._kernel import dead_result
 from kernelbox.host._record import KernelRecord
 from kernelbox.shells._blocking import drive
 from kernelbox.wire._layout import is_kernel_id
-from kernelbox.wire._results import ErrorInfo, ExecutionResult
+from kernelbox.wire._results import ExecutionResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _run(
     kernel = here.kernel(record)
     if record.status == "dead" and not kernel.is_connected:
         here.condition.claim_report(record)
-        yield _already_dead(record)
+        yield dead_result(record, _advice(record))
         return
     steps: Generator[Any, Any, ExecutionResult]
     if approve is None and policy is None:
@@ -100,12 +101,6 @@ def _run(
         if not result.error.evalue.startswith("restarted"):
             result.error.evalue += f"; {_advice(record)}"
     yield result
-
-
-def _already_dead(record: KernelRecord) -> ExecutionResult:
-    value = f"kernel {record.name!r} is dead: {record.death}; its variables are lost; {_advice(record)}"
-    error = ErrorInfo("KernelDied", value, [f"KernelDied: {value}"])
-    return ExecutionResult("error", error=error, text=error.traceback[0], state="lost", ending="never ran")
 
 
 def _advice(record: KernelRecord) -> str:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     # What holds a kernel: this execution, one of another client, one whose client has gone, or no execution at all.
     Holder = Literal["this", "other", "abandoned", "none"]
-    Event = OutputItem | Ask | Withdraw | Comm
+    Event = OutputItem | Ask | Withdraw | Comm | Started | Output | Display | Clear
 
 # Long enough for a numpy call or a `finally:` block to end by itself; with LAST_GRACE below the 4 s a caller may wait.
 GRACE = 1.5
@@ -53,6 +53,9 @@ WITHDRAW_GRACE = 1.0
 # How long what holds a kernel, and is no living client's cell, has to stop when it is interrupted. A machine under load
 # must not look like it: this is longer than any pause seen with 200 kernels starting on two cores.
 HELD_GRACE = 5.0
+
+# What is said of every death.
+LOST = "; its variables are lost"
 
 # Characters of what a kernel says of its end: our own sentences have a tenth of it.
 _LONGEST_REASON = 2_000
@@ -75,10 +78,14 @@ def _where(traceback: list[str]) -> list[str]:
 
 
 class Execution:
-    """Follows one execution from its request to its result."""
+    """Follows one execution from its request to its result.
 
-    def __init__(self, request: Execute, *, timeout: float | None, now: float) -> None:
+    A `raw` one keeps nothing of what its cell writes and shows: its events are the messages, as they came.
+    """
+
+    def __init__(self, request: Execute, *, timeout: float | None, now: float, raw: bool = False) -> None:
         self.request = request
+        self._raw = raw
         self.result: ExecutionResult | None = None
         self.started = False
         self._timeout = timeout
@@ -129,6 +136,9 @@ class Execution:
             case Started():
                 self.started = True
                 self._execution_count = message.execution_count
+                return [message] if self._raw else []
+            case Output() | Display() | Clear() if self._raw:
+                return [message]
             case Output():
                 return [self._transcript.add_output(message)]
             case Display():
@@ -183,7 +193,8 @@ class Execution:
         if self.result is not None or self._recovered:
             return []
         self._recovered = True
-        return [self._transcript.add_output(output) for output in leftovers if output.id == self.request.id]
+        ours = [output for output in leftovers if output.id == self.request.id]
+        return [*ours] if self._raw else [self._transcript.add_output(output) for output in ours]
 
     def killed(self, *, now: float, failure: str = "") -> None:
         """Ends the execution: the kernel did not stop and was killed; a new one has its name, or could not start."""
@@ -201,7 +212,7 @@ class Execution:
         self._now = now
         if self.result is None:
             self._cause = None  # what was to end the cell has not
-            self._end("died", f"{cause}; its variables are lost", ename="KernelDied")
+            self._end("died", f"{cause}{LOST}", ename="KernelDied")
 
     def cut_off(self, reason: str, *, now: float) -> None:
         """Ends the execution: the kernel lives, and what it says of this cell does not reach us any more."""

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    Language = Literal["python", "bash"]
+    Language = Literal["python", "bash", "comm"]
 
 keep_builtins(globals())
 
@@ -41,7 +41,11 @@ def _values(message: Message) -> list[object]:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Execute(Message):
-    """Asks for one cell to be run."""
+    """Asks for one cell to be run.
+
+    What a front end sends to a comm runs as a cell too, in the language "comm": its code is the JSON of the message,
+    and the message's buffers come with it.
+    """
 
     id: str
     code: str
@@ -54,8 +58,13 @@ class Execute(Message):
     shell_escape_only: bool = False
     restore_cwd: str = ""
     report_changes: bool = False
+    # Whether the client answers `input()`.
+    allow_stdin: bool = False
+    # The id under which the client's front end knows the execution.
+    parent: str = ""
     # The connection's own, the same with each request: see wire/_questions.py.
     key: str = ""
+    buffers: list[bytes] = field(default_factory=list)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -155,6 +164,7 @@ class Comm(Message):
     id: str
     msg_type: str
     content: dict[str, Any]
+    buffers: list[bytes] = field(default_factory=list)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -177,7 +187,8 @@ class Done(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Query(Message):
-    """Asks the guest something between cells: `what` is complete, inspect, is_complete, variables, leave or quiesce."""
+    """Asks the guest something between cells: `what` is complete, inspect, is_complete, history,
+    expressions, comms, variables, leave or quiesce."""
 
     id: str
     what: str

@@ -1,0 +1,131 @@
+"""The options of the commands that serve others: `mcp` and `serve`."""
+
+from __future__ import annotations
+
+import argparse
+
+from kernelbox.cli._parser import count, seconds
+
+_LARGEST_PORT = 65535
+
+
+def add_mcp_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `mcp`."""
+    parser.add_argument(
+        "--workspace", metavar="DIR", default=".", help="where kernels work; its .env is read (the current directory)"
+    )
+    parser.add_argument(
+        "--toolset",
+        type=_toolsets,
+        metavar="SET[,SET]",
+        default=["ipybox"],
+        help="which tools to offer: ipybox (run a cell, install, reset), kernels (named kernels, jobs, variables), "
+        "files, or all (ipybox)",
+    )
+    parser.add_argument(
+        "--approve",
+        choices=["ask", "all", "none"],
+        default="ask",
+        help="tool calls and shell commands that the policy leaves open: ask the user through the client, and reject "
+        "them if it cannot ask; accept all; accept none (ask)",
+    )
+    parser.add_argument("--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide first")
+    parser.add_argument(
+        "--approval-timeout",
+        type=seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="reject what has not been answered after this long (300)",
+    )
+    parser.add_argument(
+        "--require-shell-escape", action="store_true", help="let cells start processes only where they are asked about"
+    )
+    parser.add_argument(
+        "--keep-kernels",
+        action="store_true",
+        help="use the kernels of KERNELBOX_HOME, which other processes see and which stay when the server ends",
+    )
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="serve HTTP; the token is KERNELBOX_MCP_TOKEN, or a new one"
+    )
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="HOST[:PORT]", help="a name in URLs that lead to --http"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        default="WARNING",
+        help="how much is written to stderr (WARNING)",
+    )
+    parser.add_argument(
+        "--print-config",
+        choices=["claude-code", "claude-desktop", "cursor", "vscode"],
+        help="print what to paste into a client, for the options given, and leave",
+    )
+
+
+def add_serve_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `serve`."""
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
+    parser.add_argument("--port", type=_port, default=8080, help="the port; 0 lets the system choose (8080)")
+    parser.add_argument("--uds", metavar="PATH", help="listen at a Unix socket instead")
+    parser.add_argument(
+        "--workspace", metavar="DIR", default=".", help="where kernels work, and whose files are served (.)"
+    )
+    parser.add_argument(
+        "--tokens", metavar="FILE", help="tokens of several callers, as TOML; each sees only its own kernels"
+    )
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="HOST[:PORT]", help="a name in URLs that lead here"
+    )
+    parser.add_argument(
+        "--cors-origin", action="append", default=[], metavar="ORIGIN", help="web pages that may send requests"
+    )
+    parser.add_argument("--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide first")
+    parser.add_argument(
+        "--approval-timeout",
+        type=seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="reject what has not been answered after this long (300)",
+    )
+    parser.add_argument(
+        "--max-kernels", type=count, default=1000, metavar="N", help="open no more kernels than this, 0 for any (1000)"
+    )
+    parser.add_argument(
+        "--max-queue", type=count, default=64, metavar="N", help="cells that may wait in one kernel, 0 for any (64)"
+    )
+    parser.add_argument(
+        "--max-running", type=count, default=1000, metavar="N", help="cells that may run or wait in all (1000)"
+    )
+    parser.add_argument("--max-body", type=count, default=16, metavar="MIB", help="the largest request (16)")
+    parser.add_argument("--max-upload", type=count, default=1024, metavar="MIB", help="the largest file sent (1024)")
+    parser.add_argument(
+        "--grace",
+        type=seconds,
+        default=5.0,
+        metavar="SECONDS",
+        help="how long cells may go on after a signal to stop, before they are interrupted (5)",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        default="INFO",
+        help="how much is written to stderr, as lines of JSON (INFO)",
+    )
+
+
+def _toolsets(text: str) -> list[str]:
+    known = ["ipybox", "kernels", "files"]
+    names = known if text == "all" else text.split(",")
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is no set of tools; use {', '.join(known)} or all")
+    return names
+
+
+def _port(text: str) -> int:
+    number = count(text)
+    if number > _LARGEST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to {_LARGEST_PORT}")
+    return number

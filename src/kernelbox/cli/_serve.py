@@ -1,0 +1,66 @@
+"""`serve`: serves kernels over HTTP."""
+
+from __future__ import annotations
+
+import os
+
+from kernelbox.base._config import host_variable
+from kernelbox.base._errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from kernelbox.server._options import ServiceOptions
+    from kernelbox.server._tokens import Token
+
+
+def run(options: Namespace) -> int:
+    """Runs the command."""
+    from kernelbox.server._serving import Binding, serve
+
+    # Before the workspace is entered: a relative path is the caller's.
+    uds = None if options.uds is None else os.path.abspath(options.uds)
+    chosen = _read_options(options)
+    return serve(chosen, Binding(options.host, options.port, uds), grace=options.grace, log_level=options.log_level)
+
+
+def _read_options(options: Namespace) -> ServiceOptions:
+    from kernelbox.core._policy import ApprovalPolicy
+    from kernelbox.core._policy_file import read_policy
+    from kernelbox.server._options import MEBIBYTE, ServiceOptions
+
+    policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
+    tokens = _read_tokens(options.tokens)
+    return ServiceOptions(
+        workspace=_enter(options.workspace),
+        tokens=tokens,
+        allowed_hosts=tuple(options.allow_host),
+        cors_origins=tuple(options.cors_origin),
+        policy=policy,
+        approval_timeout=options.approval_timeout,
+        max_kernels=options.max_kernels,
+        max_queue=options.max_queue,
+        max_running=options.max_running,
+        max_body=options.max_body * MEBIBYTE,
+        max_upload=options.max_upload * MEBIBYTE,
+    )
+
+
+def _read_tokens(path: str | None) -> tuple[Token, ...]:
+    from kernelbox.server._options import TOKEN_VARIABLE
+    from kernelbox.server._token_file import read_tokens
+    from kernelbox.server._tokens import Token
+
+    given = host_variable(TOKEN_VARIABLE)
+    own = (Token.of(given),) if given else ()
+    return own if path is None else (*own, *read_tokens(os.path.expanduser(path)))
+
+
+def _enter(directory: str) -> str:
+    """Makes the workspace the current directory: kernels start there, and their home is there by default."""
+    try:
+        os.chdir(os.path.expanduser(directory))
+        return os.getcwd()
+    except OSError as exc:
+        raise InvalidInput("the workspace", directory, f"use a directory that is there: {exc.strerror}") from exc

@@ -1,0 +1,145 @@
+"""Who may send requests at all: no web page in the user's browser, and over the network only who has a token.
+
+The application cannot know how its server was bound, so each connection is judged by its own local address: one that
+came over loopback or a Unix socket is the user's own, unless tokens were given.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kernelbox.server._errors import failure
+from kernelbox.server._options import TOKEN_VARIABLE, ServiceOptions
+from kernelbox.server._tokens import Caller, find_caller
+
+# Where a request carries its caller.
+CALLER = "kernelbox.caller"
+
+# What tells nothing about this server but that it is there: documents for browsers, which send no headers of ours.
+_OPEN = ("/", "/health", "/ready", "/docs", "/redoc", "/openapi.json")
+_OPEN_BELOW = "/static/"
+
+_ADVICE = "send the header `Authorization: Bearer TOKEN` with a token of this server"
+
+
+class NoWebPages:
+    """Refuses what a web page of another site makes a browser send, also when its name leads to this machine."""
+
+    def __init__(self, app: ASGIApp, options: ServiceOptions) -> None:
+        self._app = app
+        self._hosts = {host.lower() for host in options.allowed_hosts}
+        self._origins = {origin.lower() for origin in options.cors_origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refusal = None
+        if not self._is_our_name(scope, headers):
+            sentence = "this server does not have the name in the header `Host`; --allow-host lets it answer to more"
+            refusal = failure(421, "wrong_host", sentence)
+        elif not self._is_our_page(headers):
+            sentence = "requests from web pages of another origin are refused; --cors-origin lets one send them"
+            refusal = failure(403, "wrong_origin", sentence)
+        await (refusal or self._app)(scope, receive, send)
+
+    def _is_our_name(self, scope: Scope, headers: Headers) -> bool:
+        """Tells whether a request is meant for this server, where a browser on this machine could be misled."""
+        address = _local_address(scope)
+        if address is None or not address.is_loopback:
+            return True
+        named = headers.getlist("host")
+        if len(named) != 1:
+            return False
+        host = named[0].lower()
+        return host in self._hosts or _hostname(host) in self._hosts or _is_loopback_name(_hostname(host))
+
+    def _is_our_page(self, headers: Headers) -> bool:
+        origin = headers.get("origin", "").lower()
+        if origin in self._origins or (origin and "*" in self._origins):
+            return True
+        if origin:
+            return len(headers.getlist("origin")) == 1 and urlsplit(origin).netloc == headers.get("host", "").lower()
+        navigates = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        return navigates or headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+
+
+class TokenRequired:
+    """Finds out who sends a request, and answers 401 to those who must say so and do not."""
+
+    def __init__(self, app: ASGIApp, options: ServiceOptions) -> None:
+        self._app = app
+        self._tokens = options.tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            caller = self._find_caller(scope)
+            path: str = scope["path"]
+            if caller is None and path not in _OPEN and not path.startswith(_OPEN_BELOW):
+                advice = _ADVICE if self._tokens else f"set {TOKEN_VARIABLE} for the server, and {_ADVICE}"
+                refusal = failure(401, "token_required", advice, {"WWW-Authenticate": "Bearer"})
+                await refusal(scope, receive, send)
+                return
+            scope[CALLER] = caller or Caller(scopes=frozenset())
+        await self._app(scope, receive, send)
+
+    def _find_caller(self, scope: Scope) -> Caller | None:
+        secret = _take_secret(scope)
+        if not self._tokens:
+            return Caller() if _is_local(scope) else None
+        return None if secret is None else find_caller(self._tokens, secret)
+
+
+def _take_secret(scope: Scope) -> str | None:
+    """Returns the token of a request. One in the URL, for browsers, is taken out of it: URLs are logged."""
+    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    in_url = [value for name, value in query if name == "token"]
+    if in_url:
+        scope["query_string"] = urlencode([pair for pair in query if pair[0] != "token"]).encode("ascii")
+    given = Headers(scope=scope).getlist("authorization")
+    if not given:
+        return in_url[0] if len(in_url) == 1 else None
+    scheme, _, secret = given[0].partition(" ")
+    return secret.strip() if len(given) == 1 and scheme.lower() in ("bearer", "token") else None
+
+
+def _is_local(scope: Scope) -> bool:
+    address = _local_address(scope)
+    return address.is_loopback if address is not None else _is_unix(scope)
+
+
+def _is_unix(scope: Scope) -> bool:
+    server = scope.get("server")
+    return server is None or server[1] is None
+
+
+def _local_address(scope: Scope) -> IPv4Address | IPv6Address | None:
+    """Returns the address that a connection was made to; None if it is no address of a network."""
+    if _is_unix(scope):
+        return None
+    try:
+        address = ip_address(scope["server"][0].partition("%")[0])
+    except ValueError:
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+
+
+def _hostname(host: str) -> str:
+    """Returns a name without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0][1:]
+    return host.partition(":")[0]
+
+
+def _is_loopback_name(name: str) -> bool:
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

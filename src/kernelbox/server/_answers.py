@@ -1,0 +1,37 @@
+"""Results as answers: the fields of `ExecutionResult`, with images as addresses instead of paths."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from starlette.responses import Response
+
+from kernelbox.wire._results import ExecutionResult
+
+
+def describe_result(result: ExecutionResult) -> dict[str, Any]:
+    """Returns a result as answers and events have it."""
+    described = result.to_dict()
+    described["images"] = [image_address(path) for path in result.images]
+    return described
+
+
+def image_address(path: str) -> str:
+    """Returns where a picture that a cell has shown can be fetched, relative to the server."""
+    return f"/images/{os.path.basename(path)}"
+
+
+def to_json(value: object) -> bytes:
+    """Returns JSON; half characters, which UTF-8 has no form for, as escapes."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+
+
+class JsonAnswer(Response):
+    """A JSON answer that is made as it is, without being checked against the schema: results can be large."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        return to_json(content)

@@ -1,0 +1,110 @@
+"""What the service answers when it cannot do what it was asked for: one shape for all, with a sentence and a code."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from kernelbox.base._errors import (
+    ApprovalClosed,
+    InvalidInput,
+    KernelBoxError,
+    KernelBusy,
+    KernelDied,
+    KernelExists,
+    KernelNotFound,
+    LimitReached,
+    StartFailed,
+    StoreFailed,
+)
+
+_log = logging.getLogger("kernelbox.server")
+
+# The status and the code of each error that has its own sentence for the caller.
+_ANSWERS: tuple[tuple[type[KernelBoxError], int, str], ...] = (
+    (KernelNotFound, 404, "kernel_not_found"),
+    (KernelExists, 409, "kernel_exists"),
+    (KernelBusy, 409, "kernel_busy"),
+    (KernelDied, 409, "kernel_died"),
+    (ApprovalClosed, 409, "approval_closed"),
+    (InvalidInput, 422, "invalid_request"),
+    (StartFailed, 500, "start_failed"),
+)
+
+_CODES = {404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large"}
+
+# Characters of a value that is not accepted: it may be a whole program.
+_LONGEST_MESSAGE = 500
+
+
+class Refused(Exception):
+    """Raised by a route to answer with a status, a code and a sentence."""
+
+    def __init__(self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.headers = headers
+
+
+def failure(status: int, code: str, detail: object, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Returns the answer to a request that failed."""
+    return JSONResponse({"detail": detail, "code": code}, status, headers)
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Has every failure answered in the same shape."""
+    app.add_exception_handler(KernelBoxError, _on_own)
+    app.add_exception_handler(Refused, _on_refused)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_unexpected)
+
+
+def answer_to(exc: KernelBoxError) -> JSONResponse:
+    """Returns the answer for an error of our own."""
+    if isinstance(exc, LimitReached):
+        status, code = (503, "server_full") if exc.of_server else (429, "too_many_requests")
+        return failure(status, code, str(exc), {"Retry-After": str(exc.retry_after)})
+    if isinstance(exc, StoreFailed):  # its sentence names paths, which are the operator's to know
+        _log.error("%s", exc)
+        return failure(500, "store_failed", "the server cannot use its store; its log says why")
+    for kind, status, code in _ANSWERS:
+        if isinstance(exc, kind):
+            return failure(status, code, str(exc))
+    return failure(400, "failed", str(exc))
+
+
+async def _on_own(request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, KernelBoxError)
+    return answer_to(exc)
+
+
+async def _on_refused(request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, Refused)
+    return failure(exc.status, exc.code, str(exc), exc.headers)
+
+
+async def _on_invalid(request: Request, exc: Exception) -> JSONResponse:
+    """Says what does not fit the schema, in the shape that FastAPI has for it, without the values themselves."""
+    assert isinstance(exc, RequestValidationError)
+    return failure(422, "invalid_request", [_describe(problem) for problem in exc.errors()])
+
+
+def _describe(problem: Mapping[str, Any]) -> dict[str, Any]:
+    return {"loc": list(problem["loc"]), "msg": problem["msg"][:_LONGEST_MESSAGE], "type": problem["type"]}
+
+
+async def _on_http(request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, HTTPException)
+    return failure(exc.status_code, _CODES.get(exc.status_code, "failed"), exc.detail, exc.headers)
+
+
+async def _on_unexpected(request: Request, exc: Exception) -> JSONResponse:
+    return failure(500, "internal_error", "the server failed; its log says how")

@@ -1,0 +1,162 @@
+"""Executions: cells of callers, run one after the other in each kernel, within the limits of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from kernelbox.base._errors import LimitReached
+from kernelbox.core._arguments import check_code, check_language, check_limit, check_timeout
+from kernelbox.core._kernel import Kernel, dead_result
+from kernelbox.core._memory import Sessions
+from kernelbox.host._home import Home
+from kernelbox.host._record import KernelRecord
+from kernelbox.server._options import ServiceOptions
+from kernelbox.shells._asyncio_jobs import Job, JobOptions
+from kernelbox.shells._loop_kernels import LoopKernels
+from kernelbox.tools._toolbox import Toolbox
+from kernelbox.wire._results import ExecutionResult
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.shells._asyncio_jobs import Watch
+
+Approve = Literal["ask", "all", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What a caller wants run. Without `approve`, shell commands run and tool calls are rejected."""
+
+    code: str
+    language: str = "python"
+    timeout: float | None = None
+    approve: Approve | None = None
+    output_char_limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Drained:
+    """How many cells came to their own end when a server was stopped, and how many were interrupted."""
+
+    finished: int
+    interrupted: int
+
+
+class Executions:
+    """Runs cells in kernels, and knows how many wait or run in each."""
+
+    def __init__(self, kernels: LoopKernels, options: ServiceOptions) -> None:
+        self._kernels = kernels
+        self._options = options
+        self._home = Home(kernels.config.home, kernels.config.key_file)
+        self._toolbox = Toolbox(kernels.config)
+        self._sessions = Sessions()
+        self._waiting: Counter[str] = Counter()
+        self._running: set[Job] = set()
+        self.draining = False
+
+    def __repr__(self) -> str:
+        return f"<Executions {len(self._running)} running>"
+
+    @property
+    def running(self) -> list[Job]:
+        """The cells that run or wait in their kernels."""
+        return list(self._running)
+
+    async def run(
+        self, kernel: Kernel, cell: Cell, *, watch: Watch | None = None, on_begin: Callable[[Job], None] | None = None
+    ) -> ExecutionResult:
+        """Runs a cell to its end. Cancelling this interrupts the cell, and does not wait for it.
+
+        `on_begin` gets the job once the kernel has the cell; `watch` is called with what comes of it meanwhile.
+        """
+        options, config = self._job_options(cell), self._kernels.config
+        request = options.request(check_code(cell.code), check_language(cell.language))
+        timeout = check_timeout(cell.timeout, config.execution_timeout)
+        record = kernel.record
+        with self._place_in(record):
+            if record.status == "dead" and not kernel.is_connected:
+                await self._kernels.note_death(kernel)
+                return dead_result(record, _advice(record))
+            job = await Job.begin(
+                record.name, kernel, request, options, self._sessions, self._toolbox, timeout=timeout, watch=watch
+            )
+            self._running.add(job)
+            try:
+                if on_begin is not None:
+                    on_begin(job)
+                result = await job.finished()
+            finally:
+                job.cancel()
+                self._running.discard(job)
+        if result.error is not None and result.ending == "died":
+            await self._kernels.note_death(kernel)
+            if not result.error.evalue.startswith("restarted"):
+                result.error.evalue += f"; {_advice(record)}"
+        return result
+
+    async def drain(self, grace: float, *, hurry: asyncio.Event) -> Drained:
+        """Takes no more cells, and returns when those that run have ended.
+
+        They have `grace` seconds, or until `hurry` is set; then they are interrupted.
+        """
+        self.draining = True
+        began, ending = self.running, [asyncio.ensure_future(job.finished()) for job in self.running]
+        if ending:
+            hurried = asyncio.ensure_future(hurry.wait())
+            all_done = asyncio.ensure_future(asyncio.wait(ending))
+            await asyncio.wait({hurried, all_done}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+            hurried.cancel()
+            all_done.cancel()
+        interrupted = [job for job in began if not job.done]
+        await asyncio.gather(*(job.stop() for job in interrupted))
+        await asyncio.gather(*ending, return_exceptions=True)
+        return Drained(len(began) - len(interrupted), len(interrupted))
+
+    async def close(self) -> None:
+        """Ends the sessions with tool servers."""
+        if (closing := self._toolbox.close()) is not None:
+            await asyncio.wrap_future(closing)
+
+    def _job_options(self, cell: Cell) -> JobOptions:
+        limit = check_limit(cell.output_char_limit, self._kernels.config.output_char_limit)
+        return JobOptions(
+            self._home,
+            self._options.policy,
+            shell="ask" if cell.approve in ("ask", "none") else "accept",
+            tools="accept" if cell.approve == "all" else "ask",
+            present=cell.approve == "ask",
+            patience=self._options.approval_timeout,
+            text_limit=limit,
+            report_changes=False,
+            keep_outputs=True,
+        )
+
+    @contextlib.contextmanager
+    def _place_in(self, record: KernelRecord) -> Iterator[None]:
+        """Holds a place in the queue of a kernel; raises LimitReached if there is none."""
+        here, most = record.kernel_id, self._options
+        if self.draining:
+            raise LimitReached("this server is about to end; try again later", of_server=True, retry_after=5)
+        if most.max_queue and self._waiting[here] >= most.max_queue:
+            sentence = f"{most.max_queue} cells wait or run in kernel {record.name!r} already; wait for some, or cancel"
+            raise LimitReached(sentence, of_server=False)
+        if most.max_running and self._waiting.total() >= most.max_running:
+            sentence = f"{most.max_running} cells wait or run in this server already; try again later"
+            raise LimitReached(sentence, of_server=True)
+        self._waiting[here] += 1
+        try:
+            yield
+        finally:
+            self._waiting[here] -= 1
+            if not self._waiting[here]:
+                del self._waiting[here]
+
+
+def _advice(record: KernelRecord) -> str:
+    return "restart it, or execute in the session of its name, which opens a fresh one"

@@ -1,0 +1,183 @@
+"""What requests and answers look like; names, fields and defaults are those of KernelBox 0.1, with more beside them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+_Tags = Annotated[dict[str, str], Field(examples=[{"task": "eda", "owner": "agent"}])]
+
+# A number of seconds: at least a tenth, as KernelBox has it; at most a week, which no caller outlives.
+_Seconds = Annotated[float | None, Field(ge=0.1, le=604_800, allow_inf_nan=False, examples=[30])]
+
+
+class Failure(BaseModel):
+    """A request that failed: a sentence for people, and a code for programs."""
+
+    detail: str = Field(examples=["there is no kernel 'demo'"])
+    code: str = Field(examples=["kernel_not_found"])
+
+
+class InvalidField(BaseModel):
+    """What does not fit the schema."""
+
+    loc: list[str | int] = Field(examples=[["body", "code"]])
+    msg: str = Field(examples=["Field required"])
+    type: str = Field(examples=["missing"])
+
+
+class InvalidRequest(BaseModel):
+    """A request that does not fit the schema, or has a value that cannot be used."""
+
+    detail: str | list[InvalidField]
+    code: Literal["invalid_request"]
+
+
+class Health(BaseModel):
+    status: Literal["ok"]
+    service: str
+    version: str
+
+
+class Ready(BaseModel):
+    status: Literal["ready"]
+
+
+class ApiLink(BaseModel):
+    href: str
+    description: str
+
+
+class Root(BaseModel):
+    service: str
+    links: dict[str, ApiLink]
+
+
+class KernelCreate(BaseModel):
+    name: str | None = Field(None, description="what to call it; a new name if there is none", examples=["analysis"])
+    session_name: str | None = Field(None, description="a second name", examples=["agent-run-42"])
+    tags: _Tags = Field(default_factory=dict, description="labels of your own")
+
+
+class SessionCreate(BaseModel):
+    tags: _Tags = Field(default_factory=dict, description="labels for the kernel, if it is a new one")
+
+
+class KernelModel(BaseModel):
+    """A kernel. `death` says how a dead one ended, `lost` what an earlier process of the name took with it."""
+
+    kernel_id: str
+    connection_file: str = Field(description="relative to the workspace; if it is elsewhere, only its name")
+    name: str
+    created_at: str = Field(description="ISO 8601, UTC")
+    last_used_at: str
+    status: Literal["running", "idle", "dead", "unknown"]
+    session_name: str | None
+    attempt_count: int = Field(description="how many cells it has run")
+    tags: dict[str, str]
+    age_seconds: float
+    kernel_type: str
+    engine: str
+    busy_since: str | None
+    stale: bool = Field(description="idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT")
+    death: str | None
+    lost: str | None
+
+
+class KernelList(BaseModel):
+    kernels: list[KernelModel]
+
+
+class KernelStatus(BaseModel):
+    alive: bool
+    kernel: KernelModel
+
+
+class Destroyed(BaseModel):
+    destroyed: bool
+
+
+class Wiped(BaseModel):
+    destroyed: list[str] = Field(description="the ids of the kernels")
+
+
+class Interrupted(BaseModel):
+    interrupted: bool = Field(description="whether anything ran")
+
+
+class ErrorModel(BaseModel):
+    """An exception that a cell raised, or why it did not finish."""
+
+    ename: str
+    evalue: str
+    traceback: list[str]
+
+
+class OutputModel(BaseModel):
+    """One thing that a cell wrote or showed."""
+
+    kind: Literal["stream", "display_data", "execute_result", "update_display_data", "clear_output", "error"]
+    text: str | None
+    name: str | None = Field(description="stdout or stderr, of a stream")
+    data: dict[str, Any] = Field(description="by MIME type; pictures are base64")
+    metadata: dict[str, Any]
+
+
+class AttemptModel(BaseModel):
+    attempt: int
+    code: str
+    status: str
+    output: str
+    stderr: str
+    error: ErrorModel | None
+
+
+class ResultModel(BaseModel):
+    """What came of a cell. The first ten fields are those of KernelBox 0.1."""
+
+    status: Literal["success", "error", "timeout", "max_attempts_exceeded"]
+    output: str = Field(description="what was written to stdout")
+    stderr: str
+    error: ErrorModel | None
+    return_value: str | None = Field(description="the last expression, as text")
+    execution_count: int | None
+    duration_ms: int
+    outputs: list[OutputModel] = Field(description="all that was written and shown, in order")
+    attempts: list[AttemptModel]
+    truncated: bool = Field(description="whether something was cut at KERNELBOX_OUTPUT_CHAR_LIMIT")
+    text: str = Field(description="everything that a model should read, in order")
+    images: list[str] = Field(description="where pictures can be fetched, relative to the server")
+    state: Literal["kept", "lost"] = Field(description="whether the kernel has its variables")
+    ending: Literal["finished", "interrupted", "restarted", "died", "never ran"]
+
+
+class Execute(BaseModel):
+    code: str = Field(examples=["import math\nmath.sqrt(81)"])
+    language: Literal["python", "bash"] = "python"
+    timeout: _Seconds = Field(None, description="seconds; by default KERNELBOX_EXECUTION_TIMEOUT")
+    approve: Literal["all", "none"] | None = Field(
+        None,
+        description="what becomes of shell commands and tool calls that the server's policy leaves open: all run, none "
+        "runs; without it, commands run and tool calls are rejected",
+    )
+    output_char_limit: int | None = Field(
+        None,
+        ge=0,
+        le=100_000_000,
+        description="characters that are kept of each text, 0 for all; by default KERNELBOX_OUTPUT_CHAR_LIMIT",
+    )
+
+
+class RetryExecute(Execute):
+    max_attempts: int | None = Field(None, ge=1, le=1000, description="by default KERNELBOX_MAX_RETRIES", examples=[5])
+    replacement_codes: list[str] = Field(
+        default_factory=list, description="what to run after the first failure, the second, …; then the last again"
+    )
+    on_error_code: str | None = Field(None, description="what to run after failures that have no replacement")
+
+    def code_after(self, failures: int) -> str | None:
+        """Returns what to run after the n-th failure; None for the same again."""
+        if failures <= len(self.replacement_codes):
+            return self.replacement_codes[failures - 1]
+        return self.on_error_code

@@ -1,0 +1,46 @@
+"""Running code until it succeeds, with the replacements that a request brings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+
+from kernelbox.base._errors import KernelNotFound
+from kernelbox.core._kernel import Kernel
+from kernelbox.server._executions import Cell
+from kernelbox.server._models import RetryExecute
+from kernelbox.server._state import State
+from kernelbox.wire._results import ExecutionResult
+
+
+async def run_until_success(
+    state: State, body: RetryExecute, cell: Cell, find: Callable[[], Awaitable[Kernel]]
+) -> ExecutionResult:
+    """Runs code until it succeeds or has been tried often enough; a kernel that an attempt ends is started anew."""
+    allowed = body.max_attempts or state.kernels.config.max_retries
+    attempts = []
+    for attempt in range(1, allowed + 1):
+        kernel = await find()
+        result = await state.executions.run(kernel, cell)
+        attempts.append(result.snapshot(attempt, cell.code))
+        result.attempts = attempts
+        if result.ok:
+            return result
+        if attempt == allowed:
+            break
+        if result.state == "lost" and not await _can_go_on(state, kernel):
+            return result
+        cell = dataclasses.replace(cell, code=body.code_after(attempt) or cell.code)
+    result.status = "max_attempts_exceeded"
+    return result
+
+
+async def _can_go_on(state: State, kernel: Kernel) -> bool:
+    """Starts a dead kernel anew; returns False if it has been destroyed."""
+    try:
+        record = await state.kernels.get(kernel.record.kernel_id)
+        if not record.alive:
+            await state.kernels.restart(record.kernel_id)
+    except KernelNotFound:
+        return False
+    return True

@@ -1,0 +1,37 @@
+"""Routes about the service itself."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+
+from kernelbox import __version__
+from kernelbox.server._errors import Refused
+from kernelbox.server._models import ApiLink, Health, Ready, Root
+from kernelbox.server._responses import FULL
+from kernelbox.server._state import state_of
+
+router = APIRouter(tags=["Service"])
+
+
+@router.get("/", summary="Find the documentation")
+async def root() -> Root:
+    return Root(
+        service="kernelbox",
+        links={
+            "swagger": ApiLink(href="/docs", description="Swagger UI, to try requests"),
+            "redoc": ApiLink(href="/redoc", description="ReDoc, to read"),
+            "openapi": ApiLink(href="/openapi.json", description="the schema"),
+        },
+    )
+
+
+@router.get("/health", summary="Tell whether the process answers")
+async def health() -> Health:
+    return Health(status="ok", service="kernelbox", version=__version__)
+
+
+@router.get("/ready", summary="Tell whether code can be run", responses=FULL)
+async def ready(request: Request) -> Ready:
+    if state_of(request).executions.draining:
+        raise Refused(503, "draining", "this server is about to end", {"Retry-After": "5"})
+    return Ready(status="ready")

@@ -1,0 +1,63 @@
+"""What the routes of one application share."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from starlette.requests import HTTPConnection
+
+from kernelbox.api._here import kernels
+from kernelbox.base._config import scrubbed_environment, variables_with_prefix
+from kernelbox.server._access import CALLER
+from kernelbox.server._errors import Refused
+from kernelbox.server._executions import Executions
+from kernelbox.server._front_ends import FrontEnds
+from kernelbox.server._kernels import CallerKernels
+from kernelbox.server._logs import FIELDS
+from kernelbox.server._options import ServiceOptions
+from kernelbox.server._tokens import Caller, Scope
+from kernelbox.shells._loop_kernels import LoopKernels
+
+# What a variable of the server is called that is for kernels: KERNEL_ENV_X becomes X.
+KERNEL_PREFIX = "KERNEL_ENV_"
+
+
+@dataclass(frozen=True)
+class State:
+    """The options, the kernels, and what runs in them."""
+
+    options: ServiceOptions
+    kernels: LoopKernels
+    executions: Executions
+    front_ends: FrontEnds
+
+
+def make_state(options: ServiceOptions) -> State:
+    """Returns what the routes share; nothing is opened before it is used."""
+    environment = scrubbed_environment(variables_with_prefix(KERNEL_PREFIX))
+    cwd = os.path.realpath(options.workspace)
+    reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels, lifetime=options.lifetime)
+    return State(options, reached, Executions(reached, options), FrontEnds(reached, options))
+
+
+def state_of(connection: HTTPConnection) -> State:
+    """Returns what the routes share, for a request or a WebSocket."""
+    state: State = connection.app.state.kernelbox
+    return state
+
+
+def caller_of(connection: HTTPConnection, scope: Scope) -> Caller:
+    """Returns who sends a request; raises Refused if that caller may not do what the scope is for."""
+    caller: Caller = connection.scope[CALLER]
+    if scope not in caller.scopes:
+        raise Refused(403, "scope_missing", f"this token lacks the scope {scope!r}")
+    if caller.name:
+        connection.scope[FIELDS]["caller"] = caller.name
+    return caller
+
+
+def kernels_of(connection: HTTPConnection, scope: Scope) -> CallerKernels:
+    """Returns the kernels as the sender of a request sees them."""
+    caller = caller_of(connection, scope)
+    return CallerKernels(state_of(connection).kernels, caller, connection.scope[FIELDS])

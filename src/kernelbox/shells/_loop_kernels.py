@@ -1,0 +1,215 @@
+"""The kernels of a home on an event loop, by id, name or session name: what looks at files or waits runs in a thread.
+
+It keeps no state of its own but handles, and a handle is used without a look at the files only while a connection shows
+that its kernel lives. So any number of processes on the same home see the same kernels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from kernelbox.base._errors import KernelBusy, KernelNotFound, LimitReached
+from kernelbox.core._arguments import check_key, check_name
+from kernelbox.core._executor_values import read_variables
+from kernelbox.core._options import KernelOptions
+from kernelbox.shells._asyncio import query
+from kernelbox.shells._loop_connection import in_thread
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from kernelbox.base._config import KernelBoxConfig
+    from kernelbox.core._executor_values import Variable
+    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._kernels import Kernels
+    from kernelbox.host._record import KernelRecord, Lifetime
+
+# Handles that are kept; those of kernels that others have destroyed are among them.
+_MOST_HANDLES = 10_000
+
+# Seconds after which a caller may try again to open a kernel where there are too many.
+_FULL_PATIENCE = 10
+
+# Seconds that a kernel has to answer a question; one that runs a cell answers after it.
+QUERY_PATIENCE = 10.0
+
+
+class LoopKernels:
+    """Finds, opens, asks, interrupts and ends kernels without blocking the loop.
+
+    New processes get the environment and the directory that it was made with, never the environment of this process.
+    """
+
+    def __init__(
+        self, kernels: Kernels, *, cwd: str, env: dict[str, str], most: int = 0, lifetime: Lifetime = "kernel"
+    ) -> None:
+        """`most` is how many kernels there may be before none is opened any more, 0 for any number."""
+        self._lifetime = lifetime
+        self._kernels = kernels
+        self._cwd = cwd
+        self._env = env
+        self._most = most
+        self._handles: dict[str, Kernel] = {}
+
+    def __repr__(self) -> str:
+        return f"<LoopKernels of {self._kernels!r}>"
+
+    @property
+    def config(self) -> KernelBoxConfig:
+        return self._kernels.config
+
+    # -- finding ---------------------------------------------------------------------------------------------
+
+    async def all(self) -> list[KernelRecord]:
+        """Returns every kernel, oldest first, as it is now."""
+        return await in_thread(self._kernels.all)
+
+    async def find(self, key: str) -> KernelRecord | None:
+        """Returns the record of an id, name or session name, as it is now."""
+        return await in_thread(self._kernels.find, check_key(key))
+
+    async def get(self, key: str) -> KernelRecord:
+        """Like `find`; raises KernelNotFound."""
+        return await in_thread(self._kernels.get, check_key(key))
+
+    async def kernel(self, key: str) -> Kernel:
+        """Returns the handle on a kernel that there is, alive or dead; raises KernelNotFound."""
+        known = self._handles.get(key)
+        if known is not None and known.is_connected:
+            return known
+        return self._keep(key, await in_thread(self._settled, check_key(key)))
+
+    async def answers(self, record: KernelRecord) -> bool:
+        """Asks a kernel for a sign of life; one that runs a cell is taken at its word."""
+        return record.alive and await in_thread(self._handle(record).answers)
+
+    # -- opening ---------------------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        name: str | None = None,
+        *,
+        session_name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        kernel_type: str | None = None,
+    ) -> KernelRecord:
+        """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists."""
+        if name is None:
+            name = self.new_name() if session_name is None else session_name
+        options = self._options(session_name=session_name, tags=tags, kernel_type=kernel_type)
+        return await in_thread(self._create, check_name(name), options)
+
+    @staticmethod
+    def new_name() -> str:
+        """Returns a name that no kernel has."""
+        return f"kernel-{os.urandom(6).hex()}"
+
+    async def open(self, name: str, *, tags: Mapping[str, str] | None = None) -> KernelRecord:
+        """Returns the live kernel of a name; opens one, with these tags, if there is none."""
+        return await in_thread(self._open, check_name(name), self._options(tags=tags))
+
+    async def use(self, name: str) -> Kernel:
+        """Returns the kernel for a cell that is sent to a name, as `Kernels.use` does."""
+        known = self._handles.get(name)
+        if known is not None and known.is_connected:
+            return known
+        return self._keep(name, await in_thread(self._use, check_name(name), self._options()))
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    async def ask(self, key: str, what: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Asks a kernel something between cells; raises KernelBusy if a cell runs in it, KernelDied if it is dead."""
+        kernel = await self.kernel(key)
+        try:
+            return await query(kernel, what, dict(args), timeout=QUERY_PATIENCE)
+        except TimeoutError as exc:
+            raise KernelBusy(kernel.name) from exc
+
+    async def variables(self, key: str) -> list[Variable]:
+        """Returns what lives in a kernel."""
+        return read_variables(key, await self.ask(key, "variables", {}))
+
+    # -- interrupting and ending -----------------------------------------------------------------------------
+
+    async def interrupt(self, key: str) -> bool:
+        """Interrupts what holds a kernel; returns whether anything did. Raises KernelNotFound."""
+        return await in_thread(self._kernels.interrupt, check_key(key))
+
+    async def restart(self, key: str) -> KernelRecord:
+        """Starts a kernel's process anew under the same name and id; raises KernelNotFound."""
+        return await in_thread(self._restart, check_key(key))
+
+    async def destroy(self, key: str) -> bool:
+        """Ends a kernel, its children and its files; returns whether there was one."""
+        return await in_thread(self._kernels.destroy, check_key(key))
+
+    async def wipe(self) -> list[str]:
+        """Destroys every kernel; returns their ids."""
+        return await in_thread(self._kernels.wipe)
+
+    async def end_own(self) -> None:
+        """Destroys the kernels that end with this process, rather than have them end after it."""
+        if self._lifetime != "process":
+            return
+        own = [record for record in await self.all() if record.owner_pid == os.getpid()]
+        await asyncio.gather(*(self.destroy(record.kernel_id) for record in own))
+        if own:
+            await in_thread(self._kernels.tidy)
+
+    async def note_death(self, kernel: Kernel) -> bool:
+        """Notes that a caller is told of a kernel's death, so that its name opens a fresh one when it is next used."""
+        return await in_thread(self._kernels.condition.claim_report, kernel.record)
+
+    # -- in a thread -----------------------------------------------------------------------------------------
+
+    def _settled(self, key: str) -> KernelRecord:
+        record = self._kernels.get(key)
+        settled = record if record.alive else self._kernels.settled(record.kernel_id)
+        if settled is None:
+            raise KernelNotFound(key)
+        return settled
+
+    def _create(self, name: str, options: KernelOptions) -> KernelRecord:
+        self._require_room()
+        return self._kernels.create(name, options)
+
+    def _use(self, name: str, options: KernelOptions) -> KernelRecord:
+        if self._most and self._kernels.find(name) is None:
+            self._require_room()
+        return self._kernels.use(name, options)
+
+    def _require_room(self) -> None:
+        if self._most and len(self._kernels.store.all()) >= self._most:
+            sentence = f"there are {self._most:,} kernels, which is the limit; destroy one, or use one of them"
+            raise LimitReached(sentence, of_server=True, retry_after=_FULL_PATIENCE)
+
+    def _open(self, name: str, options: KernelOptions) -> KernelRecord:
+        if self._most and self._kernels.find(name) is None:
+            self._require_room()
+        return self._kernels.get_or_create(name, options, as_it_is=True)
+
+    def _restart(self, key: str) -> KernelRecord:
+        return self._kernels.restart(key, environment=self._env)
+
+    # -- handles ---------------------------------------------------------------------------------------------
+
+    def _options(
+        self,
+        *,
+        session_name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        kernel_type: str | None = None,
+    ) -> KernelOptions:
+        return KernelOptions(session_name, dict(tags or {}), self._cwd, self._env, self._lifetime, kernel_type)
+
+    def _handle(self, record: KernelRecord) -> Kernel:
+        return self._kernels.kernel(record, environment=self._env)
+
+    def _keep(self, key: str, record: KernelRecord) -> Kernel:
+        if len(self._handles) >= _MOST_HANDLES:
+            self._handles.clear()
+        self._handles[key] = self._handle(record)
+        return self._handles[key]

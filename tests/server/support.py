@@ -1,0 +1,57 @@
+"""What the tests of the HTTP service share: servers as processes, and clients with deadlines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+# Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
+DEADLINE = 100.0
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that listens, and a client for it that sends no token of its own accord."""
+
+    url: str
+    token: str
+    workspace: Path
+    process: subprocess.Popen[str]
+    http: httpx2.Client
+
+    def post(self, path: str, body: object = None, **headers: str) -> httpx2.Response:
+        return self.http.post(path, json=body, headers=headers)
+
+    def execute(self, key: str, code: str, **fields: Any) -> dict[str, Any]:
+        """Runs code in a kernel that there is; returns the result."""
+        answer = self.post(f"/kernels/{key}/execute", {"code": code, **fields})
+        assert answer.status_code == 200, answer.text
+        result: dict[str, Any] = answer.json()
+        return result
+
+
+@contextlib.contextmanager
+def serving(workspace: Path, *words: str, port: str = "0", **env: str) -> Iterator[Served]:
+    """Starts a server and ends it."""
+    command = [sys.executable, "-m", "kernelbox", "serve", "--port", port, "--workspace", str(workspace), *words]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        try:
+            said = json.loads(process.stdout.readline())
+            with httpx2.Client(base_url=said["url"], timeout=DEADLINE, trust_env=False) as client:
+                yield Served(said["url"], said.get("token", ""), workspace, process, client)
+        finally:
+            process.terminate()
+            process.wait(DEADLINE)
