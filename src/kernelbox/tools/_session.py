@@ -7,6 +7,7 @@ import contextlib
 from contextlib import AsyncExitStack
 
 from kernelbox.base._errors import ToolServerFailed
+from kernelbox.base._shown import show
 from kernelbox.core._tool_events import ToolEvent
 
 TYPE_CHECKING = False
@@ -41,7 +42,7 @@ class Session:
         self._closing = asyncio.Event()
         self._calls: dict[object, tuple[OnEvent, str]] = {}  # those under way: who is told, and the tool
         self._suspect = False
-        self._listed = False
+        self._listed = frozenset[str]()
         self.ended = False
 
     def __repr__(self) -> str:
@@ -57,9 +58,13 @@ class Session:
     async def call(self, tool: str, args: dict[str, Any], on_event: OnEvent) -> CallToolResult:
         """Calls a tool. Raises ToolServerFailed, and MCPError with the server's words."""
         client = await self.open()
-        if not self._listed:
+        if tool not in self._listed:
             # The SDK compares results with what the list of tools says, and would ask for its first page each time.
             await self.list_tools()
+        if tool not in self._listed:
+            raise ToolServerFailed(
+                self.server, f"it has no tool {show(tool)} now; generate its package again: `kernelbox tools refresh`"
+            )
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             on_event(ToolEvent("progress", self.server, tool, message or "", progress, total))
@@ -106,7 +111,7 @@ class Session:
             from kernelbox.tools._connecting import describe
 
             raise ToolServerFailed(self.server, f"its tools cannot be listed: {describe(exc)}") from exc
-        self._listed = True
+        self._listed = frozenset(tool.name for tool in tools)
         return tools
 
     async def _list_pages(self, client: Client) -> list[Tool]:
