@@ -20,7 +20,18 @@ _LINE = 160
 
 
 class Tools(ModuleType):
-    """The root package: what there is, and how to find it."""
+    """The root package: what there is, and how to find it. The servers' packages are imported when they are used."""
+
+    def __getattr__(self, name: str) -> ModuleType:
+        if name.startswith("_") or name not in (servers := [server for server, _ in _read_servers(self)]):
+            known = "" if name.startswith("_") else f"; there are {', '.join(servers)}"
+            raise AttributeError(_cut(f"module {self.__name__!r} has no server {name!r}{known}", _LINE * 3))
+        return importlib.import_module(f"{self.__name__}.{name}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Keeps the functions where a server has the name of one: `from mcptools.search.tool import run` works."""
+        if name not in ("search", "help"):
+            super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         servers = _read_servers(self)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from starlette.requests import HTTPConnection
 
 from kernelbox.api._here import kernels
-from kernelbox.base._config import scrubbed_environment, variables_with_prefix
+from kernelbox.base._config import scrubbed_environment, variables_for_kernels
 from kernelbox.server._access import CALLER
 from kernelbox.server._errors import Refused
 from kernelbox.server._executions import Executions
@@ -17,9 +17,6 @@ from kernelbox.server._kernels import CallerKernels
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tokens import Caller, Scope
 from kernelbox.shells._loop_kernels import LoopKernels
-
-# What a variable of the server is called that is for kernels: KERNEL_ENV_X becomes X.
-_KERNEL_PREFIX = "KERNEL_ENV_"
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class State:
 
 def make_state(options: ServiceOptions) -> State:
     """Returns what the routes share; nothing is opened before it is used."""
-    environment = scrubbed_environment(variables_with_prefix(_KERNEL_PREFIX))
+    environment = scrubbed_environment(variables_for_kernels())
     cwd = os.path.realpath(options.workspace)
     reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels)
     return State(options, reached, Executions(reached, options), FrontEnds(reached, options))
