@@ -125,6 +125,12 @@ def variables_for_kernels() -> dict[str, str]:
     return {name.removeprefix(_KERNEL_PREFIX): os.environ[name] for name in names}
 
 
+def environment_of_server(kernel_env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the caller's environment for a server that passes these variables, and no others, on to kernels."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith(_KERNEL_PREFIX)}
+    return {**others, **{f"{_KERNEL_PREFIX}{name}": value for name, value in kernel_env.items()}}
+
+
 # Variables that say which programs and code are run, and how kernelbox works: a file in a folder that another user
 # may have made, and that cells can write, sets them neither here nor in kernels.
 _NAMES_NOT_FROM_FILES = frozenset({"PATH", "HOME", "SHELL", "ENV", "IFS", "NODE_OPTIONS", "VIRTUAL_ENV", "IPYTHONDIR"})

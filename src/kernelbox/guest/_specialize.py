@@ -98,8 +98,8 @@ def preload(modules: list[str]) -> None:
         try:
             importlib.import_module(module)
         except BaseException as exc:  # a module may even call sys.exit()
-            if module == TOOLS:
-                continue  # the cell that imports it will be told; others do not need it
+            if module in TOOLS:
+                continue  # the cell that imports it is told; others do not need it
             raise RuntimeError(f"importing {module!r} failed: {type(exc).__name__}: {exc}") from exc
         started = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
         if started:

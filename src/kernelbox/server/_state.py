@@ -14,6 +14,7 @@ from kernelbox.server._errors import Refused
 from kernelbox.server._executions import Executions
 from kernelbox.server._front_ends import FrontEnds
 from kernelbox.server._kernels import CallerKernels
+from kernelbox.server._logs import FIELDS
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tokens import Caller, Scope
 from kernelbox.shells._loop_kernels import LoopKernels
@@ -33,7 +34,7 @@ def make_state(options: ServiceOptions) -> State:
     """Returns what the routes share; nothing is opened before it is used."""
     environment = scrubbed_environment(variables_for_kernels())
     cwd = os.path.realpath(options.workspace)
-    reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels)
+    reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels, lifetime=options.lifetime)
     return State(options, reached, Executions(reached, options), FrontEnds(reached, options))
 
 
@@ -48,9 +49,12 @@ def caller_of(connection: HTTPConnection, scope: Scope) -> Caller:
     caller: Caller = connection.scope[CALLER]
     if scope not in caller.scopes:
         raise Refused(403, "scope_missing", f"this token lacks the scope {scope!r}")
+    if caller.name:
+        connection.scope[FIELDS]["caller"] = caller.name
     return caller
 
 
 def kernels_of(connection: HTTPConnection, scope: Scope) -> CallerKernels:
     """Returns the kernels as the sender of a request sees them."""
-    return CallerKernels(state_of(connection).kernels, caller_of(connection, scope))
+    caller = caller_of(connection, scope)
+    return CallerKernels(state_of(connection).kernels, caller, connection.scope[FIELDS])

@@ -35,6 +35,10 @@ _REST_PATIENCE = 1.0
 # because the interpreter is held.
 _INTERRUPT_PATIENCE = 2.0
 
+# Bytes asked for at once: as many as malloc has at hand, and more while there are more.
+_ROOM = 64 * 1024
+_LARGE_ROOM = 256 * 1024
+
 # Bytes passed to one send(2): more than a socket's buffer takes.
 _PIECE = 1024 * 1024
 
@@ -50,6 +54,7 @@ class Connection(LocalConnection):
         self.ended = False
         self.inherited = False
         self._decoder = Decoder()
+        self._room = _ROOM
         self._key = os.urandom(16).hex()
         self._execution_id = ""
         self._questions: Questions | None = None
@@ -153,11 +158,12 @@ class Connection(LocalConnection):
     def read(self) -> list[Message]:
         """Takes what has arrived."""
         try:
-            data = self._sock.recv(256 * 1024)
+            data = self._sock.recv(self._room)
         except BlockingIOError:
             return []
         except OSError:
             data = b""
+        self._room = _LARGE_ROOM if len(data) == self._room else _ROOM
         try:
             messages = self._decoder.feed(data) if data else self._end()
             if self._decoder.pending:
