@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from starlette.requests import HTTPConnection
 
 from kernelbox.api._here import kernels
-from kernelbox.base._config import scrubbed_environment, variables_with_prefix
+from kernelbox.base._config import scrubbed_environment, variables_for_kernels
 from kernelbox.server._access import CALLER
 from kernelbox.server._errors import Refused
 from kernelbox.server._executions import Executions
@@ -18,9 +18,6 @@ from kernelbox.server._logs import FIELDS
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tokens import Caller, Scope
 from kernelbox.shells._loop_kernels import LoopKernels
-
-# What a variable of the server is called that is for kernels: KERNEL_ENV_X becomes X.
-KERNEL_PREFIX = "KERNEL_ENV_"
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class State:
 
 def make_state(options: ServiceOptions) -> State:
     """Returns what the routes share; nothing is opened before it is used."""
-    environment = scrubbed_environment(variables_with_prefix(KERNEL_PREFIX))
+    environment = scrubbed_environment(variables_for_kernels())
     cwd = os.path.realpath(options.workspace)
     reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels, lifetime=options.lifetime)
     return State(options, reached, Executions(reached, options), FrontEnds(reached, options))
