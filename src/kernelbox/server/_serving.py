@@ -99,6 +99,7 @@ async def _run(server: uvicorn.Server, listener: socket.socket, state: State, gr
     first.cancel()
     if not serving.done():
         drained = await state.executions.drain(grace, hurry=signals.second)
+        await state.jobs.settle()
         _log.info(
             "stopping: kernels stay, and are found again",
             extra={"cells_finished": drained.finished, "cells_interrupted": drained.interrupted},

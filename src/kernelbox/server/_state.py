@@ -9,9 +9,12 @@ from starlette.requests import HTTPConnection
 
 from kernelbox.api._here import kernels
 from kernelbox.base._config import scrubbed_environment, variables_with_prefix
+from kernelbox.host._home import Home
+from kernelbox.host._journal import Journal
 from kernelbox.server._access import CALLER
 from kernelbox.server._errors import Refused
 from kernelbox.server._executions import Executions
+from kernelbox.server._jobs import Jobs
 from kernelbox.server._kernels import CallerKernels
 from kernelbox.server._logs import FIELDS
 from kernelbox.server._options import ServiceOptions
@@ -29,6 +32,7 @@ class State:
     options: ServiceOptions
     kernels: LoopKernels
     executions: Executions
+    jobs: Jobs
 
 
 def make_state(options: ServiceOptions) -> State:
@@ -36,7 +40,8 @@ def make_state(options: ServiceOptions) -> State:
     environment = scrubbed_environment(variables_with_prefix(_KERNEL_PREFIX))
     cwd = os.path.realpath(options.workspace)
     reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels)
-    return State(options, reached, Executions(reached, options))
+    journal = Journal(Home(reached.config.home, reached.config.key_file))
+    return State(options, reached, Executions(reached, options), Jobs(journal, reached))
 
 
 def state_of(connection: HTTPConnection) -> State:
