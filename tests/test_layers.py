@@ -54,8 +54,9 @@ ROOMS = {
     "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
     "shells": Room(ours=("wire", "base", "host", "core", "tools")),
     "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
+    "frontends": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
     "mcp": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
-    "server": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
+    "server": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "frontends", "__version__")),
     "cli": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "mcp", "server", "__version__")),
     # The package itself: the lazy table of public names, and `python -m kernelbox`.
     "": Room(ours=("wire", "base", "host", "core", "tools", "api")),
@@ -65,6 +66,7 @@ ROOMS = {
 # Modules outside the wire that decide without sockets, clock or files, as it does.
 PURE_FILES = (
     "core/_policy.py",
+    *(f"frontends/_{name}.py" for name in ("exchange", "message", "websocket")),
     *(f"host/jupyter/_{name}.py" for name in ("actions", "cell", "conversation", "late", "probe", "reception")),
 )
 
@@ -76,7 +78,14 @@ POWERS = (
     (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py")),
     (
         ("mcp", "mcp_types", "httpx2"),
-        ("tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py", "mcp/*"),
+        (
+            "tools/_connecting.py",
+            "tools/_http.py",
+            "tools/_results.py",
+            "tools/_session.py",
+            "tools/_stdio.py",
+            "mcp/*",
+        ),
     ),
     (("PIL",), ("mcp/*",)),
     (("starlette", "uvicorn"), ("mcp/*", "server/*")),
@@ -291,7 +300,7 @@ def power_violations(modules: list[Module]) -> Iterator[str]:
 def impurities(modules: list[Module]) -> Iterator[str]:
     for module in modules:
         for line, target in imports(module, ast.walk(module.tree)) if module.path in PURE_FILES else ():
-            if not inside(target, (*PURE, "kernelbox", "fnmatch", "re")):
+            if not inside(target, (*PURE, "kernelbox", "fnmatch", "itertools", "re")):
                 yield f"{module.path}:{line} imports {target}"
 
 

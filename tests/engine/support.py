@@ -90,6 +90,11 @@ def connected(kernel: KernelRecord) -> Iterator[Connection]:
         connection.close()
 
 
+def until_queued(count: int) -> str:
+    """Returns the lines of a cell that wait until so many requests have come behind it."""
+    return f"import time\nwhile len(get_ipython().kernel._queue) < {count}: time.sleep(0.005)\n"
+
+
 def eventually(condition: Callable[[], object]) -> None:
     """Waits until a condition holds, for what the operating system has no event for."""
     deadline, pause = time.monotonic() + DEADLINE, threading.Event()

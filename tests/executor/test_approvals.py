@@ -527,10 +527,11 @@ def test_the_timeout_strikes_while_the_consumer_thinks_about_an_approval() -> No
 
 def test_the_wait_for_approvals_can_be_excluded_from_the_timeout() -> None:
     async def scenario() -> str | None:
-        async with CodeExecutor(approve_shell_cmds=True) as executor:
+        async with CodeExecutor(approve_shell_cmds=True) as executor, CodeExecutor() as other:
 
             async def think(request: ApprovalRequest) -> None:
-                await asyncio.sleep(2.5)  # longer than the timeout
+                with pytest.raises(TimeoutError):  # so long that a cell which began later has timed out
+                    await other.execute("while True: pass", timeout=2)
                 await request.accept()
 
             code = "!echo one\n!echo two"

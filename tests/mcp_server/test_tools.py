@@ -90,6 +90,18 @@ def test_variables_are_listed_with_their_types(served: Served) -> None:
     run(scenario)
 
 
+def test_a_kernel_that_dies_of_a_listing_is_told_by_its_name_and_the_next_call_gets_a_fresh_one(served: Served) -> None:
+    async def scenario() -> None:
+        async with http_client(served) as client:
+            code = "import os\nclass Ending:\n  def __repr__(self): os._exit(3)\nending = Ending()"
+            await text(client, "execute", code=code, kernel="ending")
+            told = await failure(client, "list_variables", kernel="ending")
+            assert told.endswith("'ending' died: the process exited with status 3; the next call starts a fresh kernel")
+            assert "42" in await text(client, "execute", code="6 * 7", kernel="ending")
+
+    run(scenario)
+
+
 def test_a_file_can_be_written_read_by_range_and_found_by_a_kernel(served: Served) -> None:
     async def scenario() -> None:
         async with http_client(served) as client:

@@ -168,7 +168,7 @@ def _by_annotation(text: SearchStrategy[str]) -> dict[str, SearchStrategy[Any]]:
     names = st.lists(text, max_size=3)
     return {
         "str": text,
-        "Language": st.sampled_from(["python", "bash"]),
+        "Language": st.sampled_from(["python", "bash", "comm"]),
         "int": st.integers(),
         "bool": st.booleans(),
         "float": st.floats(allow_nan=False, allow_infinity=False) | st.integers(),
@@ -176,6 +176,7 @@ def _by_annotation(text: SearchStrategy[str]) -> dict[str, SearchStrategy[Any]]:
         "list[str]": names,
         "dict[str, str]": st.dictionaries(text, text, max_size=3),
         "bytes": st.binary(max_size=40),
+        "list[bytes]": st.lists(st.binary(max_size=40), max_size=3),
         "dict[str, bytes]": st.dictionaries(text, st.binary(max_size=40), max_size=3),
         "dict[str, Any]": st.dictionaries(text, json_of(text), max_size=3),
         "dict[str, list[str]] | None": st.none()

@@ -46,7 +46,7 @@ LENGTHS = struct.Struct("!II")
 UINT32_MAX = 2**32 - 1
 
 EXAMPLES: list[m.Message] = [
-    m.Execute("a", "1 + 1"),
+    m.Execute("a", "{}", "comm", buffers=[b"one", b"", b"two"]),
     m.Interrupt("a"),
     m.Started("a", 1),
     m.Output("a", "stdout", "hello"),
@@ -55,7 +55,7 @@ EXAMPLES: list[m.Message] = [
     m.Ask("a", 1, "server", "tool", {"x": 1}),
     m.Answer("a", 1, True, "", "f", b"{}"),
     m.Withdraw("a", 1),
-    m.Comm("a", "comm_open", {"y": 2}),
+    m.Comm("a", "comm_msg", {"y": 2}, [b"\x00\xff", b""]),
     m.Done("a", "ok"),
     m.Query("a", "complete", {"code": "x."}),
     m.Reply("a", {"z": 3}),
@@ -75,6 +75,7 @@ WRONG: dict[str, list[Any]] = {
     "int | None": ["1", 1.0, False, [1], {}],
     "list[str]": [None, "x", 1, {"x": "y"}, [1], ["x", None]],
     "dict[str, str]": [None, "x", 1, ["x"], {"x": 1}, {"x": "y", "z": None}],
+    "list[bytes]": [None, "x", 1, ["x"], [None], [1.0], [True], [-1], {"x": 0}],
     "dict[str, bytes]": [None, "x", 1, ["x"], {"x": "y"}, {"x": None}, {"x": 1.0}, {"x": True}, {"x": -1}],
     "dict[str, Any]": [None, "x", 1, True, ["x"], [["x", 1]]],
     "dict[str, list[str]] | None": ["x", 1, ["x"], {"x": "y"}, {"x": [1]}, {"x": None}],
@@ -452,7 +453,7 @@ def test_a_message_with_fields_too_few_or_too_many_is_refused(message: m.Message
     header, binary = parts_of(message)
     assert decode(frame(header, binary)) == [message]
     kind, blobs = header[0], {"image/png": len(binary)}
-    complaint = rf"{kind} has \d+ fields, not {len(message.__slots__)}|Display\.blobs|no raw bytes"
+    complaint = rf"{kind} has \d+ fields, not {len(message.__slots__)}|\.blobs|\.buffers|no raw bytes"
     for count in range(1, len(header)):
         with pytest.raises(ProtocolError, match=complaint):
             decode(frame(header[:count], binary))
@@ -484,7 +485,7 @@ def test_a_field_of_the_wrong_type_is_refused_by_name(message: m.Message) -> Non
         ["Output", "a", ""],
         ["Display", "a", "stream", {}, {}, "", None, False, {}],
         ["Display", "a", "clear_output", {}, {}, "", None, False, {}],
-        ["Comm", "a", "comm_info", {}],
+        ["Comm", "a", "comm_info", {}, []],
         ["Done", "a", "success", None, "", "", [], False, False, None],
         ["Done", "a", "", None, "", "", [], False, False, None],
         ["Done", "a", "ok", None, "", "", [], False, False, {"moved": []}],
@@ -504,6 +505,7 @@ def test_a_word_outside_a_closed_set_is_refused(header: list[Any]) -> None:
         ["Display", "a", "display_data", {"a" * 256: 0}, {}, "", None, False, {}],
         ["Display", "a", "display_data", {}, {}, "", None, False, {f"a/{n}": 0 for n in range(101)}],
         ["Display", "a", "display_data", {}, {}, "d" * 1001, None, False, {}],
+        ["Comm", "a", "comm_msg", {}, [0] * 10_001],
         ["Ask", "a", 1, "s" * 1001, "t", {}],
         ["Ask", "a", 1, "s", "t" * 1001, {}],
         ["Done", "a", "error", None, "E" * 1001, "", [], False, False, None],
@@ -577,6 +579,13 @@ NINES = 10**4300 - 1  # as many digits as Python reads; a sum of two has one mor
 def test_lengths_of_blobs_that_lie_are_refused(sizes: object) -> None:
     with pytest.raises(ProtocolError):
         decode(frame(["Display", "a", "display_data", {}, {}, "", None, False, sizes], b"hello"))
+
+
+@pytest.mark.parametrize("sizes", [[4], [5, 1], [-1, 6], [5.0], ["5"], [UINT32_MAX], [NINES], {"a": 5}, 5, None])
+@pytest.mark.parametrize("header", [["Comm", "a", "comm_msg", {}], parts_of(m.Execute("a", "{}", "comm"))[0][:-1]])
+def test_lengths_of_buffers_that_lie_are_refused(header: list[Any], sizes: object) -> None:
+    with pytest.raises(ProtocolError):
+        decode(frame([*header, sizes], b"hello"))
 
 
 def test_halves_of_characters_from_a_guest_arrive_as_the_escapes_that_python_shows() -> None:

@@ -166,15 +166,14 @@ def _can_go_on(kernel: KernelRecord | str) -> bool:
     if isinstance(kernel, str) and not is_kernel_id(kernel):
         return True
     try:
-        if not status(kernel).alive:
-            restart(kernel)
+        kernels().revive(status(kernel))
     except KernelNotFound:
         return False
     return True
 
 
 def interrupt(kernel: KernelRecord | str) -> bool:
-    """Interrupts what a kernel is running; returns whether it was running anything."""
+    """Interrupts what a kernel is running; returns whether there was anything, and it was reached."""
     return kernels().interrupt(_key(kernel))
 
 
@@ -195,7 +194,7 @@ def list_kernels() -> list[KernelRecord]:
 
 def status(kernel: KernelRecord | str) -> KernelRecord:
     """Returns what is known of a kernel now; raises KernelNotFound."""
-    return kernels().get(_key(kernel))
+    return kernels().look(_key(kernel))
 
 
 def create(

@@ -14,13 +14,17 @@ from kernelbox.guest._peer import Peer
 from kernelbox.guest._plain import plain_args, plain_text
 from kernelbox.guest._pristine import contextlib
 from kernelbox.guest._program import Program
-from kernelbox.wire._approvals import SHELL_SERVER, ApprovalRejectedError
+from kernelbox.wire._approvals import INPUT_TOOL, SHELL_SERVER, ApprovalRejectedError
+from kernelbox.wire._bounded import bound
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Answer, Ask, Execute, Withdraw
 from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._questions import fingerprint, number_of
 
 keep_builtins(globals())
+
+# Characters of a prompt; a front end shows a line of it.
+_LONGEST_PROMPT = 100_000
 
 # How much of a command its rejection repeats.
 _SHOWN = 80
@@ -41,6 +45,7 @@ class Asks:
         self._open: dict[int, tuple[Peer, Callable[[Answer], object]]] = {}
         self._approve_shell = False
         self._takes_questions = False
+        self.allows_input = False
 
     def __repr__(self) -> str:
         return f"<Asks open={len(self._open)}>"
@@ -116,6 +121,11 @@ class Asks:
             if question.answer is None and number and self._outbox.execution_id == execution_id:
                 self._outbox.send(Withdraw(execution_id, number))
 
+    def ask_input(self, prompt: str, *, password: bool) -> str:
+        """Returns the line that a person answers; raises ApprovalRejectedError."""
+        args = {"prompt": bound(prompt, _LONGEST_PROMPT), "password": password}
+        return self.ask(SHELL_SERVER, INPUT_TOOL, args).decode("utf-8", "surrogatepass")
+
     def ask_shell(self, tool_name: str, program: Program, *, with_changes: bool = True) -> None:
         """Returns when a command may run: at once, unless the execution wants to approve each.
 
@@ -153,6 +163,7 @@ class Asks:
     def begin(self, request: Execute) -> None:
         """Takes the key of the execution that comes next; called before it has begun, when there is none to ask for."""
         self._key, self._count = request.key, 0
+        self.allows_input = request.allow_stdin
 
     @contextlib.contextmanager
     def guarding(self, request: Execute) -> Iterator[None]:

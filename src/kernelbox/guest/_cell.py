@@ -9,6 +9,7 @@ from typing import Any
 from kernelbox.guest import _guards
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._changes import Changes
+from kernelbox.guest._comm import Comms
 from kernelbox.guest._commands import run_command
 from kernelbox.guest._environment import take_environment
 from kernelbox.guest._interrupts import Interrupts
@@ -57,10 +58,16 @@ class Cells:
     """Runs cells, one at a time, on the main thread; context variables last from one to the next."""
 
     def __init__(
-        self, shell: ZMQInteractiveShell, bash: Bash, loop: asyncio.AbstractEventLoop, interrupts: Interrupts
+        self,
+        shell: ZMQInteractiveShell,
+        bash: Bash,
+        comms: Comms,
+        loop: asyncio.AbstractEventLoop,
+        interrupts: Interrupts,
     ) -> None:
         self._shell = shell
         self._bash = bash
+        self._comms = comms
         self._loop = loop
         self._interrupts = interrupts
         self._context = contextvars.copy_context()
@@ -69,7 +76,13 @@ class Cells:
 
     def run(self, request: Execute) -> Done:
         """Runs a cell to its end and returns what to say of it."""
-        cell = self._run_bash(request) if request.language == "bash" else self._run_python(request)
+        match request.language:
+            case "python":
+                cell = self._run_python(request)
+            case "bash":
+                cell = self._run_bash(request)
+            case "comm":
+                cell = self._run_comm(request)
         self._traces.resume()
         try:
             return self._run_to_end(request, cell) if self._may_wait(request) else self._run_at_once(request, cell)
@@ -94,7 +107,7 @@ class Cells:
 
         That code may also come from elsewhere: from a macro that the cell names, or from a transformer.
         """
-        if request.language == "bash":
+        if request.language != "python":
             return False
         if "await" in request.code or "async" in request.code:
             return True
@@ -168,7 +181,7 @@ class Cells:
         shell = self._shell
         shell.error = None
         shell.changes = Changes(shell) if request.report_changes else None
-        self._shell.display_pub.text_limit = self._shell.displayhook.text_limit = request.text_limit
+        shell.set_text_limit(request.text_limit)
         if request.restore_cwd and not _is_here(request.restore_cwd):  # another client's cell went elsewhere
             with contextlib.suppress(OSError):  # it is told after the cell
                 os.chdir(request.restore_cwd)
@@ -239,6 +252,19 @@ class Cells:
             return Done(request.id, "ok", interrupted=self._interrupts.seen)
         value = f"bash returned exit status {status}"
         return Done(request.id, "error", None, "CalledProcessError", value, [f"CalledProcessError: {value}"])
+
+    async def _run_comm(self, request: Execute) -> Done:
+        self._shell.set_text_limit(request.text_limit)
+        try:
+            self._interrupts.expose()
+            self._comms.take(request)
+            self._flush_own_streams()
+        except BaseException as exc:  # noqa: BLE001  # reported as the error of a cell
+            self._interrupts.protect()
+            return self._report(request, exc)
+        finally:
+            self._interrupts.protect()
+        return Done(request.id, "ok", interrupted=self._interrupts.seen)
 
     def _run_in_bash(self, code: str) -> tuple[int, bool]:
         """Runs a bash cell; returns its exit status and whether bash has lasted, where it is meant to."""

@@ -19,11 +19,12 @@ from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import write_c_stdout_at_once
 from kernelbox.guest._cell import Cells
-from kernelbox.guest._descendants import children, kill_descendants, signal_all
+from kernelbox.guest._descendants import children, kill_descendants
 from kernelbox.guest._handlers import get_handler, set_handler
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Forks, Interrupts
 from kernelbox.guest._io import IO, Waker
+from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._loop import Loop
 from kernelbox.guest._modules import restore_modules
 from kernelbox.guest._orphans import has_children, watch_starts
@@ -32,7 +33,7 @@ from kernelbox.guest._peer import Peer
 from kernelbox.guest._pristine import asyncio, contextlib, os, signal, threading, time
 from kernelbox.guest._queue import Queue
 from kernelbox.guest._reserve import fill_reserve, spend_reserve
-from kernelbox.guest._shell import ZMQInteractiveShell, pass_for_ipykernel
+from kernelbox.guest._shell import ZMQInteractiveShell
 from kernelbox.guest._streams import OutStream
 from kernelbox.guest._traceback import format_value
 from kernelbox.wire import _state
@@ -87,7 +88,7 @@ class Kernel:
         self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # whatever policy a module has set
         asyncio.set_event_loop(self.loop)
         self.outbox = Outbox(identity, self.interrupts)
-        self.asks = Asks(self.outbox, waker.wake)
+        self.asks = keyboard.asks = Asks(self.outbox, waker.wake)
         self.bash = Bash()
         self.comm_manager = _comm.install(self.outbox)
         self._io = IO(self, identity, waker, main_waker)
@@ -97,7 +98,8 @@ class Kernel:
         self._idle_timeout = idle_timeout
         self._forks = Forks()
         self._main = threading.get_ident()
-        self._cells = Cells(self.shell, self.bash, self.loop, self.interrupts)
+        self._cells = Cells(self.shell, self.bash, self.comm_manager, self.loop, self.interrupts)
+        self._parent = ""  # of the execution that runs or was the last, as its front end knows it
 
     def __repr__(self) -> str:
         return f"<Kernel pid={self._identity.pid} {'idle' if self._queue.idle else 'busy'} queued={len(self._queue)}>"
@@ -168,12 +170,13 @@ class Kernel:
                 if self._queue.idle and threading.get_ident() != self._main:  # who is not in the loop then, but here
                     self.loop.call_soon_threadsafe(self._stop_idling)
             case Interrupt():
+                if message.tell:
+                    running = self.interrupts.is_running(message.id)
+                    self.outbox.reply(peer, Reply(message.id, {"running": running}))
                 if (waiting := self._queue.withdraw(message.id)) is False:
                     return None
-                if message.harder and self.interrupts.is_running(message.id):
-                    self._kill_what_the_cell_started()
-                elif message.harder:
-                    self.interrupts.interrupt_programs()  # which a task may wait for, in C code such as `system(3)`
+                if message.harder:
+                    self.interrupts.stop_programs(message.id, self.bash.pid)
                 if waiting:
                     return self.interrupts.request_background()
                 return None if self.interrupts.aimed else self.interrupts.request(message.id)
@@ -212,12 +215,8 @@ class Kernel:
         if abandoned.harder:
             self.die("killed, because a cell whose client had gone away did not stop when interrupted")
         self._abandoned = Abandoned(abandoned.execution_id, time.monotonic() + LAST_GRACE, harder=True)
-        self._kill_what_the_cell_started()
+        self.interrupts.stop_programs(abandoned.execution_id, self.bash.pid)
         return self.interrupts.request(abandoned.execution_id)
-
-    def _kill_what_the_cell_started(self) -> None:
-        bash = self.bash.pid
-        signal_all((pid for pid in self.interrupts.begun_by_cell() if pid != bash), signal.SIGKILL)
 
     def die(self, reason: str) -> None:
         """Ends the process at once because it cannot be of use any more."""
@@ -281,6 +280,7 @@ class Kernel:
 
     def _execute(self, peer: Peer, request: Execute) -> None:
         bash = request.language == "bash"
+        self._parent = request.parent or request.id
         count = self.shell.execution_count
         self.interrupts.begin(request.id)
         self.asks.begin(request)
@@ -295,7 +295,7 @@ class Kernel:
             done = self._cells.run(request)
         self._io.cell_ends()
         self.interrupts.end()
-        done.execution_count = None if bash else self.shell.execution_count - 1
+        done.execution_count = None if request.language != "python" else self.shell.execution_count - 1
         self._identity.restore_descriptors()
         if self.shell.exit_requested:
             self.outbox.relieve()
@@ -351,7 +351,6 @@ class Kernel:
     # -- around the user's code ------------------------------------------------------------------------------
 
     def _wire_shell(self) -> None:
-        pass_for_ipykernel()
         with contextlib.suppress(FileNotFoundError):  # it may have been deleted since
             self.shell.user_ns["_dh"][:] = [Path.cwd()]
         self.shell.kernel = self
@@ -370,7 +369,7 @@ class Kernel:
 
     def get_parent(self) -> dict[str, Any]:
         """Returns what ipywidgets' Output uses to tell cells apart."""
-        return {"header": {"msg_id": self.outbox.execution_id}}
+        return {"header": {"msg_id": self._parent}}
 
     def _after_fork(self) -> None:
         self.outbox.after_fork()

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
+from IPython.core.magics.execution import ExecutionMagics
 from IPython.core.magics.packaging import PackagingMagics
 from IPython.core.oinspect import Inspector
 
+from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._pristine import os
-from kernelbox.guest._streams import refuse_debugger
 from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ class FrontEnd(Magics):
 
     @line_cell_magic
     def debug(self, line: str, cell: str | None = None) -> None:
-        """Says that there is no debugger."""
-        refuse_debugger()
+        """Looks at the error of the last cell, if someone is at the keyboard."""
+        keyboard.require()
+        assert self.shell is not None
+        ExecutionMagics(self.shell).debug(line, cell)
 
     @line_magic
     def autosave(self, line: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import sys as user_sys
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kernelbox.guest._interrupts import TimeUp
@@ -39,6 +40,9 @@ _NO_TIME_LEFT = f"<not looked at: the variables before it took {_ALL_VARIABLES:g
 # Completions that are offered, and the characters of each.
 _MOST_MATCHES = 1_000
 _LONGEST_MATCH = 1_000
+
+# Inputs that are told, the last ones.
+_MOST_INPUTS = 10_000
 
 # Characters of what is told about an object: its source may be a whole module.
 _LONGEST_INSPECTION = 1_000_000
@@ -73,6 +77,12 @@ def _answer(kernel: Kernel, query: Query) -> dict[str, Any]:
         case "is_complete":
             status, indent = shell.check_complete(str(args["code"]))
             return {"status": status, "indent": indent or ""}
+        case "history":
+            return {"status": "ok", "history": _history(shell, args)}
+        case "expressions":
+            return {"status": "ok", "user_expressions": shell.user_expressions(args["expressions"])}
+        case "comms":
+            return {"status": "ok", "comms": kernel.comm_manager.describe(str(args["target_name"]))}
         case "variables":
             return {"variables": _variables(shell, kernel.interrupts)}
         case "leave":
@@ -124,6 +134,37 @@ def _inspect(shell: ZMQInteractiveShell, code: str, cursor: int, detail: int) ->
         return {"status": "ok", "found": False, "data": {}, "metadata": {}}
     told = {mime: bound(exact(text), _LONGEST_INSPECTION) for mime, text in data.items() if issubclass(type(text), str)}
     return {"status": "ok", "found": True, "data": told, "metadata": {}}
+
+
+def _history(shell: ZMQInteractiveShell, args: dict[str, Any]) -> list[tuple[int, int, Any]]:
+    """Returns inputs of this kernel's process, as Jupyter's `history_request` asks for them; there is no other session.
+
+    `hist_access_type` is range (from `start` to before `stop`), tail (the last `n`), or search (the last `n` that match
+    `pattern`, which has `*` and `?`; with `unique` each once).
+    """
+    manager = shell.history_manager
+    assert manager is not None
+    output, raw, kind = bool(args.get("output")), bool(args.get("raw", True)), args["hist_access_type"]
+    if kind == "range":
+        start, stop = int(args.get("start") or 0), args.get("stop")
+        found = manager.get_range(0, start, stop, raw=raw, output=output)
+        return [(session, line, _told(entry)) for session, line, entry in found][-_MOST_INPUTS:]
+    whole = manager.get_range(0, 1, raw=raw, output=output)
+    entries = [(session, line, _told(entry)) for session, line, entry in whole]
+    if kind == "search":
+        pattern = str(args.get("pattern") or "*")
+        entries = [entry for entry in entries if fnmatchcase(entry[2][0] if output else entry[2], pattern)]
+        if args.get("unique"):
+            entries = list({str(entry[2]): entry for entry in entries}.values())
+    wanted = _MOST_INPUTS if args.get("n") is None else min(_MOST_INPUTS, max(0, int(args["n"])))
+    return entries[max(0, len(entries) - wanted) :]
+
+
+def _told(entry: Any) -> Any:
+    """Returns an input, or an input and its output, as plain text."""
+    if issubclass(type(entry), str):
+        return exact(entry)
+    return [None if part is None else exact(part) for part in entry]
 
 
 def _variables(shell: ZMQInteractiveShell, interrupts: Interrupts) -> list[dict[str, Any]]:

@@ -6,10 +6,7 @@ notebook (pandas, rich, tqdm, plotly); no ZeroMQ is involved.
 
 from __future__ import annotations
 
-import builtins
-import getpass
 import io
-import pdb
 import re
 import subprocess
 import sys
@@ -34,22 +31,23 @@ from traitlets import Integer, Type
 from traitlets.config import Config
 
 from kernelbox.guest import _traceback
+from kernelbox.guest._cell_names import name_cells_everywhere
 from kernelbox.guest._changes import Changes
 from kernelbox.guest._commands import capture_command, run_command, start_command
 from kernelbox.guest._display import DisplayFormatter, Publisher, ResultHook
 from kernelbox.guest._environment import given_shell, take_environment
+from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._notebook import SCREENS, FileInspector, FrontEnd, Installers, IpykernelFinder
 from kernelbox.guest._pages import Pages
 from kernelbox.guest._plain import plain_text
 from kernelbox.guest._pristine import contextlib, os
 from kernelbox.guest._program import Program, script_program, shell_program
 from kernelbox.guest._reserve import spend_reserve
-from kernelbox.guest._streams import refuse_breakpoint, refuse_debugger, refuse_input
 from kernelbox.guest._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._json import type_name
 from kernelbox.wire._messages import Display
-from kernelbox.wire._pristine import find_replaced, keep_builtins, replace_builtin
+from kernelbox.wire._pristine import find_replaced, keep_builtins
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
 
 keep_builtins(globals())
@@ -125,11 +123,9 @@ class ZMQInteractiveShell(InteractiveShell):
         self.changes: Changes | None = None
         # IPython's advice after sys.exit(); a model that took it would end its kernel.
         warnings.filterwarnings("ignore", message="To exit: use 'exit', 'quit', or Ctrl-D.")
-        builtins.input = refuse_input
-        replace_builtin("input", refuse_input)
-        getpass.getpass = refuse_input
-        pdb.set_trace = refuse_debugger
-        sys.breakpointhook = refuse_breakpoint
+        keyboard.install()
+        _pass_for_ipykernel()
+        name_cells_everywhere()
 
     # -- what IPython calls ----------------------------------------------------------------------------------
 
@@ -166,6 +162,10 @@ class ZMQInteractiveShell(InteractiveShell):
             self._running.pop()
             if not self._running:
                 self.displayhook.finish_displayhook()  # an interrupt may have left it in the middle
+
+    def set_text_limit(self, limit: int) -> None:
+        """Sets how many characters are kept of what the next cell shows."""
+        self.display_pub.text_limit = self.displayhook.text_limit = limit
 
     def init_events(self) -> None:
         super().init_events()
@@ -275,10 +275,9 @@ class ZMQInteractiveShell(InteractiveShell):
         """
         if issubclass(type(exc), MemoryError):
             spend_reserve()
-        cells = {file: f"Cell In[{number}]" for file, number in self._cell_numbers()}
-        name, value = type_name(exc), format_value(exc, cells)
+        name, value = type_name(exc), format_value(exc)
         try:
-            lines = self._format_traceback(exc, value, cells)
+            lines = self._format_traceback(exc, value)
         except BaseException as failure:  # noqa: BLE001  # the user's __notes__, loaders, _render_traceback_
             lines = [f"{name}: {value}", f"(formatting the traceback failed: {type_name(failure)})"]
         if replaced := find_replaced():
@@ -290,17 +289,14 @@ class ZMQInteractiveShell(InteractiveShell):
         said = bound(value, min(value_limit(limit), MAX_ERROR))
         return name, said, lines, len(said) < len(value) or len(text) > limit
 
-    def _format_traceback(self, exc: BaseException, value: str, cells: dict[str, str]) -> list[str]:
+    def _format_traceback(self, exc: BaseException, value: str) -> list[str]:
         if isinstance(exc, UsageError):
             return []  # it has been written to stderr, as IPython does
         if isinstance(exc, SystemExit):
             return [f"SystemExit: {value}", "The kernel goes on; exit() ends it."]
         if callable(render := getattr(exc, "_render_traceback_", None)):
             return [str(line) for line in render() or ()]
-        return format_exception(exc, value, cells=cells)
-
-    def _cell_numbers(self) -> list[tuple[str, Any]]:
-        return list(self.compile._filename_map.items())
+        return format_exception(exc, value)
 
     # -- commands --------------------------------------------------------------------------------------------
 
@@ -348,7 +344,7 @@ def _refuse_editor(*_: Any) -> None:
 InteractiveShellABC.register(ZMQInteractiveShell)
 
 
-def pass_for_ipykernel() -> None:
+def _pass_for_ipykernel() -> None:
     """Answers the questions by which tqdm and plotly find out that they are in a notebook."""
     module = ModuleType("ipykernel.zmqshell", ZMQInteractiveShell.__doc__)
     module.ZMQInteractiveShell = ZMQInteractiveShell  # type: ignore[attr-defined]  # what a module is for

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 from kernelbox.guest._outbox import Outbox, open_writer
 from kernelbox.guest._pristine import os, threading
@@ -201,29 +200,3 @@ class ByteStream(io.BufferedIOBase):
 
     def close(self) -> None:
         """Does nothing, as for the text."""
-
-
-class InputUnavailable(RuntimeError):
-    """Raised by `input()`, `getpass()` and debuggers: there is no keyboard."""
-
-
-def refuse_input(prompt: object = "", *_: object, **__: object) -> str:
-    """Stands in for `input` and `getpass.getpass`."""
-    raise InputUnavailable(
-        f"input({str(prompt)!r:.200}) cannot be answered: no one is at the keyboard of this kernel. "
-        "Put the value into the code instead."
-    )
-
-
-def refuse_debugger(*_: object, **__: object) -> NoReturn:
-    """Stands in for `pdb.set_trace`, and for `%debug`."""
-    raise InputUnavailable(
-        "there is no debugger here: no one is at the keyboard of this kernel. Print what you want to know instead."
-    )
-
-
-def refuse_breakpoint(*args: object, **kwargs: object) -> object:
-    """Stands in for `sys.breakpointhook`; what PYTHONBREAKPOINT names, or 0, is left to Python's own."""
-    if os.environ.get("PYTHONBREAKPOINT"):
-        return sys.__breakpointhook__(*args, **kwargs)
-    refuse_debugger()

@@ -65,13 +65,18 @@ class CallerKernels:
         return kernel
 
     async def create(
-        self, name: str | None = None, *, session_name: str | None = None, tags: Mapping[str, str] | None = None
+        self,
+        name: str | None = None,
+        *,
+        session_name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        kernel_type: str | None = None,
     ) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has; raises KernelExists."""
         named, session = self._name(name), self._name(session_name)
         if named is None and session is None:
             named = self._name(self._kernels.new_name())
-        return await self._kernels.create(named, session_name=session, tags=tags)
+        return await self._kernels.create(named, session_name=session, tags=tags, kernel_type=kernel_type)
 
     async def open(self, name: str, *, tags: Mapping[str, str] | None = None) -> KernelRecord:
         """Returns the live kernel of a name; opens one, with these tags, if there is none."""

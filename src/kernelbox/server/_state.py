@@ -14,6 +14,7 @@ from kernelbox.host._journal import Journal
 from kernelbox.server._access import CALLER
 from kernelbox.server._errors import Refused
 from kernelbox.server._executions import Executions
+from kernelbox.server._front_ends import FrontEnds
 from kernelbox.server._jobs import Jobs
 from kernelbox.server._kernels import CallerKernels
 from kernelbox.server._logs import FIELDS
@@ -33,6 +34,7 @@ class State:
     kernels: LoopKernels
     executions: Executions
     jobs: Jobs
+    front_ends: FrontEnds
 
 
 def make_state(options: ServiceOptions) -> State:
@@ -41,7 +43,7 @@ def make_state(options: ServiceOptions) -> State:
     cwd = os.path.realpath(options.workspace)
     reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels)
     journal = Journal(Home(reached.config.home, reached.config.key_file))
-    return State(options, reached, Executions(reached, options), Jobs(journal, reached))
+    return State(options, reached, Executions(reached, options), Jobs(journal, reached), FrontEnds(reached, options))
 
 
 def state_of(connection: HTTPConnection) -> State:

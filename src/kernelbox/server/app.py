@@ -6,7 +6,14 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from kernelbox import __version__
-from kernelbox.server import _routes_execution, _routes_jobs, _routes_kernels, _routes_service, _routes_sockets
+from kernelbox.server import (
+    _routes_execution,
+    _routes_jobs,
+    _routes_jupyter,
+    _routes_kernels,
+    _routes_service,
+    _routes_sockets,
+)
 from kernelbox.server._access import NoWebPages, TokenRequired
 from kernelbox.server._errors import add_error_handlers
 from kernelbox.server._limits import BodyLimited
@@ -22,6 +29,7 @@ ROUTERS = (
     _routes_execution.router,
     _routes_jobs.router,
     _routes_sockets.router,
+    _routes_jupyter.router,
 )
 
 _TAGS = [
@@ -30,6 +38,10 @@ _TAGS = [
     {"name": "Sessions", "description": "Kernels by name, opened when they are first used"},
     {"name": "Execution", "description": "Running code"},
     {"name": "Jobs", "description": "Running code that is not waited for, and following it"},
+    {
+        "name": "Jupyter",
+        "description": "Jupyter's kernel API, for front ends: `jupyter lab --gateway-url` and the like",
+    },
 ]
 
 

@@ -71,9 +71,10 @@ class Run:
         *,
         timeout: float | None,  # noqa: ASYNC109  # it interrupts the cell; cancelling the task would lose the result
         on_end: Callable[[], object] = lambda: None,
+        raw: bool = False,
     ) -> Run:
-        """Sends a cell to a kernel. `on_end` is called once the kernel is free."""
-        run = cls(kernel, Execution(request, timeout=timeout, now=time.monotonic()), on_end)
+        """Sends a cell to a kernel. `on_end` is called once the kernel is free; `raw` is the execution's."""
+        run = cls(kernel, Execution(request, timeout=timeout, now=time.monotonic(), raw=raw), on_end)
         try:
             connection = await connect(kernel)
         except StoreFailed:

@@ -86,12 +86,17 @@ class LoopKernels:
     # -- opening ---------------------------------------------------------------------------------------------
 
     async def create(
-        self, name: str | None = None, *, session_name: str | None = None, tags: Mapping[str, str] | None = None
+        self,
+        name: str | None = None,
+        *,
+        session_name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        kernel_type: str | None = None,
     ) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists."""
         if name is None:
             name = self.new_name() if session_name is None else session_name
-        options = self._options(session_name=session_name, tags=tags)
+        options = self._options(session_name=session_name, tags=tags, kernel_type=kernel_type)
         return await in_thread(self._create, check_name(name), options)
 
     @staticmethod
@@ -187,8 +192,14 @@ class LoopKernels:
 
     # -- handles ---------------------------------------------------------------------------------------------
 
-    def _options(self, *, session_name: str | None = None, tags: Mapping[str, str] | None = None) -> KernelOptions:
-        return KernelOptions(session_name, dict(tags or {}), self._cwd, self._env)
+    def _options(
+        self,
+        *,
+        session_name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        kernel_type: str | None = None,
+    ) -> KernelOptions:
+        return KernelOptions(session_name, dict(tags or {}), self._cwd, self._env, kernel_type=kernel_type)
 
     def _handle(self, record: KernelRecord) -> Kernel:
         return self._kernels.kernel(record, environment=self._env)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from kernelbox.tools._classes import PYDANTIC_NAMES, TYPING_NAMES, Class, docstring, names_used, rename, write_class
 from kernelbox.wire._values import dataclass
 
@@ -54,9 +56,9 @@ class Tool:
     output_schema: dict[str, object] | None
 
 
-def write_module(server: str, tool: Tool, params: list[Class], result: list[Class] | None) -> str:
+def write_module(server: str, tool: Tool, params: list[Class], result: list[Class]) -> str:
     """Returns the text of a tool's module."""
-    classes = [*params, *([] if result is None else _apart(params, result))]
+    classes = [*params, *result]
     used = names_used(classes)
     typing = used & TYPING_NAMES | (set() if result else {"Any"})
     returns, kind = ("Result", ", Result") if result else ("Any", "")
@@ -94,20 +96,18 @@ def write_package(server: str, description: str, tools: Iterable[Tool]) -> str:
     return _PACKAGE.format(docstring="\n".join(says), modules=[tool.module for tool in tools])
 
 
-def signature(params: list[Class]) -> str:
-    """Returns how Params is called, on one line: names, types, defaults."""
-    import ast
-
+def signature(made: Class) -> str:
+    """Returns how a class is called, on one line: names, types, defaults."""
+    if made.root is not None:
+        return f"{made.name}({ast.unparse(made.root)})"
     shown = []
-    for made in params:
-        if made.name == "Params":
-            for field in made.fields:
-                default = "" if field.default is None else f" = {field.default}"
-                shown.append(f"{field.name}: {ast.unparse(field.annotation)}{default}")
-    return f"Params({', '.join(shown)})"
+    for field in made.fields:
+        default = "" if field.default is None else f" = {field.default}"
+        shown.append(f"{field.name}: {ast.unparse(field.annotation)}{default}")
+    return f"{made.name}({', '.join(shown)})"
 
 
-def _apart(params: list[Class], result: list[Class]) -> list[Class]:
+def apart(params: list[Class], result: list[Class]) -> list[Class]:
     """Returns the classes of a result with names that those of the parameters do not have."""
     taken = {made.name for made in params} | {made.name for made in result}
     names = {}

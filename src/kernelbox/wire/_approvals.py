@@ -6,6 +6,10 @@ from __future__ import annotations
 SHELL_SERVER = "kernelbox"
 
 
+# The tool_name of `input()`, of the same server; it is asked only where the client says that it answers.
+INPUT_TOOL = "input"
+
+
 class ToolError(Exception):
     """Raised in the cell when a tool failed, or its server could not be reached; it has the server's words."""
 

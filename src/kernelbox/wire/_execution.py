@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     # What holds a kernel: this execution, one of another client, one whose client has gone, or no execution at all.
     Holder = Literal["this", "other", "abandoned", "none"]
-    Event = OutputItem | Ask | Withdraw | Comm
+    Event = OutputItem | Ask | Withdraw | Comm | Started | Output | Display | Clear
 
 # Long enough for a numpy call or a `finally:` block to end by itself; with LAST_GRACE below the 4 s a caller may wait.
 GRACE = 1.5
@@ -75,10 +75,14 @@ def _where(traceback: list[str]) -> list[str]:
 
 
 class Execution:
-    """Follows one execution from its request to its result."""
+    """Follows one execution from its request to its result.
 
-    def __init__(self, request: Execute, *, timeout: float | None, now: float) -> None:
+    A `raw` one keeps nothing of what its cell writes and shows: its events are the messages, as they came.
+    """
+
+    def __init__(self, request: Execute, *, timeout: float | None, now: float, raw: bool = False) -> None:
         self.request = request
+        self._raw = raw
         self.result: ExecutionResult | None = None
         self.started = False
         self._timeout = timeout
@@ -129,6 +133,9 @@ class Execution:
             case Started():
                 self.started = True
                 self._execution_count = message.execution_count
+                return [message] if self._raw else []
+            case Output() | Display() | Clear() if self._raw:
+                return [message]
             case Output():
                 return [self._transcript.add_output(message)]
             case Display():
@@ -183,7 +190,8 @@ class Execution:
         if self.result is not None or self._recovered:
             return []
         self._recovered = True
-        return [self._transcript.add_output(output) for output in leftovers if output.id == self.request.id]
+        ours = [output for output in leftovers if output.id == self.request.id]
+        return [*ours] if self._raw else [self._transcript.add_output(output) for output in ours]
 
     def killed(self, *, now: float, failure: str = "") -> None:
         """Ends the execution: the kernel did not stop and was killed; a new one has its name, or could not start."""

@@ -54,8 +54,8 @@ def encode(message: m.Message) -> bytes:
     """Returns the frame for a message; raises TypeError and ValueError for values that cannot be sent."""
     kind = type(message)
     values = [getattr(message, name) for name in message.__slots__]
-    if kind in _WITH_ANY_VALUE:
-        values[-1] = Converter().convert(values[-1])
+    if (index := _ANY_VALUE.get(kind)) is not None:
+        values[index] = Converter().convert(values[index])
     if kind in _FROM_CELLS and (complaint := find_fault(kind.__name__, values)):
         raise ValueError(complaint)
     binary = b""
@@ -66,6 +66,9 @@ def encode(message: m.Message) -> bytes:
     elif type(message) is m.Display and message.blobs:
         values[-1] = {mime: len(blob) for mime, blob in message.blobs.items()}
         binary = b"".join(message.blobs.values())
+    elif kind in _WITH_BUFFERS and values[-1]:
+        binary = b"".join(values[-1])
+        values[-1] = [len(buffer) for buffer in values[-1]]
     text = to_json([kind.__name__, *values])
     if len(text) > MAX_TEXT:
         raise ProtocolError(f"a {kind.__name__} of {len(text):,} characters does not fit a frame ({MAX_TEXT:,})")
@@ -78,8 +81,11 @@ def encode(message: m.Message) -> bytes:
     return _LENGTHS.pack(len(header), len(binary)) + header + binary
 
 
-# Messages whose last field takes any value, from user code or from a tool.
-_WITH_ANY_VALUE = frozenset({m.Ask, m.Comm, m.Query, m.Reply})
+# Messages of which one field takes any value, from user code or from a tool, and its index.
+_ANY_VALUE: dict[type[m.Message], int] = {m.Ask: 4, m.Comm: 2, m.Query: 2, m.Reply: 1}
+
+# Messages whose last field is a list of raw parts.
+_WITH_BUFFERS = frozenset({m.Execute, m.Comm})
 
 # Messages whose fields a cell may have chosen: the cell gets an error for what the other side would refuse. A Display
 # comes from `build_display`, which has seen to that.
@@ -178,7 +184,6 @@ class Decoder:
 
 
 def _decode(header: bytearray, binary: bytearray) -> m.Message:
-    beginning = bytes(header[:80])
     # Halves of characters are spelled so, or have this byte; whole characters may too.
     halves = b"\\ud" in header or b"\\uD" in header or b"\xed" in header
     try:
@@ -189,7 +194,7 @@ def _decode(header: bytearray, binary: bytearray) -> m.Message:
         if halves and type(message) in _FROM_GUEST:
             to_json(array).encode()
     except (ValueError, TypeError, KeyError) as exc:
-        raise ProtocolError(f"not a message: {beginning!r}") from exc
+        raise ProtocolError(f"not a message: {bytes(header[:80])!r}") from exc
     return message
 
 
@@ -206,6 +211,8 @@ def _build(array: Any, binary: bytearray) -> m.Message:
         values.append(bytes(binary))
     elif cls is m.Display and values:
         values[-1] = _unpack_blobs(values[-1], binary)
+    elif cls in _WITH_BUFFERS and values:
+        values[-1] = _unpack_buffers(kind, values[-1], binary)
     elif binary:
         raise ProtocolError(f"{kind} has no raw bytes, {len(binary)} came")
     if len(values) != len(checks):
@@ -216,12 +223,25 @@ def _build(array: Any, binary: bytearray) -> m.Message:
 
 
 def _unpack_blobs(sizes: Any, binary: bytearray) -> dict[str, bytes]:
-    if not isinstance(sizes, dict) or not all(type(size) is int and size >= 0 for size in sizes.values()):
-        raise ProtocolError(f"Display.blobs cannot be a {type_name(sizes)} like this")
-    if sum(sizes.values()) != len(binary):
-        raise ProtocolError(f"Display.blobs does not name the {len(binary)} bytes that came")
-    blobs, start = {}, 0
-    for mime, size in sizes.items():
-        blobs[mime] = bytes(memoryview(binary)[start : start + size])
+    if not isinstance(sizes, dict):
+        raise ProtocolError(f"Display.blobs cannot be a {type_name(sizes)}")
+    return dict(zip(sizes, _split("Display.blobs", list(sizes.values()), binary), strict=True))
+
+
+def _unpack_buffers(kind: str, sizes: Any, binary: bytearray) -> list[bytes]:
+    if not isinstance(sizes, list):
+        raise ProtocolError(f"{kind}.buffers cannot be a {type_name(sizes)}")
+    return _split(f"{kind}.buffers", sizes, binary)
+
+
+def _split(field: str, sizes: list[Any], binary: bytearray) -> list[bytes]:
+    """Returns the parts of the raw bytes that have these sizes."""
+    if not all(type(size) is int and size >= 0 for size in sizes):
+        raise ProtocolError(f"{field} has what is no number of bytes")
+    if sum(sizes) != len(binary):
+        raise ProtocolError(f"{field} does not name the {len(binary)} bytes that came")
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(bytes(memoryview(binary)[start : start + size]))
         start += size
-    return blobs
+    return parts

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    Language = Literal["python", "bash"]
+    Language = Literal["python", "bash", "comm"]
 
 keep_builtins(globals())
 
@@ -41,7 +41,11 @@ def _values(message: Message) -> list[object]:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Execute(Message):
-    """Asks for one cell to be run."""
+    """Asks for one cell to be run.
+
+    What a front end sends to a comm runs as a cell too, in the language "comm": its code is the JSON of the message,
+    and the message's buffers come with it.
+    """
 
     id: str
     code: str
@@ -54,19 +58,26 @@ class Execute(Message):
     shell_escape_only: bool = False
     restore_cwd: str = ""
     report_changes: bool = False
+    # Whether the client answers `input()`.
+    allow_stdin: bool = False
+    # The id under which the client's front end knows the execution.
+    parent: str = ""
     # The connection's own, the same with each request: see wire/_questions.py.
     key: str = ""
+    buffers: list[bytes] = field(default_factory=list)
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Interrupt(Message):
     """Stops execution `id` if it is running, drops it if it is queued; an empty id means whatever runs now.
 
-    `harder` kills the processes that the cell started, which may be what it waits for.
+    `harder` kills the processes that the cell started, which may be what it waits for. With `tell`, a Reply says
+    whether the execution was running when the kernel took this.
     """
 
     id: str = ""
     harder: bool = False
+    tell: bool = False
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -153,6 +164,7 @@ class Comm(Message):
     id: str
     msg_type: str
     content: dict[str, Any]
+    buffers: list[bytes] = field(default_factory=list)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -175,7 +187,8 @@ class Done(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Query(Message):
-    """Asks the guest something between cells: `what` is complete, inspect, is_complete, variables, leave or quiesce."""
+    """Asks the guest something between cells: `what` is complete, inspect, is_complete, history,
+    expressions, comms, variables, leave or quiesce."""
 
     id: str
     what: str
@@ -184,7 +197,7 @@ class Query(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Reply(Message):
-    """Answers a Query."""
+    """Answers a Query, or an Interrupt."""
 
     id: str
     content: dict[str, Any]
@@ -197,18 +210,25 @@ class Farewell(Message):
     reason: str
 
 
+# What an opener writes into the pipe that came with Spawn, when the start of its kernel has come to an end.
+SETTLED = b"settled"
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class Spawn(Message):
     """Asks a keeper for a process. With it come descriptors: the listening socket, the kernel's directory, its state
-    file, its log, its environment (as in environ(7)), and if `lifeline` is set one that shows the end of its owner.
+    file, its log, its environment (as in environ(7)), a pipe that says when its start has come to an end, and if
+    `lifeline` is set one that shows the end of its owner.
 
-    With `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel.
+    `entrances` are the files in the directory that a client needs; some may be made only by the process itself. With
+    `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel.
     """
 
     kernel_id: str
     directory: str
     cwd: str
     umask: int
+    entrances: list[str] = field(default_factory=list)
     argv: list[str] = field(default_factory=list)
     lifeline: bool = False
     idle_timeout: float = 0.0

@@ -31,6 +31,12 @@ MAX_VARIABLE = 256
 MAX_ERROR = 2 * 1024 * 1024
 MAX_LINES = 10_000
 
+# Buffers of one comm message: a widget that shows a table has one for each column.
+MAX_BUFFERS = 10_000
+
+# Characters of the id under which a front end knows an execution; Jupyter's have 50 at most.
+MAX_PARENT = 256
+
 # Characters in the name of a tool, a server or an exception.
 _LONGEST_NAME = 1_000
 
@@ -85,15 +91,17 @@ def _is_bundle(value: object) -> bool:
     return not value or max(map(len, value)) <= MAX_MIME_TYPE
 
 
+_has_lists_of_names = _is_map_of(_is_list_of(_is_short(MAX_VARIABLE), MAX_CHANGED))
+
+
 def _is_changed(value: Any) -> bool:
-    names = _is_list_of(_is_short(MAX_VARIABLE), MAX_CHANGED)
-    return value is None or (_is_map_of(names)(value) and value.keys() <= {"added", "changed", "removed"})
+    return value is None or (_has_lists_of_names(value) and value.keys() <= {"added", "changed", "removed"})
 
 
 # How a field's annotation is checked.
 _CHECKS: dict[str, Any] = {
     "str": _is_str,
-    "Language": _is_one_of("python", "bash"),
+    "Language": _is_one_of("python", "bash", "comm"),
     "int": _is_int,
     "bool": lambda value: type(value) is bool,
     "float": lambda value: type(value) in (int, float),
@@ -101,6 +109,7 @@ _CHECKS: dict[str, Any] = {
     "list[str]": _is_list_of(_is_str),
     "dict[str, str]": _is_map_of(_is_str),
     "bytes": lambda value: True,  # the raw part
+    "list[bytes]": lambda value: isinstance(value, list) and len(value) <= MAX_BUFFERS,  # made of the raw part too
     "dict[str, bytes]": _is_bundle,  # made of the raw part, which is bytes
     "dict[str, Any]": lambda value: isinstance(value, dict),
     "dict[str, list[str]] | None": _is_changed,
@@ -111,6 +120,7 @@ _CHECKS: dict[str, Any] = {
 _NARROWER = {
     "Execute.id": lambda value: _is_id(value) and value != "",
     "Execute.key": _is_id,
+    "Execute.parent": _is_short(MAX_PARENT),
     "Output.name": _is_one_of("stdout", "stderr"),
     "Display.kind": _is_one_of("display_data", "execute_result", "update_display_data", "error"),
     "Display.data": _is_bundle,

@@ -142,6 +142,11 @@ class JupyterConnection(LocalConnection):
         self.process.wake()
         self.send(Interrupt(execution_id, harder=harder))
 
+    def interrupt_holder(self) -> bool:
+        """Interrupts whatever the kernel runs; a Jupyter kernel does not say whether that was reached."""
+        self.interrupt("")
+        return True
+
     def close(self) -> None:
         self.ended = True
         if self._combined is not None:

@@ -11,7 +11,7 @@ from kernelbox.base._errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any, Literal
 
     from jupyter_client.kernelspec import KernelSpec
 
@@ -51,6 +51,21 @@ def known_types() -> list[str]:
     from jupyter_client.kernelspec import KernelSpecManager
 
     return sorted({"python3", *KernelSpecManager().find_kernel_specs()})
+
+
+def installed_specs() -> dict[str, dict[str, Any]]:
+    """Returns the kernelspecs that can be started here, by name, as their kernel.json describes them."""
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    manager, found = KernelSpecManager(), {}
+    for name in manager.find_kernel_specs():
+        try:
+            spec = manager.get_kernel_spec(name)
+            _read(name, spec)
+        except Exception:  # noqa: BLE001  # one that cannot be used is none
+            continue
+        found[name] = spec.to_dict()
+    return found
 
 
 def find_spec(kernel_type: str) -> JupyterSpec:

@@ -1,0 +1,238 @@
+"""The channels of one kernel: front ends send requests, the kernel serves them in order, all see what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from datetime import UTC, datetime
+
+from kernelbox.base._errors import KernelBoxError
+from kernelbox.frontends._cell import FrontEndCell
+from kernelbox.frontends._exchange import (
+    COMM_KINDS,
+    Exchange,
+    failure,
+    read_cell,
+    read_comm,
+    read_expressions,
+    read_query,
+    stops_on_error,
+)
+from kernelbox.frontends._kernel_info import debug_refusal, kernel_info
+from kernelbox.frontends._message import TIME_FORMAT, Author
+from kernelbox.shells._asyncio import query
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Protocol
+
+    from kernelbox.core._kernel import Kernel
+    from kernelbox.core._memory import Sessions
+    from kernelbox.core._policy import ApprovalPolicy
+    from kernelbox.frontends._message import JupyterMessage
+    from kernelbox.tools._toolbox import Toolbox
+    from kernelbox.wire._messages import Execute
+    from kernelbox.wire._results import ExecutionResult
+
+    class FrontEnd(Protocol):
+        """One connected front end."""
+
+        async def send(self, message: JupyterMessage) -> None:
+            """Sends a message, and waits while the front end is far behind; one that has gone is sent nothing."""
+            ...
+
+
+# Requests that wait; a front end that runs a large notebook at once sends a few hundred.
+_MOST_WAITING = 10_000
+
+# What is served at once, also while a cell runs and whichever channel it comes on.
+_AT_ONCE = ("interrupt_request", "shutdown_request", "debug_request")
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The kernel behind the channels: how to find its handle, interrupt it, and end it (True: to start it anew)."""
+
+    find: Callable[[], Awaitable[Kernel]]
+    interrupt: Callable[[], Awaitable[object]]
+    end: Callable[[bool], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides the asks of cells: no person can be asked, so what the policy does not allow is rejected."""
+
+    policy: ApprovalPolicy
+    sessions: Sessions
+    toolbox: Toolbox
+    version: str
+
+
+class Channels:
+    """Serves the front ends of one kernel: requests on shell one after the other, the others at once."""
+
+    def __init__(self, reached: Reached, rules: Rules) -> None:
+        self._reached = reached
+        self._rules = rules
+        self._author = Author(os.urandom(16).hex(), _now)
+        self._front_ends: set[FrontEnd] = set()
+        self._waiting: deque[tuple[FrontEnd, JupyterMessage]] = deque()
+        self._aborted: set[str] = set()
+        self._cell: FrontEndCell | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._at_once: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Channels of {len(self._front_ends)} front ends, {len(self._waiting)} requests waiting>"
+
+    @property
+    def front_ends(self) -> int:
+        """How many are connected."""
+        return len(self._front_ends)
+
+    @property
+    def unused(self) -> bool:
+        """Whether no front end is connected, and nothing runs for one that was."""
+        return not self._front_ends and self._worker is None and not self._at_once
+
+    def attach(self, front_end: FrontEnd) -> None:
+        self._front_ends.add(front_end)
+
+    def detach(self, front_end: FrontEnd) -> None:
+        """Lets go of a front end; its cells go on, and what they ask it for is refused."""
+        self._front_ends.discard(front_end)
+        if self._cell is not None:
+            self._cell.lose(front_end)
+
+    async def close(self) -> None:
+        """Interrupts what runs for front ends, and returns when it has ended."""
+        self._waiting.clear()
+        tasks = [task for task in (self._worker, *self._at_once) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def take(self, front_end: FrontEnd, request: JupyterMessage) -> None:
+        """Has a message of a front end served."""
+        if request.channel == "stdin":
+            if self._cell is not None:
+                self._cell.answer_input(front_end, request)
+        elif request.channel == "control" or request.kind in _AT_ONCE:
+            task = asyncio.get_running_loop().create_task(self._serve(front_end, request))
+            self._at_once.add(task)
+            task.add_done_callback(self._at_once.discard)
+        elif len(self._waiting) < _MOST_WAITING:
+            self._waiting.append((front_end, request))
+            if self._worker is None:
+                self._worker = asyncio.get_running_loop().create_task(self._work())
+
+    async def tell_all(self, state: str) -> None:
+        """Tells every front end that the kernel restarts or is dead; what waits is not run any more."""
+        self._abort_waiting()
+        await self._broadcast(self._author.status(state))
+
+    # -- serving ---------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """Serves what waits, in order."""
+        try:
+            while self._waiting:
+                await self._serve(*self._waiting.popleft())
+        finally:
+            self._worker = None
+
+    async def _serve(self, front_end: FrontEnd, request: JupyterMessage) -> None:
+        exchange = Exchange(self._author, request)
+        await self._broadcast(exchange.begin())
+        try:
+            reply = await self._answer(front_end, exchange)
+        except (KernelBoxError, OSError, ValueError) as exc:
+            reply = exchange.reply(failure(type(exc).__name__, str(exc)))
+        if reply is not None and request.kind not in COMM_KINDS:
+            await front_end.send(reply)
+        await self._broadcast(exchange.end())
+
+    async def _answer(self, front_end: FrontEnd, exchange: Exchange) -> JupyterMessage | None:
+        request = exchange.request
+        match request.kind:
+            case "execute_request" if request.id in self._aborted:
+                self._aborted.discard(request.id)
+                return exchange.reply({"status": "aborted"})
+            case "execute_request":
+                return await self._run_cell(front_end, exchange)
+            case "comm_open" | "comm_msg" | "comm_close":
+                await self._run(front_end, exchange, read_comm(request, _new_id(), approve_shell=self._holds_commands))
+                return None
+            case "kernel_info_request":
+                return exchange.reply(kernel_info(self._rules.version))
+            case "interrupt_request":
+                await self._reached.interrupt()
+                return exchange.reply({"status": "ok"})
+            case "shutdown_request":
+                return await self._shut_down(exchange)
+            case "debug_request":
+                return exchange.reply(debug_refusal(request.content))
+        what, args = read_query(request)
+        return exchange.reply(await query(await self._reached.find(), what, args, timeout=None))
+
+    async def _run_cell(self, front_end: FrontEnd, exchange: Exchange) -> JupyterMessage:
+        request = exchange.request
+        cell = read_cell(request, _new_id(), approve_shell=self._holds_commands)
+        result = await self._run(front_end, exchange, cell)
+        if result.error is not None and stops_on_error(request):
+            self._abort_waiting()
+        expressions = read_expressions(request)
+        if result.error is None and expressions:
+            asked = await query(await self._reached.find(), "expressions", {"expressions": expressions}, timeout=None)
+            expressions = asked.get("user_expressions", {})
+        return exchange.reply_to_cell(result, expressions)
+
+    async def _run(self, front_end: FrontEnd, exchange: Exchange, request: Execute) -> ExecutionResult:
+        kernel = await self._reached.find()
+        cell = await FrontEndCell.begin(kernel, request, front_end, exchange, self._rules)
+        self._cell = cell
+        try:
+            async with contextlib.aclosing(cell.messages()) as messages:
+                async for message in messages:
+                    await self._broadcast(message)
+        finally:
+            self._cell = None
+        result = cell.result
+        if result.error is not None:
+            for message in exchange.fail(result.error):
+                await self._broadcast(message)
+        if result.ending == "died":
+            await self.tell_all("dead")
+        return result
+
+    async def _shut_down(self, exchange: Exchange) -> JupyterMessage:
+        restart = exchange.request.content.get("restart") is True
+        self._abort_waiting()
+        await self._reached.end(restart)
+        content = {"status": "ok", "restart": restart}
+        await self._broadcast(self._author.write("iopub", "shutdown_reply", content, exchange.request.header))
+        return exchange.reply(content)
+
+    @property
+    def _holds_commands(self) -> bool:
+        return self._rules.policy.concerns_shell()
+
+    def _abort_waiting(self) -> None:
+        self._aborted |= {request.id for _, request in self._waiting if request.kind == "execute_request"}
+
+    async def _broadcast(self, message: JupyterMessage) -> None:
+        for front_end in list(self._front_ends):
+            with contextlib.suppress(ConnectionError):  # it has gone this moment
+                await front_end.send(message)
+
+
+def _new_id() -> str:
+    return os.urandom(8).hex()
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime(TIME_FORMAT)

@@ -1,0 +1,53 @@
+"""What a kernel of ours says of itself to a front end: `kernel_info_reply`, and its kernelspec."""
+
+from __future__ import annotations
+
+import sys
+
+from kernelbox.frontends._message import PROTOCOL_VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# What our kernels are called among the kernelspecs, and in a launcher.
+SPEC_NAME = "python3"
+DISPLAY_NAME = "Python 3 (kernelbox)"
+
+_PYTHON = ".".join(map(str, sys.version_info[:3]))
+
+
+def kernel_info(version: str) -> dict[str, Any]:
+    """Returns the content of `kernel_info_reply`; `version` is ours."""
+    return {
+        "status": "ok",
+        "protocol_version": PROTOCOL_VERSION,
+        "implementation": "kernelbox",
+        "implementation_version": version,
+        "language_info": {
+            "name": "python",
+            "version": _PYTHON,
+            "mimetype": "text/x-python",
+            "codemirror_mode": {"name": "ipython", "version": sys.version_info[0]},
+            "pygments_lexer": "ipython3",
+            "nbconvert_exporter": "python",
+            "file_extension": ".py",
+        },
+        "banner": f"kernelbox {version}, Python {_PYTHON}",
+        "help_links": [],
+        "debugger": False,
+        "supported_features": [],
+    }
+
+
+def debug_refusal(request: dict[str, Any]) -> dict[str, Any]:
+    """Returns the content of `debug_reply`: there is no debugger of this kind, as `kernel_info_reply` says."""
+    command = request.get("command")
+    return {
+        "type": "response",
+        "request_seq": request.get("seq", 0),
+        "success": False,
+        "command": command if isinstance(command, str) else "",
+        "message": "kernelbox has no debugger for front ends; breakpoint() in a cell starts one that asks by input()",
+        "body": {},
+    }

@@ -1,0 +1,240 @@
+"""Front ends over real WebSockets: requests of every kind, several front ends at once, and the end of kernels."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.server.support import DEADLINE, Served
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from kernelbox.frontends._message import JupyterMessage
+
+from .support import FrontEnd, attached
+
+
+def test_a_cell_is_told_from_busy_to_idle(front_end: FrontEnd) -> None:
+    answered = front_end.run("print('hello'); 6 * 7")
+    assert answered.kinds == ["status", "execute_input", "stream", "execute_result", "status"]
+    assert answered.text == "hello\n"
+    result = answered.first("execute_result").content
+    assert (result["data"], result["execution_count"]) == ({"text/plain": "42"}, 1)
+    assert answered.content == {"status": "ok", "execution_count": 1, "payload": [], "user_expressions": {}}
+
+
+def test_an_error_is_told_and_replied(front_end: FrontEnd) -> None:
+    answered = front_end.run("1 / 0")
+    assert answered.first("error").content["ename"] == "ZeroDivisionError"
+    assert (answered.content["status"], answered.content["ename"]) == ("error", "ZeroDivisionError")
+    assert answered.content["traceback"]
+
+
+def test_cells_behind_a_failing_one_are_aborted_unless_it_says_otherwise(front_end: FrontEnd) -> None:
+    first = front_end.send("execute_request", {"code": "import time; time.sleep(0.2); 1 / 0"})
+    second = front_end.send("execute_request", {"code": "x = 1"})
+    assert front_end.finish(first).content["status"] == "error"
+    assert front_end.finish(second).content["status"] == "aborted"
+    first = front_end.send("execute_request", {"code": "1 / 0", "stop_on_error": False})
+    second = front_end.send("execute_request", {"code": "x = 2"})
+    assert front_end.finish(first).content["status"] == "error"
+    assert front_end.finish(second).content["status"] == "ok"
+
+
+def test_five_megabytes_of_text_arrive_whole(front_end: FrontEnd) -> None:
+    assert front_end.run("print('x' * 5_000_000)").text == "x" * 5_000_000 + "\n"
+
+
+def test_a_plot_arrives_as_a_picture(front_end: FrontEnd) -> None:
+    answered = front_end.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()")
+    assert answered.first("display_data").content["data"]["image/png"].startswith("iVBOR")
+
+
+def test_displays_are_updated_and_cleared(front_end: FrontEnd) -> None:
+    code = "from IPython.display import *\nh = display(1, display_id='d')\nh.update(2)\nclear_output(wait=True)"
+    answered = front_end.run(code)
+    assert answered.first("display_data").content["transient"] == {"display_id": "d"}
+    assert answered.first("update_display_data").content["data"] == {"text/plain": "2"}
+    assert answered.first("clear_output").content == {"wait": True}
+
+
+def test_questions_between_cells_are_answered(front_end: FrontEnd) -> None:
+    front_end.run("alphabet = 'abc'")
+    assert "alphabet" in front_end.ask("complete_request", code="alpha", cursor_pos=5).content["matches"]
+    inspected = front_end.ask("inspect_request", code="alphabet", cursor_pos=3, detail_level=0).content
+    assert inspected["found"]
+    assert "abc" in inspected["data"]["text/plain"]
+    assert front_end.ask("is_complete_request", code="if x:").content == {"status": "incomplete", "indent": "    "}
+    tail = front_end.ask("history_request", hist_access_type="tail", n=1, raw=True, output=False).content
+    assert tail["history"][0][2] == "alphabet = 'abc'"
+    info = front_end.ask("kernel_info_request").content
+    assert (info["implementation"], info["language_info"]["name"], info["debugger"]) == ("kernelbox", "python", False)
+    assert front_end.ask("comm_info_request").content == {"status": "ok", "comms": {}}
+
+
+def test_expressions_come_with_the_reply(front_end: FrontEnd) -> None:
+    answered = front_end.run("x = 20", user_expressions={"a": "x + 1"})
+    assert answered.content["user_expressions"]["a"]["data"] == {"text/plain": "21"}
+
+
+def test_input_is_answered_by_the_front_end(front_end: FrontEnd) -> None:
+    prompts = []
+
+    def answer(message: object) -> str:
+        prompts.append(message.content)  # type: ignore[attr-defined]  # a JupyterMessage
+        return "Ada"
+
+    answered = front_end.run("name = input('name? ')\nprint('hello', name)", answer, allow_stdin=True)
+    assert prompts == [{"prompt": "name? ", "password": False}]
+    assert answered.text == "hello Ada\n"
+
+
+def test_input_is_refused_where_the_front_end_takes_no_questions(front_end: FrontEnd) -> None:
+    assert front_end.run("input()", allow_stdin=False).content["ename"] == "InputUnavailable"
+
+
+def test_input_is_refused_when_its_front_end_goes_away(served: Served, kernel_id: str) -> None:
+    with attached(served, kernel_id) as watching:
+        with attached(served, kernel_id) as asked:
+            request = asked.send("execute_request", {"code": "input()", "allow_stdin": True})
+            while asked.receive().kind != "input_request":
+                pass
+        while (message := watching.receive()).kind != "error":
+            pass
+    assert message.parent["msg_id"] == request.id
+    assert message.content["ename"] == "InputUnavailable"
+
+
+def test_an_interrupt_ends_the_cell_and_keeps_the_variables(front_end: FrontEnd) -> None:
+    front_end.run("x = 5")
+    request = front_end.send("execute_request", {"code": "print('on', flush=True)\nimport time\ntime.sleep(1000)"})
+    while front_end.receive().kind != "stream":
+        pass
+    interrupt = front_end.send("interrupt_request", channel="control")
+    replies: dict[str, JupyterMessage] = {}
+    while len(replies) < 2:
+        message = front_end.receive()
+        if message.kind.endswith("_reply"):
+            replies[message.parent["msg_id"]] = message
+    assert replies[interrupt.id].channel == "control"
+    assert replies[request.id].content["ename"] == "KeyboardInterrupt"
+    assert front_end.run("x").first("execute_result").content["data"] == {"text/plain": "5"}
+
+
+def test_debugging_is_refused_politely(front_end: FrontEnd) -> None:
+    answered = front_end.ask("debug_request", channel="control", type="request", seq=3, command="initialize")
+    assert (answered.content["success"], answered.content["request_seq"]) == (False, 3)
+    assert answered.content["message"]
+
+
+def test_a_request_that_is_not_known_is_answered_with_an_error(front_end: FrontEnd) -> None:
+    answered = front_end.ask("make_coffee_request")
+    assert answered.reply is not None
+    assert (answered.reply.kind, answered.content["status"]) == ("make_coffee_reply", "error")
+    assert "make_coffee" in answered.content["evalue"]
+
+
+def test_a_widget_moves_both_ways(front_end: FrontEnd) -> None:
+    answered = front_end.run("import ipywidgets\ns = ipywidgets.IntSlider()\ns")
+    models = {
+        message.content["data"]["state"].get("_model_name"): message.content["comm_id"]
+        for message in answered.told
+        if message.kind == "comm_open"
+    }
+    data = {"method": "update", "state": {"value": 7}, "buffer_paths": []}
+    front_end.run("s.observe(lambda change: print('now', change['new']), 'value')")
+    content = {"comm_id": models["IntSliderModel"], "data": data}
+    assert front_end.finish(front_end.send("comm_msg", content)).text == "now 7\n"
+    moved = front_end.run("s.value = 9").first("comm_msg")
+    assert moved.content["data"]["state"] == {"value": 9}
+
+
+def test_buffers_of_comms_arrive_both_ways(front_end: FrontEnd) -> None:
+    front_end.run(
+        "import comm\n"
+        "def opened(c, m):\n"
+        "    c.on_msg(lambda m: c.send({}, buffers=[bytes(b)[::-1] for b in m['buffers']]))\n"
+        "comm.get_comm_manager().register_target('echo', opened)"
+    )
+    front_end.finish(front_end.send("comm_open", {"comm_id": "c", "target_name": "echo", "data": {}}))
+    request = front_end.send("comm_msg", {"comm_id": "c", "data": {}}, buffers=(b"abc", b"\x00\xff"))
+    assert front_end.finish(request).first("comm_msg").buffers == (b"cba", b"\xff\x00")
+
+
+def test_all_front_ends_see_what_one_of_them_runs(served: Served, kernel_id: str) -> None:
+    with attached(served, kernel_id) as one, attached(served, kernel_id, v1=False) as other:
+        other.ask("kernel_info_request")  # it is attached when this is answered
+        request = one.send("execute_request", {"code": "print('seen')"})
+        while (message := other.receive()).kind != "stream":
+            pass
+        assert (message.content["text"], message.parent["msg_id"]) == ("seen\n", request.id)
+        assert one.finish(request).content["status"] == "ok"
+        assert served.http.get(f"/api/kernels/{kernel_id}").json()["connections"] == 2
+
+
+def test_a_cell_goes_on_when_its_front_end_goes_away(served: Served, kernel_id: str) -> None:
+    with attached(served, kernel_id) as one:
+        one.send("execute_request", {"code": "print('on')\nimport time\ntime.sleep(0.3)\nx = 'done'"})
+        while one.receive().kind != "stream":
+            pass
+    with attached(served, kernel_id) as other:
+        assert other.run("x").first("execute_result").content["data"] == {"text/plain": "'done'"}
+
+
+def test_a_kernel_that_dies_in_a_cell_is_told_dead(served: Served, front_end: FrontEnd) -> None:
+    request = front_end.send("execute_request", {"code": "import os; os.kill(os.getpid(), 9)"})
+    states, reply = [], None
+    while reply is None or "dead" not in states:
+        message = front_end.receive()
+        if message.kind == "status":
+            states.append(message.content["execution_state"])
+        elif message.kind == "execute_reply":
+            reply = message
+    assert reply.parent["msg_id"] == request.id
+    assert reply.content["ename"] == "KernelDied"
+    assert front_end.run("1").content["status"] == "error"
+
+
+def test_a_restart_gives_a_fresh_process_to_the_same_channels(served: Served, kernel_id: str) -> None:
+    with attached(served, kernel_id) as front_end:
+        front_end.run("x = 1")
+        assert served.post(f"/api/kernels/{kernel_id}/restart").json()["id"] == kernel_id
+        assert front_end.run("x").content["ename"] == "NameError"
+        assert front_end.ask("shutdown_request", channel="control", restart=True).content["restart"] is True
+        assert front_end.run("2 + 2").content["status"] == "ok"
+
+
+def test_a_shutdown_ends_the_kernel(served: Served, kernel_id: str) -> None:
+    with attached(served, kernel_id) as front_end:
+        assert front_end.ask("shutdown_request", channel="control", restart=False).content["status"] == "ok"
+    assert served.http.get(f"/api/kernels/{kernel_id}").status_code == 404
+
+
+@pytest.mark.parametrize("frame", ["", "[]", b"", b"\xff" * 100, json.dumps({"header": {}})])
+def test_what_is_no_message_closes_the_connection_and_not_the_kernel(
+    served: Served, kernel_id: str, frame: str | bytes
+) -> None:
+    with attached(served, kernel_id, v1=False) as front_end:
+        front_end.connection.send(frame)
+        with pytest.raises(ConnectionClosed) as caught:
+            front_end.connection.recv(DEADLINE)
+        assert caught.value.rcvd is not None
+        assert caught.value.rcvd.code == 1007
+    with attached(served, kernel_id) as front_end:
+        assert front_end.run("1").content["status"] == "ok"
+
+
+def test_there_is_no_way_to_a_kernel_that_is_not_there(served: Served) -> None:
+    with pytest.raises(InvalidStatus) as caught, attached(served, "0" * 32):
+        pass
+    assert caught.value.response.status_code in (403, 404)
+
+
+def test_a_web_page_of_another_site_does_not_reach_the_channels(served: Served, kernel_id: str) -> None:
+    with pytest.raises(InvalidStatus), attached(served, kernel_id, Origin="http://evil.example"):
+        pass
+
+
+def test_a_slow_front_end_slows_the_cell_down_and_loses_nothing(served: Served, kernel_id: str) -> None:
+    with attached(served, kernel_id) as front_end:
+        answered = front_end.run("for n in range(60): print(str(n % 10) * 1_000_000)")
+        assert len(answered.text) == 60 * 1_000_001
