@@ -227,6 +227,7 @@ class RunningJob:
         self._news = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self.task = asyncio.ensure_future(self._drive(work))
+        self.task.add_done_callback(lambda _: self._announce())
 
     def __repr__(self) -> str:
         return f"<RunningJob {self._entry.id}>"
@@ -275,7 +276,6 @@ class RunningJob:
                 self._looking.cancel()
             if not self._begun.done():
                 self._begun.set_result(None)
-            self._announce()
 
     async def _end(self, kind: str, outcome: dict[str, Any]) -> None:
         self._append(kind, {"result": outcome} if kind == "result" else outcome)
