@@ -41,11 +41,17 @@ QUERY_PATIENCE = 10.0
 class LoopKernels:
     """Finds, opens, asks, interrupts and ends kernels without blocking the loop.
 
-    New processes get the environment and the directory that it was made with, never the environment of this process.
+    New processes get the directory and the environment that it was made with, that of this process only for None.
     """
 
     def __init__(
-        self, kernels: Kernels, *, cwd: str, env: dict[str, str], most: int = 0, lifetime: Lifetime = "kernel"
+        self,
+        kernels: Kernels,
+        *,
+        cwd: str,
+        env: dict[str, str] | None,
+        most: int = 0,
+        lifetime: Lifetime = "kernel",
     ) -> None:
         """`most` is how many kernels there may be before none is opened any more, 0 for any number."""
         self._lifetime = lifetime
