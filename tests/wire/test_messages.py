@@ -23,7 +23,7 @@ def test_what_a_message_does_not_say_is_the_usual() -> None:
     assert plain.store_history
     assert not any((plain.silent, plain.text_limit, plain.approve_shell, plain.shell_escape_only, plain.restore_cwd))
     assert not any((plain.report_changes, plain.allow_stdin, plain.key))
-    assert m.Interrupt() == m.Interrupt("", harder=False)
+    assert m.Interrupt() == m.Interrupt("", harder=False, tell=False)
     assert not m.Display("i", "display_data", {}, {}).cut
     done, spawn = m.Done("i", "ok"), m.Spawn("i", "d", "c", 18)
     assert not any((done.interrupted, done.cut, spawn.lifeline, spawn.idle_timeout))
