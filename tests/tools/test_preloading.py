@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.tools.support import PLAIN
 
-from kernelbox import KernelBoxConfig, execute
+from kernelbox import KernelBoxConfig, destroy, execute
 from kernelbox.tools._parameters import read_parameters
 from kernelbox.tools._servers import Servers
 
-LOADED = "import sys; print({'kernelbox.guest.tools', 'pydantic'} <= sys.modules.keys())"
+LOADED = "import sys; print({'kernelbox.guest.tools', 'kernelbox.guest.discovery', 'pydantic'} <= sys.modules.keys())"
 
 
 def test_new_kernels_have_it_loaded_as_soon_as_there_is_a_server_and_as_long_as_there_is_one(own_home: Path) -> None:
@@ -58,3 +58,12 @@ def test_a_damaged_file_of_servers_keeps_no_kernel_from_starting(
     monkeypatch.setenv("KERNELBOX_KEY_FILE", str(tmp_path / "key"))
     (tmp_path / "servers.json").write_bytes(content)
     assert execute("k", LOADED).output == "False\n"
+
+
+def test_kernels_without_a_home_have_no_key_made_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = tmp_path / "key"
+    monkeypatch.setenv("KERNELBOX_KEY_FILE", str(key))
+    monkeypatch.setenv("KERNELBOX_STORE_BACKEND", "memory")
+    assert execute("k", "1 + 1").return_value == "2"
+    destroy("k")
+    assert not key.exists()

@@ -23,6 +23,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from kernelbox.guest import _directory
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._subreaper import become_subreaper
 from kernelbox.wire._layout import IMPORTING, PROFILE, TOOLS, WARM
@@ -98,8 +99,8 @@ def preload(modules: list[str]) -> None:
         try:
             importlib.import_module(module)
         except BaseException as exc:  # a module may even call sys.exit()
-            if module == TOOLS:
-                continue  # the cell that imports it will be told; others do not need it
+            if module in TOOLS:
+                continue  # the cell that imports it is told; others do not need it
             raise RuntimeError(f"importing {module!r} failed: {type(exc).__name__}: {exc}") from exc
         started = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
         if started:
@@ -124,6 +125,7 @@ def _open(birth: Birth) -> Identity:
     memory = mmap.mmap(birth.state, 0)
     os.umask(spawn.umask)
     os.chdir(spawn.cwd)
+    _directory.keep_given()  # at once: when the kernel is told to be ready it may be deleted
     _take_environment(birth)
     if hasattr(time, "tzset"):
         time.tzset()

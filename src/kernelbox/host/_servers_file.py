@@ -26,6 +26,8 @@ def open_beside_key(config: KernelBoxConfig) -> Place:
 
 def has_servers(config: KernelBoxConfig) -> bool:
     """Tells whether the file names servers of a home. Its seal is not looked at: nothing but speed depends on it."""
+    if config.store_backend == "memory":
+        return False  # such kernels have no home, and need no key
     try:
         with open_beside_key(config) as place:
             _, _, body = place.read(SERVERS_FILE, LARGEST).partition(b"\n")

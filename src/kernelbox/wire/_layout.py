@@ -33,8 +33,8 @@ TEMPLATE = "template-"
 # How lines of a template's log begin: before it imports a module of KERNELBOX_PRELOAD, and after the last.
 IMPORTING, WARM = "importing", "imported all"
 
-# What generated modules import; a template imports it beforehand in a home that has tool servers.
-TOOLS = "kernelbox.guest.tools"
+# What generated packages import; a template imports it beforehand in a home that has tool servers.
+TOOLS = ("kernelbox.guest.tools", "kernelbox.guest.discovery")
 
 RECORD = "connection.json"
 SOCKET = "socket"

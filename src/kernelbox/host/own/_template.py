@@ -48,7 +48,7 @@ def has_warm_template() -> bool:
 
 def fork_warm(request: Request, launch: Launch) -> Spawned:
     """Has a kernel forked by the template of the runtime directory, which is started if there is none."""
-    modules = [*launch.config.preload, *([TOOLS] if has_servers(launch.config) else [])]
+    modules = [*launch.config.preload, *(TOOLS if has_servers(launch.config) else ())]
     name = f"{TEMPLATE}{_template_digest(launch.environment, modules)}"
     with launch.directory.runtime() as runtime:
         for _ in range(3):
