@@ -160,6 +160,7 @@ class Lines:
         self._modules = {str(path) for path in modules}
         self._test = ""
         self._began = 0.0
+        self._entered: set[tuple[str, types.CodeType]] = set()
         self.tests: dict[str, float] = {}
         self.run: dict[str, dict[str, set[int]]] = {path: {} for path in self._modules}
 
@@ -186,10 +187,10 @@ class Lines:
 
     def _enter(self, frame: types.FrameType, event: str, arg: object) -> None:
         code = frame.f_code
-        if code.co_filename in self._modules:
+        if code.co_filename in self._modules and (self._test, code) not in self._entered:
+            self._entered.add((self._test, code))
             lines = self.run[code.co_filename].setdefault(self._test, set())
-            if frame.f_lineno not in lines:
-                lines.update(line for _, _, line in code.co_lines() if line is not None)
+            lines.update(line for _, _, line in code.co_lines() if line is not None)
 
 
 class Only:

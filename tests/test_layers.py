@@ -57,6 +57,7 @@ ROOMS = {
     "frontends": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
     "mcp": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
     "server": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "frontends", "__version__")),
+    "gateway": Room(ours=("wire", "base", "host", "core", "shells", "frontends", "server")),
     "cli": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "mcp", "server", "__version__")),
     # The package itself: the lazy table of public names, and `python -m kernelbox`.
     "": Room(ours=("wire", "base", "host", "core", "tools", "api")),
@@ -75,11 +76,20 @@ POWERS = (
     (("zmq", "jupyter_client"), ("host/jupyter/*",)),
     # What tells one kind of kernel from another; all others go through the engine.
     (("kernelbox.host.own",), ("host/own/*", "host/_engine.py", "cli/_doctor.py")),
-    (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py")),
+    (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py", "gateway/_remote_cell.py")),
     (
-        ("mcp", "mcp_types", "httpx2"),
-        ("tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py", "mcp/*"),
+        ("mcp", "mcp_types"),
+        (
+            "tools/_connecting.py",
+            "tools/_http.py",
+            "tools/_results.py",
+            "tools/_session.py",
+            "tools/_stdio.py",
+            "mcp/*",
+        ),
     ),
+    (("httpx2",), ("tools/_connecting.py", "tools/_http.py", "mcp/*", "gateway/_link.py")),
+    (("websockets",), ("gateway/_link.py",)),
     (("PIL",), ("mcp/*",)),
     (("starlette", "uvicorn"), ("mcp/*", "server/*")),
     (("fastapi", "prometheus_client"), ("server/*",)),

@@ -10,14 +10,23 @@ import sys
 import termios
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kernels, stream
 from kernelbox.host.own._connection import Connection
-from kernelbox.wire._messages import Done, Execute, Interrupt, Message, Output
+from kernelbox.wire._messages import Answer, Ask, Done, Execute, Interrupt, Message, Output
 
 from .support import DEADLINE, Running, connected, eventually, run, until_queued, value
+
+
+def receive_until(connection: Connection, kind: type[Message], id: str) -> Any:
+    """Waits for a message about an execution, and returns it."""
+    while True:
+        for message in connection.receive(DEADLINE):
+            if isinstance(message, kind) and getattr(message, "id", "") == id:
+                return message
 
 
 def test_threads_share_a_kernel_and_each_gets_its_own_output(kernel: KernelRecord) -> None:
@@ -96,11 +105,25 @@ def test_an_interrupt_that_names_another_execution_does_not_touch_the_cell_that_
         connection.send(Execute("queued", "1"))
         connection.send(Interrupt("another"))
         connection.send(Interrupt("queued"))  # it is withdrawn, and the kernel says so: it has read the one before
-        received: list[Message] = []
-        while not any(isinstance(message, Done) for message in received):
-            received += connection.receive(DEADLINE)
+        receive_until(connection, Done, "queued")
     go_on.touch()
     assert cell.result().ok
+
+
+def test_only_the_client_that_was_asked_can_answer(kernel: KernelRecord, tmp_path: Path) -> None:
+    with connected(kernel) as asked, connected(kernel) as other:
+        asked.send(Execute("cell", f"!touch {tmp_path / 'made'}", approve_shell=True))
+        question = receive_until(asked, Ask, "cell")
+        assert asked._questions is not None
+        answer = Answer("cell", question.ask, True)
+        asked._questions.sign(answer)  # whatever the other could know
+        other.send(answer)
+        other.send(Execute("queued", "1"))
+        other.send(Interrupt("queued"))  # it is withdrawn, and the kernel says so: it has read the answer
+        receive_until(other, Done, "queued")
+        asked.send(Answer("cell", question.ask, False, "rejected by the one that was asked"))
+        assert "rejected by the one that was asked" in receive_until(asked, Done, "cell").evalue
+    assert not (tmp_path / "made").exists()
 
 
 # Has the thread that is about to interrupt a cell wait until the next has begun, if it can begin meanwhile.
@@ -119,16 +142,11 @@ def test_an_interrupt_that_comes_as_its_cell_ends_does_not_strike_the_cell_behin
     run(kernel, _LATE_SIGNAL)
     with connected(kernel) as connection:
         connection.send(Execute("first", "print('begun', flush=True)\n_ = striking.wait()"))
-        received: list[Message] = []
-        while not any(isinstance(message, Output) for message in received):
-            received += connection.receive(DEADLINE)
+        receive_until(connection, Output, "first")
         connection.send(Execute("second", "begun.set()\n_ = threading.Event().wait(0.5)"))
         connection.send(Interrupt("first"))
-        while not any(isinstance(message, Done) and message.id == "second" for message in received):
-            received += connection.receive(DEADLINE)
-    ends = {message.id: message for message in received if isinstance(message, Done)}
-    assert ends["first"].interrupted
-    assert (ends["second"].status, ends["second"].interrupted) == ("ok", False), ends["second"].ename
+        second = receive_until(connection, Done, "second")
+    assert (second.status, second.interrupted) == ("ok", False), second.ename
 
 
 def test_what_one_clients_thread_prints_goes_to_whoever_runs_a_cell(kernel: KernelRecord) -> None:
@@ -168,9 +186,7 @@ def test_a_harder_interrupt_that_comes_too_late_harms_no_program_of_another_cell
         other.send(Interrupt("0123456789abcdef", harder=True))
         other.send(Execute("queued", "1"))
         other.send(Interrupt("queued"))  # it is withdrawn, and the kernel says so: it has read the one before
-        received: list[Message] = []
-        while not any(isinstance(message, Done) for message in received):
-            received += other.receive(DEADLINE)
+        receive_until(other, Done, "queued")
     os.close(writer)
     assert running.result().output == "begun\n0\n"
 

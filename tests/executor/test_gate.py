@@ -126,6 +126,24 @@ def test_a_call_of_a_server_that_is_not_there_is_refused_with_its_name_escaped_a
     assert len(answer.reason) < 3000
 
 
+def test_an_accepted_call_of_a_tool_is_answered_by_its_server_and_a_rejected_one_is_not_made() -> None:
+    called: list[Ask] = []
+
+    async def call(ask: Ask) -> Answer:
+        called.append(ask)
+        return Answer(ask.id, ask.ask, True, payload=b"from the server")
+
+    async def reject(request: ApprovalRequest) -> None:
+        await request.reject("no")
+
+    async def decided(present: Callable[[ApprovalRequest], Awaitable[None]]) -> Answer:
+        return await make_gate().decide(Ask("c", 1, "hub", "t", {}), ApprovalRequest, present, call)
+
+    assert asyncio.run(decided(accept())).payload == b"from the server"
+    assert asyncio.run(decided(reject)) == Answer("c", 1, False, "no")
+    assert called == [Ask("c", 1, "hub", "t", {})]
+
+
 def test_decisions_are_logged_escaped(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "kernelbox"):
         decide(make_gate(), shell("echo \x1b[2K"), lambda request: request.reject("no\n"))

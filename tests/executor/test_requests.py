@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import unicodedata
 from typing import Any
 
@@ -50,6 +51,51 @@ def test_the_one_that_watches_a_request_is_told_once() -> None:
     request.reject("no")
     request.close("again")
     assert told == [False]
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_one_that_watches_a_request_too_late_is_told_at_once(accepted: bool) -> None:
+    request = shell("ls")
+    request.accept() if accepted else request.reject()
+    told: list[bool] = []
+    request.on_decision(told.append)
+    assert told == [accepted]
+
+
+def test_one_that_fails_at_the_answer_is_logged_and_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    request = shell("ls")
+    told: list[bool] = []
+    request.on_decision(lambda accepted: told[1])
+    request.on_decision(told.append)
+    request.accept()
+    assert told == [True]
+    assert "a function that on_decision was given has failed" in caplog.text
+    assert "IndexError" in caplog.text
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_the_response_to_a_request_is_waited_for_and_passed_on(accepted: bool) -> None:
+    passed_on: list[bool] = []
+
+    async def respond(answer: bool) -> None:
+        passed_on.append(answer)
+
+    async def scenario() -> tuple[bool, bool]:
+        request = ApprovalRequest("s", "t", {}, respond)
+        waiting = asyncio.ensure_future(request.response())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await (request.accept() if accepted else request.reject())
+        return await waiting, await request.response()
+
+    assert asyncio.run(scenario()) == (accepted, accepted)
+    assert passed_on == [accepted]
+
+
+def test_a_verdict_is_not_changed() -> None:
+    verdict = Verdict(False)
+    with pytest.raises(AttributeError):
+        verdict.accepted = True  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

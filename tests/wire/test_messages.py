@@ -18,6 +18,15 @@ def test_messages_are_equal_when_kind_and_every_field_are() -> None:
     assert m.Farewell("x") != "x"
 
 
+def test_what_a_message_does_not_say_is_the_usual() -> None:
+    assert m.Execute("i", "c") == m.Execute("i", "c", "python", False, True, 0, False, False, "", False, False)
+    assert m.Interrupt() == m.Interrupt("", False)
+    assert m.Display("i", "display_data", {}, {}) == m.Display("i", "display_data", {}, {}, "", None, False, {})
+    assert m.Answer("i", 1, True) == m.Answer("i", 1, True, "", "", b"")
+    assert m.Spawn("i", "d", "c", 18) == m.Spawn("i", "d", "c", 18, [], [], False, 0.0)
+    assert m.Done("i", "ok") == m.Done("i", "ok", None, "", "", [], False, False, None)
+
+
 def test_a_message_has_no_hash() -> None:
     with pytest.raises(TypeError):
         hash(m.Clear("a", True))

@@ -81,8 +81,21 @@ def test_values_of_different_classes_differ() -> None:
     assert ErrorInfo("a", "b") != ErrorInfo("a", "c")
 
 
+def test_a_value_shows_its_fields_unless_it_is_made_otherwise() -> None:
+    assert repr(ErrorInfo("E", "v")) == "ErrorInfo(ename='E', evalue='v', traceback=[])"
+    assert repr(KernelState("idle", 1, 0.0, 0.0, "", 0, "")).startswith("<kernelbox.wire._state.KernelState object at ")
+
+
+def test_a_value_that_can_be_changed_is_no_key() -> None:
+    error = ErrorInfo("E", "v")
+    error.evalue = "w"
+    assert error == ErrorInfo("E", "w")
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(error)
+
+
 def test_positional_patterns_match() -> None:
-    match KernelState("idle", 1, 0.0, 0.0):
+    match KernelState("idle", 1, 0.0, 0.0, "", 0, ""):
         case KernelState("idle", executions):
             assert executions == 1
         case _:

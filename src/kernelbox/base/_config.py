@@ -121,6 +121,12 @@ def variables_with_prefix(prefix: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if name}
 
 
+def environment_with_prefix(prefix: str, pairs: Mapping[str, str]) -> dict[str, str]:
+    """Returns the caller's environment for a program that finds these variables, and no others, by their prefix."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith(prefix)}
+    return {**others, **{f"{prefix}{name}": value for name, value in pairs.items()}}
+
+
 # Variables that say which programs and code are run, and how kernelbox works: a file in a folder that another user
 # may have made does not set them.
 _NOT_FROM_FILES = ("KERNELBOX_", "PYTHON", "LD_", "DYLD_", "BASH_", "PIP_", "UV_", "GIT_", "NODE_OPTIONS", "IFS", "ENV")

@@ -13,8 +13,8 @@ from kernelbox.core._condition import Condition, describe_loss, died_with_owner
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._pool import Pool
-from kernelbox.core._starting import new_record, start
-from kernelbox.host._engine import CAUSE_PATIENCE, ENGINES, engine_for, engine_named
+from kernelbox.core._starting import check_start, new_record, start
+from kernelbox.host._engine import CAUSE_PATIENCE, ENGINES, engine_named
 from kernelbox.host._record import KernelRecord
 from kernelbox.host._store import open_store
 from kernelbox.wire._layout import is_kernel_id
@@ -268,7 +268,7 @@ class Kernels:
             if (current.pid, current.start_time) != (seen.pid, seen.start_time) and current.alive:
                 return current  # another client restarted it while we waited
             # Or it would be ended, and could not be started again.
-            engine_for(current.kernel_type, current.engine).check(current.kernel_type)
+            check_start(current.kernel_type, current.engine)
             if ended is None:
                 _require_directory(current)
             current.lost = describe_loss(current)

@@ -17,18 +17,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kernelbox.base._config import KernelBoxConfig
+    from kernelbox.base._config import EngineName, KernelBoxConfig
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._options import KernelOptions
+    from kernelbox.host._engine import Engine
     from kernelbox.host._store import Store
     from kernelbox.wire._results import ExecutionResult
+
+# A kernel has some 25 files open for itself; the rest is for cells, whose imports have several open at once.
+_LEAST_FILES = 64
 
 
 def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store: Store) -> KernelRecord:
     """Returns the record of a kernel that is about to be started; raises InvalidInput for a type it cannot have."""
     kernel_type = options.kernel_type or config.kernel_type
-    engine = engine_for(kernel_type, config.engine)
-    engine.check(kernel_type)
+    engine = check_start(kernel_type, config.engine)
     kernel_id = os.urandom(16).hex()
     made_at = now()
     record = KernelRecord(
@@ -49,6 +52,19 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
     if options.lifetime == "process" or config.store_backend == "memory":
         record.owner_pid, record.owner_start_time = os.getpid(), read_start_time(os.getpid()) or 0
     return record
+
+
+def check_start(kernel_type: str, configured: EngineName) -> Engine:
+    """Returns the engine of a kernel that can be started from here; raises InvalidInput or StartFailed if it cannot."""
+    engine = engine_for(kernel_type, configured)
+    engine.check(kernel_type)
+    allowed = os.sysconf("SC_OPEN_MAX")  # the limit of this process, which its kernels have too; -1 is none
+    if 0 <= allowed < _LEAST_FILES:
+        raise StartFailed(
+            f"a kernel needs {_LEAST_FILES} open files, and the limit of this process, which it would have too, is "
+            f"{allowed}: raise its limit (ulimit -n)"
+        )
+    return engine
 
 
 def start(

@@ -16,13 +16,14 @@ import time
 from dataclasses import dataclass
 
 from kernelbox.guest._descendants import children
+from kernelbox.guest._pipes import fit_pipe
 from kernelbox.guest._subreaper import become_subreaper
 from kernelbox.wire import _state
 from kernelbox.wire._layout import DEATH, STATE
 from kernelbox.wire._messages import SETTLED
 
-# Text that a dying kernel left in its pipes, such as the last words of a C library; more is of no use.
-_LAST_WORDS = 64 * 1024
+# Bytes that a dying kernel left in each of its pipes, such as the last words of a C library, that are kept.
+_LAST_WORDS = 1024 * 1024
 
 _HAS_WAITID = hasattr(os, "waitid")  # macOS has it from Python 3.13 on
 
@@ -103,10 +104,15 @@ class Keeper:
                 os.waitpid(pid, 0)
 
     def check(self) -> None:
-        """Ends kernels whose directory or socket was deleted, replaced or taken away: no client can reach them."""
+        """Ends kernels whose directory or socket was deleted, replaced or taken away: no client can reach them.
+
+        Makes room in the pipes of those that cannot do so, because C code writes and holds the interpreter.
+        """
         self._oom_kills = _count_oom_kills()
         for pid, kept in self.kernels.items():
             self._end_if_unreachable(pid, kept)
+            for pipe in kept.outputs:
+                fit_pipe(pipe)
 
     def _end_if_unreachable(self, pid: int, kept: Kept) -> None:
         if not kept.is_reachable:

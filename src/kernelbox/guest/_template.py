@@ -39,6 +39,12 @@ _CHECK_EVERY = 1.0
 # The opener, who binds the socket, lets as many wait.
 _BACKLOG = 128
 
+# What stays open here for each kernel: what both of its pipes are read by, its directory, its lifeline.
+_FILES_PER_KERNEL = 4
+
+# What else is open here at the most, while a request is granted: our own, what came with it, and three pipes.
+_FILES_OF_OWN = 32
+
 # What comes with a request before the lifeline; Spawn names them.
 _DESCRIPTORS = 6
 
@@ -153,6 +159,9 @@ class Template:
             return GUARDED
         if self._refusal:
             return self._refusal
+        if self._is_full():
+            kept = len(self._keeper.kernels)
+            return f"its template's limit of open files allows no more than {kept} kernels; raise its limit (ulimit -n)"
         if not isinstance(request, Spawn):
             return f"a keeper takes no {type(request).__name__}"
         if request.argv and self._seat is not None:
@@ -160,6 +169,13 @@ class Template:
         if len(fds) != _DESCRIPTORS + request.lifeline:
             return f"{len(fds)} descriptors came with the request"
         return ""
+
+    def _is_full(self) -> bool:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limit == resource.RLIM_INFINITY:
+            return False
+        taken = len(self._keeper.kernels) * _FILES_PER_KERNEL + len(self._clients) + len(self._unborn) * 2
+        return taken + _FILES_OF_OWN > limit
 
     def _fork(self, request: Message, fds: list[int], client: socket.socket) -> str:
         """Forks a child; returns why it could not be done, "" if it was."""

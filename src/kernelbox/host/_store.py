@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from kernelbox.base._errors import StoreFailed
+from kernelbox.base._errors import EXHAUSTED, StoreFailed
 from kernelbox.host._directory import KernelDirectory
 from kernelbox.host._home import Home, Inside
 from kernelbox.host._lock import is_locked, locked, remove_left_behind
@@ -241,6 +241,10 @@ class Store:
                     stack.close()
                     if attempt == _ATTEMPTS - 1:
                         raise StoreFailed.because(exc, self.runtime_dir) from exc
+                except OSError as exc:
+                    if exc.errno in EXHAUSTED:
+                        raise StoreFailed.because(exc, self.runtime_dir, "lock") from exc
+                    raise
             yield
 
     # -- the registry ----------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ _ANSWERS: tuple[tuple[type[KernelBoxError], int, str], ...] = (
     (StartFailed, 500, "start_failed"),
 )
 
-_CODES = {404: "not_found", 405: "method_not_allowed"}
+_CODES = {404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large"}
 
 # Characters of a value that is not accepted: it may be a whole program.
 _LONGEST_MESSAGE = 500

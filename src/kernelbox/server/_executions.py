@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,6 +39,14 @@ class Cell:
     output_char_limit: int | None = None
 
 
+@dataclass(frozen=True)
+class Drained:
+    """How many cells came to their own end when a server was stopped, and how many were interrupted."""
+
+    finished: int
+    interrupted: int
+
+
 class Executions:
     """Runs cells in kernels, and knows how many wait or run in each."""
 
@@ -49,6 +58,7 @@ class Executions:
         self._sessions = Sessions()
         self._waiting: Counter[str] = Counter()
         self._running: set[Job] = set()
+        self.draining = False
 
     def __repr__(self) -> str:
         return f"<Executions {len(self._running)} running>"
@@ -90,11 +100,26 @@ class Executions:
                 result.error.evalue += f"; {_advice(record)}"
         return result
 
-    async def close(self) -> None:
-        """Stops what runs, and ends the sessions with tool servers."""
-        import asyncio
+    async def drain(self, grace: float, *, hurry: asyncio.Event) -> Drained:
+        """Takes no more cells, and returns when those that run have ended.
 
-        await asyncio.gather(*(job.stop() for job in self.running), return_exceptions=True)
+        They have `grace` seconds, or until `hurry` is set; then they are interrupted.
+        """
+        self.draining = True
+        began, ending = self.running, [asyncio.ensure_future(job.finished()) for job in self.running]
+        if ending:
+            hurried = asyncio.ensure_future(hurry.wait())
+            all_done = asyncio.ensure_future(asyncio.wait(ending))
+            await asyncio.wait({hurried, all_done}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+            hurried.cancel()
+            all_done.cancel()
+        interrupted = [job for job in began if not job.done]
+        await asyncio.gather(*(job.stop() for job in interrupted))
+        await asyncio.gather(*ending, return_exceptions=True)
+        return Drained(len(began) - len(interrupted), len(interrupted))
+
+    async def close(self) -> None:
+        """Ends the sessions with tool servers."""
         if (closing := self._toolbox.close()) is not None:
             await asyncio.wrap_future(closing)
 
@@ -116,6 +141,8 @@ class Executions:
     def _place_in(self, record: KernelRecord) -> Iterator[None]:
         """Holds a place in the queue of a kernel; raises LimitReached if there is none."""
         here, most = record.kernel_id, self._options
+        if self.draining:
+            raise LimitReached("this server is about to end; try again later", of_server=True, retry_after=5)
         if most.max_queue and self._waiting[here] >= most.max_queue:
             sentence = f"{most.max_queue} cells wait or run in kernel {record.name!r} already; wait for some, or cancel"
             raise LimitReached(sentence, of_server=False)

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 class CallerKernels:
     """Finds, opens, asks, interrupts and ends the kernels of one caller; another's is as if it were not there."""
 
-    def __init__(self, kernels: LoopKernels, caller: Caller) -> None:
+    def __init__(self, kernels: LoopKernels, caller: Caller, noted: dict[str, Any] | None = None) -> None:
+        """`noted` is where the id of the kernel that is dealt with is written."""
         self._kernels = kernels
         self._caller = caller
+        self._noted = {} if noted is None else noted
 
     def __repr__(self) -> str:
         return f"<CallerKernels of {self._caller.name or 'all'!r}>"
@@ -82,7 +84,9 @@ class CallerKernels:
 
     async def use(self, name: str) -> Kernel:
         """Returns the kernel for a cell that is sent to a name; one that died since it was last used is dead, once."""
-        return await self._kernels.use(f"{self._caller.prefix}{name}")
+        kernel = await self._kernels.use(f"{self._caller.prefix}{name}")
+        self._noted["kernel_id"] = kernel.record.kernel_id
+        return kernel
 
     async def answers(self, record: KernelRecord) -> bool:
         """Asks a kernel for a sign of life; one that runs a cell is taken at its word."""
@@ -130,4 +134,5 @@ class CallerKernels:
     def _require(self, record: KernelRecord | None, key: str) -> KernelRecord:
         if record is None or not self._owns(record):
             raise KernelNotFound(key)
+        self._noted["kernel_id"] = record.kernel_id
         return record

@@ -40,6 +40,10 @@ class Health(BaseModel):
     version: str
 
 
+class Ready(BaseModel):
+    status: Literal["ready"]
+
+
 class ApiLink(BaseModel):
     href: str
     description: str

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from kernelbox import __version__
-from kernelbox.server._models import ApiLink, Health, Root
+from kernelbox.server._errors import Refused
+from kernelbox.server._models import ApiLink, Health, Ready, Root
+from kernelbox.server._responses import FULL
+from kernelbox.server._state import state_of
 
 router = APIRouter(tags=["Service"])
 
@@ -25,3 +28,10 @@ async def root() -> Root:
 @router.get("/health", summary="Tell whether the process answers")
 async def health() -> Health:
     return Health(status="ok", service="kernelbox", version=__version__)
+
+
+@router.get("/ready", summary="Tell whether code can be run", responses=FULL)
+async def ready(request: Request) -> Ready:
+    if state_of(request).executions.draining:
+        raise Refused(503, "draining", "this server is about to end", {"Retry-After": "5"})
+    return Ready(status="ready")

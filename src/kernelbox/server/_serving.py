@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import json
+import logging
 import os
+import resource
+import signal
 import socket
 import stat
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import uvicorn
 
 from kernelbox.base._errors import StartFailed
+from kernelbox.server._logs import log_to_stderr
 from kernelbox.server._options import ServiceOptions
+from kernelbox.server._protocol import BoundedProtocol
+from kernelbox.server._state import State
 from kernelbox.server._tokens import Token
 from kernelbox.server.app import create_app
+
+# Descriptors: thousands of streams, and a thousand kernels.
+_DESCRIPTORS = 65_536
+
+# Seconds that answers have to be sent, once all cells have ended.
+_LAST_ANSWERS = 2
+
+_log = logging.getLogger("kernelbox.server")
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -41,27 +55,101 @@ class Binding:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
 
-def serve(options: ServiceOptions, binding: Binding, *, grace: float, log_level: str) -> int:
-    """Serves until a signal ends us; prints the URL and, if it made one, the token."""
+def serve(
+    options: ServiceOptions, binding: Binding, *, grace: float, log_level: str, lifeline: int | None = None
+) -> int:
+    """Serves until a signal ends us; prints the URL and, if it made one, the token.
+
+    `lifeline` is a descriptor that becomes readable when the process that we must not outlive has ended.
+    """
     secret = None
     if not options.tokens and not binding.is_private:
         secret = os.urandom(24).hex()
         options = dataclasses.replace(options, tokens=(Token.of(secret),))
+    log_to_stderr(log_level)
+    _allow_descriptors()
     app = create_app(options)
     config = uvicorn.Config(
         app,
         log_config=None,
-        log_level=log_level.lower(),
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=round(grace) + 1,
+        proxy_headers=False,
+        http=BoundedProtocol,
+        ws_max_size=options.max_body,
+        timeout_graceful_shutdown=_LAST_ANSWERS,
     )
     with _listening(binding) as (listener, bound):
         print(json.dumps({"url": str(bound), **({"token": secret} if secret else {})}), flush=True)
         if not binding.is_private:
-            print("kernelbox: warning: the token crosses the network unencrypted; put TLS in front", file=sys.stderr)
-        uvicorn.Server(config).run(sockets=[listener])
+            _log.warning("tokens cross the network unencrypted; put TLS in front")
+        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+            runner.run(_run(_Server(config), listener, app.state.kernelbox, grace, lifeline))
     return 0
+
+
+async def _run(
+    server: uvicorn.Server, listener: socket.socket, state: State, grace: float, lifeline: int | None
+) -> None:
+    """Serves until a signal comes; then lets cells come to their end, and says what became of them.
+
+    A second signal interrupts them at once. Until they have ended, requests that start nothing are still answered.
+    """
+    loop, signals = asyncio.get_running_loop(), _Signals()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, signals.take)
+    if lifeline is not None:
+        loop.add_reader(lifeline, signals.hurry)
+    serving, first = (
+        asyncio.ensure_future(server.serve(sockets=[listener])),
+        asyncio.ensure_future(signals.first.wait()),
+    )
+    await asyncio.wait({serving, first}, return_when=asyncio.FIRST_COMPLETED)
+    first.cancel()
+    if not serving.done():
+        drained = await state.executions.drain(grace, hurry=signals.second)
+        kernels = "end with it" if state.options.lifetime == "process" else "stay, and are found again"
+        _log.info(
+            f"stopping: kernels {kernels}",
+            extra={"cells_finished": drained.finished, "cells_interrupted": drained.interrupted},
+        )
+        server.should_exit = True
+    await serving
+    await state.executions.close()
+    await state.front_ends.close()
+    await state.kernels.end_own()
+
+
+class _Signals:
+    """The first signal asks us to stop, the second to stop at once."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+
+    def take(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
+
+    def hurry(self) -> None:
+        self.first.set()
+        self.second.set()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: cells come to their end before connections are closed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _allow_descriptors() -> None:
+    """Lets this process open more files, where the system does: each connection and each kernel takes some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # macOS has a limit below what it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextlib.contextmanager

@@ -14,12 +14,13 @@ from kernelbox.server._errors import Refused
 from kernelbox.server._executions import Executions
 from kernelbox.server._front_ends import FrontEnds
 from kernelbox.server._kernels import CallerKernels
+from kernelbox.server._logs import FIELDS
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tokens import Caller, Scope
 from kernelbox.shells._loop_kernels import LoopKernels
 
 # What a variable of the server is called that is for kernels: KERNEL_ENV_X becomes X.
-_KERNEL_PREFIX = "KERNEL_ENV_"
+KERNEL_PREFIX = "KERNEL_ENV_"
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class State:
 
 def make_state(options: ServiceOptions) -> State:
     """Returns what the routes share; nothing is opened before it is used."""
-    environment = scrubbed_environment(variables_with_prefix(_KERNEL_PREFIX))
+    environment = scrubbed_environment(variables_with_prefix(KERNEL_PREFIX))
     cwd = os.path.realpath(options.workspace)
-    reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels)
+    reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels, lifetime=options.lifetime)
     return State(options, reached, Executions(reached, options), FrontEnds(reached, options))
 
 
@@ -51,9 +52,12 @@ def caller_of(connection: HTTPConnection, scope: Scope) -> Caller:
     caller: Caller = connection.scope[CALLER]
     if scope not in caller.scopes:
         raise Refused(403, "scope_missing", f"this token lacks the scope {scope!r}")
+    if caller.name:
+        connection.scope[FIELDS]["caller"] = caller.name
     return caller
 
 
 def kernels_of(connection: HTTPConnection, scope: Scope) -> CallerKernels:
     """Returns the kernels as the sender of a request sees them."""
-    return CallerKernels(state_of(connection).kernels, caller_of(connection, scope))
+    caller = caller_of(connection, scope)
+    return CallerKernels(state_of(connection).kernels, caller, connection.scope[FIELDS])

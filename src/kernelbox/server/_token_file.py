@@ -27,11 +27,14 @@ def read_tokens(path: str) -> tuple[Token, ...]:
     """Returns the tokens in a file; raises InvalidInput, which tells no secret."""
     try:
         with open(path, "rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise InvalidInput("the tokens", path, "others can read the file; chmod 600 it")
-            data = tomllib.loads(file.read(_LARGEST).decode())
+            is_private = not stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077
+            text = file.read(_LARGEST)
     except OSError as exc:
         raise InvalidInput("the tokens", path, exc.strerror or "it cannot be read") from exc
+    if not is_private:
+        raise InvalidInput("the tokens", path, "others can read the file; chmod 600 it")
+    try:
+        data = tomllib.loads(text.decode())
     except ValueError:
         raise InvalidInput("the tokens", path, "it is not TOML") from None  # its sentence may show a secret
     entries = data.get("token")

@@ -9,6 +9,8 @@ from kernelbox import __version__
 from kernelbox.server import _routes_execution, _routes_jupyter, _routes_kernels, _routes_service
 from kernelbox.server._access import NoWebPages, TokenRequired
 from kernelbox.server._errors import add_error_handlers
+from kernelbox.server._limits import BodyLimited
+from kernelbox.server._logs import Logged
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._responses import COMMON
 from kernelbox.server._state import make_state
@@ -43,10 +45,12 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
         app.include_router(router)
     add_error_handlers(app)
     # The last that is added sees a request first.
+    app.add_middleware(BodyLimited, options=options)
     app.add_middleware(TokenRequired, options=options)
     if options.cors_origins:
         app.add_middleware(CORSMiddleware, allow_origins=options.cors_origins, allow_methods=["*"], allow_headers=["*"])
     app.add_middleware(NoWebPages, options=options)
+    app.add_middleware(Logged)
     return app
 
 

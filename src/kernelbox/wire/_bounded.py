@@ -72,14 +72,12 @@ class BoundedText:
         if self._head is None:
             self._head, whole = whole[: self._head_room], whole[self._head_room :]
         # The notice can only become longer, and the tail shorter.
-        keep = whole[max(0, len(whole) - self._tail_room) :]
+        keep = whole[len(whole) - self._tail_room :]
         self._parts, self._held = [keep], len(keep)
 
 
 def bound(text: str, limit: int) -> str:
     """Returns `text` with its middle cut to `limit` characters, if it is longer."""
-    if limit <= 0 or len(text) <= limit:
-        return text
     bounded = BoundedText(limit)
     bounded.add(text)
     return bounded.text

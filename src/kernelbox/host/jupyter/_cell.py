@@ -80,6 +80,8 @@ class Cell:
                 f"this kernel runs {kernel_language or 'a language of its own'} and knows no bash cells; "
                 "use language='bash' on a Python or bash kernel"
             )
+        if request.language == "comm":
+            return self._refusal("front ends reach comms only in kernelbox's own kernels")
         if request.approve_shell or request.shell_escape_only:
             return self._refusal("shell commands can be held for approval only in kernelbox's own kernels")
         if request.restore_cwd:

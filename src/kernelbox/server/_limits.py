@@ -1,0 +1,59 @@
+"""How large a request may be, and how long its parts may take."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import HTTPException
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kernelbox.server._errors import failure
+from kernelbox.server._options import ServiceOptions
+
+# What the paths of files begin with; a file may be larger than another request.
+FILES = "/files/"
+
+
+class BodyLimited:
+    """Refuses requests that are too large, at once if they say so, and those whose next part does not come."""
+
+    def __init__(self, app: ASGIApp, options: ServiceOptions) -> None:
+        self._app = app
+        self._options = options
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        most = self._options.max_upload if scope["path"].startswith(FILES) else self._options.max_body
+        announced = Headers(scope=scope).get("content-length", "0")
+        if not announced.isdecimal() or int(announced[:20]) > most:
+            await failure(413, "too_large", _too_large(most), {"Connection": "close"})(scope, receive, send)
+            return
+        await self._app(scope, self._counting(receive, most), send)
+
+    def _counting(self, receive: Receive, most: int) -> Receive:
+        size, complete = 0, False
+
+        async def counted() -> Message:
+            nonlocal size, complete
+            if complete:
+                return await receive()  # it waits for the end of the connection, which may take long
+            try:
+                async with asyncio.timeout(self._options.body_timeout):
+                    message = await receive()
+            except TimeoutError:
+                sentence = f"no part of the request came for {self._options.body_timeout:g} s"
+                raise HTTPException(408, sentence, {"Connection": "close"}) from None
+            size += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
+            if size > most:
+                raise HTTPException(413, _too_large(most), {"Connection": "close"})
+            return message
+
+        return counted
+
+
+def _too_large(most: int) -> str:
+    return f"the request has more than {most:,} bytes"

@@ -1,0 +1,79 @@
+"""HTTP/1.1 as uvicorn speaks it, for clients that take for ever to send a request's head, or send one without end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+# Seconds in which the head of a request must have come.
+HEAD_TIMEOUT = 20.0
+
+# Bytes of the request line and all headers; browsers and proxies send a tenth.
+MOST_HEAD = 64 * 1024
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Closes a connection whose next request has no whole head in time, or too large a one."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _head_size = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if self._head_timer is not None:
+            self._head_size += len(data)
+            if self._head_size > MOST_HEAD and not self._holds_whole_head(data):
+                self._stop_timer()
+                self.send_400_response("The head of the request is too large.")
+                return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        if self._head_timer is None:
+            self._expect_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._stop_timer()
+        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > MOST_HEAD:
+            self.send_400_response("The head of the request is too large.")
+            return
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    @staticmethod
+    def _holds_whole_head(data: bytes) -> bool:
+        """Tells whether the end of a head is in a piece of data; what follows it is the body, and has other limits."""
+        return b"\r\n\r\n" in data
+
+    def _expect_head(self) -> None:
+        self._head_size = 0
+        self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._give_up)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self, *_: Any) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing():
+            self.transport.close()

@@ -1,0 +1,155 @@
+"""How a server ends: what becomes of running cells, and of kernels; and what its log says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.conftest import new_home
+
+from .support import DEADLINE, Served, serving
+
+
+def wait_until_running(served: Served, key: str) -> None:
+    while served.http.get(f"/kernels/{key}").json()["kernel"]["status"] != "running":
+        pass
+
+
+def wait_until_draining(served: Served) -> None:
+    """Waits until the server has taken a signal to stop."""
+    while served.http.get("/ready").status_code != 503:
+        pass
+
+
+def run_in_thread(served: Served, key: str, code: str) -> tuple[threading.Thread, list[dict[str, Any]]]:
+    results: list[dict[str, Any]] = []
+
+    def run() -> None:
+        answer = httpx2.post(f"{served.url}/kernels/{key}/execute", json={"code": code}, timeout=DEADLINE)
+        results.append(answer.json())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_until_running(served, key)
+    return thread, results
+
+
+def test_kernels_survive_the_server_and_are_found_again_by_the_next(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home:
+        with serving(tmp_path, KERNELBOX_HOME=str(home)) as first:
+            first.post("/sessions/kept/execute", {"code": "x = 42"})
+        with serving(tmp_path, KERNELBOX_HOME=str(home)) as second:
+            assert second.execute("kept", "x")["return_value"] == "42"
+            second.http.delete("/kernels")
+
+
+def test_two_servers_on_one_home_see_the_same_kernels(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home:
+        with serving(tmp_path, KERNELBOX_HOME=str(home)) as one, serving(tmp_path, KERNELBOX_HOME=str(home)) as other:
+            one.post("/sessions/shared/execute", {"code": "x = 1"})
+            assert other.execute("shared", "x")["return_value"] == "1"
+            other.post("/kernels/shared/restart")
+            assert one.execute("shared", "x")["error"]["ename"] == "NameError"
+            other.http.delete("/kernels/shared")
+            assert one.post("/kernels/shared/execute", {"code": "1"}).status_code == 404
+
+
+def test_a_server_that_is_stopped_lets_cells_come_to_their_end(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home:
+        with serving(tmp_path, "--grace", "60", KERNELBOX_HOME=str(home)) as served:
+            served.post("/sessions/last")
+            ready = tmp_path / "ready"
+            code = f"import os, time\nwhile not os.path.exists({str(ready)!r}): time.sleep(0.01)\n'done'"
+            thread, results = run_in_thread(served, "last", code)
+            served.process.terminate()
+            wait_until_draining(served)
+            refused = served.post("/kernels/last/execute", {"code": "1"})
+            assert (refused.status_code, refused.json()["code"]) == (503, "server_full")
+            assert served.http.get("/health").status_code == 200
+            ready.touch()
+            thread.join(DEADLINE)
+            assert results[0]["return_value"] == "'done'"
+            assert served.process.wait(DEADLINE) == 0
+        with serving(tmp_path, KERNELBOX_HOME=str(home)) as served:
+            served.http.delete("/kernels")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_cells_that_go_on_after_the_grace_are_interrupted_and_their_clients_told(
+    tmp_path: Path, key_file: Path, number: signal.Signals
+) -> None:
+    with new_home() as home:
+        with serving(tmp_path, "--grace", "0.1", KERNELBOX_HOME=str(home)) as served:
+            served.post("/sessions/endless")
+            code = "import time\nx = 1\nwhile True: time.sleep(0.01)"
+            thread, results = run_in_thread(served, "endless", code)
+            served.process.send_signal(number)
+            thread.join(DEADLINE)
+            assert (results[0]["error"]["ename"], results[0]["state"]) == ("Cancelled", "kept")
+            assert served.process.wait(DEADLINE) == 0
+        with serving(tmp_path, KERNELBOX_HOME=str(home)) as served:
+            assert served.execute("endless", "x")["return_value"] == "1"
+            served.http.delete("/kernels")
+
+
+def test_a_second_signal_ends_the_grace(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home:
+        with serving(tmp_path, "--grace", "1000", KERNELBOX_HOME=str(home)) as served:
+            served.post("/sessions/endless")
+            thread, results = run_in_thread(served, "endless", "import time\nwhile True: time.sleep(0.01)")
+            served.process.terminate()
+            wait_until_draining(served)
+            served.process.terminate()
+            thread.join(DEADLINE)
+            assert results[0]["error"]["ename"] == "Cancelled"
+        with serving(tmp_path, KERNELBOX_HOME=str(home)) as served:
+            served.http.delete("/kernels")
+
+
+def test_a_server_that_is_killed_leaves_kernels_that_go_on(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home:
+        with serving(tmp_path, KERNELBOX_HOME=str(home)) as served:
+            served.post("/sessions/orphan/execute", {"code": "x = 7"})
+            served.process.kill()
+        with serving(tmp_path, KERNELBOX_HOME=str(home)) as served:
+            assert served.execute("orphan", "x")["return_value"] == "7"
+            served.http.delete("/kernels")
+
+
+def test_the_log_is_lines_of_json_with_the_ids_of_requests_and_kernels(tmp_path: Path, key_file: Path) -> None:
+    secret = "not-to-be-in-any-log"
+    command = [sys.executable, "-m", "kernelbox", "serve", "--port", "0", "--workspace", str(tmp_path)]
+    with new_home() as home:
+        env = {**os.environ, "KERNELBOX_HOME": str(home), "KERNELBOX_TOKEN": secret}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, env=env, **pipes) as process:  # type: ignore[call-overload]
+            url = json.loads(process.stdout.readline())["url"]
+            headers = {"Authorization": f"Bearer {secret}", "X-Request-ID": "mine-1"}
+            with httpx2.Client(base_url=url, headers=headers, timeout=DEADLINE) as client:
+                made = client.post("/sessions/logged")
+                assert made.headers["x-request-id"] == "mine-1"
+                forged = client.get("/kernels", headers={"X-Request-ID": 'x"} forged'})
+                assert forged.headers["x-request-id"] != 'x"} forged'
+                client.get(f"/kernels/logged?token={secret}", headers={"Authorization": ""})
+                client.post("/kernels/logged/execute", json={"code": "1"})
+                client.delete("/kernels")
+            process.terminate()
+            _, text = process.communicate(timeout=DEADLINE)
+    lines = [json.loads(line) for line in text.splitlines()]
+    requests = [line for line in lines if line["message"] == "request"]
+    assert [line["path"] for line in requests][:2] == ["/sessions/logged", "/kernels"]
+    assert requests[0].keys() >= {"time", "level", "logger", "request_id", "method", "status", "duration_ms"}
+    assert requests[0]["request_id"] == "mine-1"
+    executed = next(line for line in requests if line["path"].endswith("/execute"))
+    assert executed["kernel_id"] == made.json()["kernel_id"]
+    stopping = next(line for line in lines if line["message"].startswith("stopping"))
+    assert (stopping["cells_finished"], stopping["cells_interrupted"]) == (0, 0)
+    assert secret not in text

@@ -1,0 +1,140 @@
+"""Clients that send too much, too slowly, or at once more than the server takes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx2
+import pytest
+from tests.conftest import new_home
+
+from .support import DEADLINE, Served, serving
+
+
+@pytest.fixture(scope="module")
+def small(key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Starts a server with small limits."""
+    words = ["--max-kernels", "2", "--max-queue", "2", "--max-running", "3", "--max-body", "1"]
+    with new_home() as home, serving(tmp_path_factory.mktemp("workspace"), *words, KERNELBOX_HOME=str(home)) as server:
+        yield server
+        server.http.delete("/kernels")
+
+
+def connect(served: Served) -> socket.socket:
+    host, port = served.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=DEADLINE)
+
+
+def test_a_request_that_says_it_is_too_large_is_refused_before_it_is_sent(small: Served) -> None:
+    with connect(small) as client:
+        client.sendall(b"POST /kernels HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize("length", ["-1", "1e3", "9" * 5000, "0x10"])
+def test_a_length_that_is_none_is_refused(small: Served, length: str) -> None:
+    with connect(small) as client:
+        client.sendall(f"POST /kernels HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode())
+        assert client.recv(100).startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
+
+
+def test_a_request_without_a_length_is_cut_off_where_it_is_too_large(small: Served) -> None:
+    def parts() -> Iterator[bytes]:
+        for _ in range(50):
+            yield b"x" * 100_000
+
+    try:
+        answer = small.http.post("/kernels", content=parts(), headers={"Content-Type": "application/json"})
+    except httpx2.TransportError:
+        return  # it was closed while we were sending
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize("head", [b"X-Long: " + b"x" * 200_000, b"X: y\r\n" * 50_000, b"X-Half: " + b"x" * 70_000])
+def test_a_head_without_end_is_refused(small: Served, head: bytes) -> None:
+    with connect(small) as client:
+        try:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + head)
+            assert client.recv(100).startswith(b"HTTP/1.1 400")
+        except ConnectionError:
+            pass  # it was closed while we were sending
+    assert small.http.get("/health").status_code == 200
+
+
+def test_json_that_is_too_deep_is_refused(small: Served) -> None:
+    body = b'{"code": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    answer = small.http.post("/sessions/a/execute", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422)
+
+
+def test_no_more_kernels_are_opened_than_allowed(small: Served) -> None:
+    for name in ("one", "two"):
+        assert small.post(f"/sessions/{name}").status_code == 200
+    for path, body in (
+        ("/kernels", {"name": "three"}),
+        ("/sessions/three", None),
+        ("/sessions/t/execute", {"code": "1"}),
+    ):
+        answer = small.post(path, body)
+        assert (answer.status_code, answer.json()["code"]) == (503, "server_full")
+        assert int(answer.headers["retry-after"]) > 0
+    assert small.post("/sessions/one").status_code == 200
+    assert small.execute("two", "1 + 1")["return_value"] == "2"
+    small.http.delete("/kernels")
+
+
+def test_no_more_cells_wait_in_a_kernel_than_allowed(small: Served) -> None:
+    small.post("/sessions/full")
+    code = {"code": "import time\nwhile True: time.sleep(0.01)"}
+    began = threading.Barrier(3)
+
+    def run() -> int:
+        began.wait(DEADLINE)
+        while (answer := small.post("/kernels/full/execute", code)).status_code == 429:
+            pass
+        return answer.status_code
+
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(run) for _ in range(2)]
+        began.wait(DEADLINE)
+        while (answer := small.post("/kernels/full/execute", {"code": "1", "timeout": 0.1})).status_code == 200:
+            pass
+        assert (answer.status_code, answer.json()["code"]) == (429, "too_many_requests")
+        assert int(answer.headers["retry-after"]) > 0
+        while not all(each.done() for each in waiting):
+            small.post("/kernels/full/interrupt")
+        assert [each.result() for each in waiting] == [200, 200]
+    assert small.execute("full", "'free'")["return_value"] == "'free'"
+    small.http.delete("/kernels")
+
+
+def test_a_hundred_clients_at_once_are_answered(served: Served, key: str) -> None:
+    def health() -> int:
+        return httpx2.get(f"{served.url}/health", timeout=DEADLINE).status_code
+
+    with ThreadPoolExecutor(50) as pool:
+        assert {each.result() for each in [pool.submit(health) for _ in range(100)]} == {200}
+
+
+def test_what_is_no_http_does_no_harm(small: Served) -> None:
+    for rubbish in (b"\x00" * 1000, b"\xff\xfe", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 1000):
+        with connect(small) as client:
+            client.sendall(rubbish)
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(1000):
+                pass
+    assert small.http.get("/health").status_code == 200
+
+
+@pytest.mark.slow
+def test_clients_that_take_for_ever_to_send_a_request_are_cut_off(small: Served) -> None:
+    with connect(small) as silent, connect(small) as head, connect(small) as body:
+        head.sendall(b"GET / HTTP/1.1\r\nHost: local")
+        body.sendall(b"POST /kernels HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
+        assert silent.recv(100) == b""
+        assert head.recv(100) == b""
+        assert body.recv(100).startswith(b"HTTP/1.1 408")
