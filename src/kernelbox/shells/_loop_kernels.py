@@ -7,6 +7,7 @@ that its kernel lives. So any number of processes on the same home see the same 
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 
 from kernelbox.base._errors import KernelBusy, KernelNotFound, LimitReached
@@ -57,6 +58,13 @@ class LoopKernels:
     @property
     def config(self) -> KernelBoxConfig:
         return self._kernels.config
+
+    def within(self, folder: str) -> LoopKernels:
+        """Returns the same kernels, of which new ones work in a folder of the directory, made if it is missing."""
+        inner = copy.copy(self)
+        inner._cwd = os.path.join(self._cwd, folder)
+        os.makedirs(inner._cwd, exist_ok=True)
+        return inner
 
     # -- finding ---------------------------------------------------------------------------------------------
 
