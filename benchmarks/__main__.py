@@ -21,8 +21,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="name", help=f"which to run (all): {', '.join(_BENCHMARKS)}")
     names = parser.parse_args().names or _BENCHMARKS
     print(_machine(), flush=True)
-    home = tempfile.mkdtemp(prefix="kbx-")
-    os.environ["KERNELBOX_HOME"] = home
+    folder = tempfile.mkdtemp(prefix="kbx-")
+    os.environ["KERNELBOX_HOME"] = os.path.join(folder, "home")
+    os.environ["KERNELBOX_KEY_FILE"] = os.path.join(folder, "key")  # servers are kept beside it
     rows: list[Row] = []
     try:
         for name in names:
@@ -37,7 +38,7 @@ def main() -> None:
 
         for record in kernelbox.list_kernels():
             kernelbox.destroy(record)
-        shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     print(table(rows))
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from mcp import Client, StdioServerParameters
 
 from benchmarks._measure import Row, percentile, show
 from kernelbox import CodeExecutor, generate_mcp_sources
 
-SERVER = str(Path(__file__).parent.parent / "tests" / "tools" / "server.py")
+_TESTS = Path(__file__).parent.parent / "tests" / "tools"
+SERVER = str(_TESTS / "server.py")
+
+# Starts at once, so that what is measured is what comes after its answer.
+_PROMPT_SERVER = str(_TESTS / "plain_server.py")
 
 _CALLS = """
 import time
@@ -47,12 +53,15 @@ def rows() -> Iterator[Row]:
 
 
 async def _rows() -> list[Row]:
-    began = time.perf_counter()
-    tools = await generate_mcp_sources("bench", {"command": sys.executable, "args": [SERVER]}, "mcptools")
-    generated = time.perf_counter() - began
+    await generate_mcp_sources("bench", {"command": sys.executable, "args": [SERVER]}, "mcptools")
+    generated = sorted([await _generate_fifteen() for _ in range(3)])
     parameters = StdioServerParameters(command=sys.executable, args=[SERVER])
     async with CodeExecutor() as executor, Client(parameters) as client:
-        imports = [await _import(executor, module) for module in ("picture", "image_search", "environment")]
+        imports: dict[str, list[float]] = {"picture": [], "image_search": []}
+        for _ in range(10):
+            await executor.reset()
+            for module, taken in imports.items():
+                taken.append(await _import(executor, module))
         await executor.execute(_CALLS.format(count=20))
         await _direct(client, 20)
         ours: list[float] = []
@@ -63,10 +72,11 @@ async def _rows() -> list[Row]:
         began = time.perf_counter()
         await executor.execute(_CALLS.format(count=1000))
         thousand = time.perf_counter() - began
+        direct = sum(await _direct(client, 1000))
     ours.sort()
     theirs.sort()
     overhead = percentile(ours, 50) - percentile(theirs, 50)
-    later = max(imports[1:])
+    first, another = map(sorted, imports.values())
     return [
         Row(
             "a tool called from a cell, accepted by the policy",
@@ -76,11 +86,58 @@ async def _rows() -> list[Row]:
             "+ ≤ 2 ms",
             overhead <= 0.002,
         ),
-        Row("1,000 calls in a loop", f"{thousand:.1f} s"),
-        Row("import of the first generated module, with pydantic", f"{imports[0] * 1e3:.0f} ms"),
-        Row("import of another", f"{later * 1e3:.1f} ms", reach="≤ 50 ms", ok=later <= 0.05),
-        Row(f"generating {len(tools)} tools, the server's start included", f"{generated:.1f} s"),
+        Row("1,000 calls in a loop", f"{thousand:.1f} s", f"directly {direct:.1f} s", f"{thousand / direct:.2f} ×"),
+        Row(
+            "import of the first generated module in a new kernel",
+            show(first),
+            reach="≤ 50 ms",
+            ok=percentile(first, 50) <= 0.05,
+        ),
+        Row("import of another", show(another)),
+        Row(
+            "generating 15 tools after the server answered",
+            f"{percentile(generated, 50):.1f} s",
+            reach="≤ 2 s",
+            ok=percentile(generated, 50) <= 2,
+        ),
     ]
+
+
+async def _generate_fifteen() -> float:
+    spec = await asyncio.to_thread(_write_spec)
+    parameters = {"command": sys.executable, "args": ["-S", _PROMPT_SERVER, spec]}
+    began = time.perf_counter()
+    tools = await generate_mcp_sources("fifteen", parameters, "mcptools")
+    assert len(tools) == 15
+    return time.perf_counter() - began
+
+
+def _write_spec() -> str:
+    path = Path("fifteen.json").absolute()
+    path.write_text(json.dumps({"tools": [_tool(number) for number in range(15)]}))
+    return str(path)
+
+
+def _tool(number: int) -> dict[str, Any]:
+    """Returns a tool with as much to describe as those of servers in use."""
+    person = {"type": "object", "properties": {"name": {"type": "string"}, "since": {"type": ["string", "null"]}}}
+    item = {"type": "object", "properties": {"title": {"type": "string"}, "number": {"type": "integer"}}}
+    return {
+        "name": f"search-{number}",
+        "description": "Searches for issues.\nThe newest come first.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": "What to look for."},
+                "max-results": {"type": "integer", "minimum": 1, "maximum": 100, "default": 10},
+                "state": {"enum": ["open", "closed"], "default": "open"},
+                "labels": {"type": "array", "items": {"type": "string"}},
+                "author": person,
+            },
+            "required": ["query"],
+        },
+        "outputSchema": {"type": "object", "properties": {"items": {"type": "array", "items": item}}},
+    }
 
 
 async def _import(executor: CodeExecutor, module: str) -> float:

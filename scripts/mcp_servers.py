@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Installs MCP servers that nobody here wrote, each in an environment of its own, for tests and demonstrations.
+"""Installs MCP servers and clients that nobody here wrote, each in an environment of its own, for tests.
 
 They go below `.cache/mcp-servers` of the checkout and stay there. Prints where each program is, as JSON.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,12 @@ FROM_NPM = {
     "mcp-server-everything": "@modelcontextprotocol/server-everything",
     "mcp-server-filesystem": "@modelcontextprotocol/server-filesystem",
     "mcp-server-memory": "@modelcontextprotocol/server-memory",
+    "mcp-inspector": "@modelcontextprotocol/inspector@2.12.0",
+    "conformance": "@modelcontextprotocol/conformance@0.2.0-alpha.12",  # the first that knows 2026-07-28
 }
+
+# The inspector needs this Node; where there is an older one, npm brings it.
+NODE = (22, 19)
 
 
 def main() -> None:
@@ -32,7 +38,10 @@ def main() -> None:
 
 
 def install(name: str) -> Path:
-    """Returns the program of a server, which is installed if it is missing; one process does it, others wait."""
+    """Returns a program, which is installed if it is missing; one process does it, others wait.
+
+    Those from npm find the Node that they need beside them, if the directory that they are in is on PATH.
+    """
     place = CACHE / name
     place.mkdir(parents=True, exist_ok=True)
     with open(CACHE / f"{name}.lock", "w") as lock:
@@ -55,8 +64,19 @@ def _install_from_pypi(name: str, place: Path) -> None:
 def _install_from_npm(name: str, place: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
-        raise FileNotFoundError("npm is not installed; the servers from npm need it")
-    _run([npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(place), FROM_NPM[name]])
+        raise FileNotFoundError("npm is not installed; what comes from npm needs it")
+    packages = [FROM_NPM[name], *([] if _has_node() else [_node_package()])]
+    _run([npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(place), *packages])
+
+
+def _has_node() -> bool:
+    said = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+    return tuple(map(int, said.strip().lstrip("v").split(".")[:2])) >= NODE
+
+
+def _node_package() -> str:
+    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return f"node-{sys.platform}-{machine}@{NODE[0]}"
 
 
 def _run(command: list[str]) -> None:

@@ -81,9 +81,16 @@ POWERS = (
     (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py", "gateway/_remote_cell.py")),
     (
         ("mcp", "mcp_types"),
-        ("tools/_connecting.py", "tools/_results.py", "tools/_session.py", "tools/_stdio.py", "mcp/*"),
+        (
+            "tools/_connecting.py",
+            "tools/_http.py",
+            "tools/_results.py",
+            "tools/_session.py",
+            "tools/_stdio.py",
+            "mcp/*",
+        ),
     ),
-    (("httpx2",), ("tools/_connecting.py", "mcp/*", "gateway/_link.py")),
+    (("httpx2",), ("tools/_connecting.py", "tools/_http.py", "mcp/*", "gateway/_link.py")),
     (("websockets",), ("gateway/_link.py",)),
     (("PIL",), ("mcp/*",)),
     (("starlette", "uvicorn"), ("mcp/*", "server/*")),

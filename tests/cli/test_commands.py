@@ -405,7 +405,7 @@ def test_running_a_cell_imports_nothing_slow(home: Path) -> None:
     slow = {"asyncio", "dataclasses", "datetime", "hashlib", "importlib.metadata", "inspect", "pathlib", "shutil"}
     slow |= {"prompt_toolkit", "pygments", "subprocess", "tempfile", "typing", "zmq"}
     code = (
-        "import sys; from kernelbox.cli import run; run(['exec', '--name', 'demo', '1']);"
+        "import sys; from kernelbox.cli import main; main(['exec', '--name', 'demo', '1']);"
         f"print(sorted({slow} & sys.modules.keys()), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -90,6 +91,11 @@ def connected(kernel: KernelRecord) -> Iterator[Connection]:
         connection.close()
 
 
+def until_queued(count: int) -> str:
+    """Returns the lines of a cell that wait until so many requests have come behind it."""
+    return f"import time\nwhile len(get_ipython().kernel._queue) < {count}: time.sleep(0.005)\n"
+
+
 def eventually(condition: Callable[[], object]) -> None:
     """Waits until a condition holds, for what the operating system has no event for."""
     deadline, pause = time.monotonic() + DEADLINE, threading.Event()
@@ -110,6 +116,16 @@ def wait_for_end(pid: int) -> None:
         assert poller.poll(DEADLINE * 1000), f"process {pid} lives on: {command_line(pid)}"
     finally:
         os.close(pidfd)
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stops a process for a while: a template then ends no kernel that it finds changed."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def is_running(pid: int) -> bool:

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import termios
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kernels, stream
 from kernelbox.host.own._connection import Connection
-from kernelbox.wire._messages import Done, Execute, Interrupt, Message
+from kernelbox.wire._messages import Answer, Ask, Done, Execute, Interrupt, Message, Output
 
-from .support import DEADLINE, Running, connected, eventually, run, value
+from .support import DEADLINE, Running, connected, eventually, parent_of, run, stopped, until_queued, value
+
+
+def receive_until(connection: Connection, kind: type[Message], id: str) -> Any:
+    """Waits for a message about an execution, and returns it."""
+    while True:
+        for message in connection.receive(DEADLINE):
+            if isinstance(message, kind) and getattr(message, "id", "") == id:
+                return message
 
 
 def test_threads_share_a_kernel_and_each_gets_its_own_output(kernel: KernelRecord) -> None:
@@ -58,7 +69,7 @@ def test_processes_share_a_kernel_and_each_gets_its_own_output(kernel: KernelRec
 
 
 def test_executions_run_in_the_order_in_which_they_came(kernel: KernelRecord) -> None:
-    first = Running(kernel, "order = []; print('in'); import time; time.sleep(0.3)").wait_for_output()
+    first = Running(kernel, f"order = []; print('in')\n{until_queued(10)}").wait_for_output()
     ended: list[str] = []
     with connected(kernel) as connection:
         for n in range(10):
@@ -96,11 +107,48 @@ def test_an_interrupt_that_names_another_execution_does_not_touch_the_cell_that_
         connection.send(Execute("queued", "1"))
         connection.send(Interrupt("another"))
         connection.send(Interrupt("queued"))  # it is withdrawn, and the kernel says so: it has read the one before
-        received: list[Message] = []
-        while not any(isinstance(message, Done) for message in received):
-            received += connection.receive(DEADLINE)
+        receive_until(connection, Done, "queued")
     go_on.touch()
     assert cell.result().ok
+
+
+def test_only_the_client_that_was_asked_can_answer(kernel: KernelRecord, tmp_path: Path) -> None:
+    with connected(kernel) as asked, connected(kernel) as other:
+        asked.send(Execute("cell", f"!touch {tmp_path / 'made'}", approve_shell=True))
+        question = receive_until(asked, Ask, "cell")
+        assert asked._questions is not None
+        answer = Answer("cell", question.ask, True)
+        asked._questions.sign(answer)  # whatever the other could know
+        other.send(answer)
+        other.send(Execute("queued", "1"))
+        other.send(Interrupt("queued"))  # it is withdrawn, and the kernel says so: it has read the answer
+        receive_until(other, Done, "queued")
+        asked.send(Answer("cell", question.ask, False, "rejected by the one that was asked"))
+        assert "rejected by the one that was asked" in receive_until(asked, Done, "cell").evalue
+    assert not (tmp_path / "made").exists()
+
+
+# Has the thread that is about to interrupt a cell wait until the next has begun, if it can begin meanwhile.
+_LATE_SIGNAL = """
+import os, signal, sys, threading
+striking, begun, main = threading.Event(), threading.Event(), threading.get_ident()
+def wait_for_the_next(event, arguments):
+    if event == "os.kill" and arguments == (os.getpid(), signal.SIGINT) and threading.get_ident() != main:
+        striking.set()
+        begun.wait(0.5)
+sys.addaudithook(wait_for_the_next)
+"""
+
+
+def test_an_interrupt_that_comes_as_its_cell_ends_does_not_strike_the_cell_behind_it(kernel: KernelRecord) -> None:
+    run(kernel, _LATE_SIGNAL)
+    with connected(kernel) as connection:
+        connection.send(Execute("first", "print('begun', flush=True)\n_ = striking.wait()"))
+        receive_until(connection, Output, "first")
+        connection.send(Execute("second", "begun.set()\n_ = threading.Event().wait(0.5)"))
+        connection.send(Interrupt("first"))
+        second = receive_until(connection, Done, "second")
+    assert (second.status, second.interrupted) == ("ok", False), second.ename
 
 
 def test_what_one_clients_thread_prints_goes_to_whoever_runs_a_cell(kernel: KernelRecord) -> None:
@@ -122,12 +170,27 @@ def test_a_stream_that_is_left_when_its_cell_has_ended_leaves_the_kernel_as_it_i
     assert value(kernel, "x") == "41"
 
 
-def test_a_harder_interrupt_that_comes_too_late_harms_no_other_cell(kernel: KernelRecord) -> None:
-    cell = Running(kernel, "print('begun', flush=True)\n!sleep 1\nprint(_exit_code)").wait_for_output()
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "!(echo begun; cat) < {pipe}\nprint(_exit_code)",
+        "import subprocess\nprint(subprocess.run('(echo begun; cat) < {pipe}', shell=True).returncode)",
+    ],
+    ids=["!", "subprocess"],
+)
+def test_a_harder_interrupt_that_comes_too_late_harms_no_program_of_another_cell(
+    kernel: KernelRecord, tmp_path: Path, cell: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)  # a program reads on until it is closed
+    running = Running(kernel, cell.format(pipe=tmp_path / "pipe")).wait_for_output()
     with connected(kernel) as other:
         other.send(Interrupt("0123456789abcdef", harder=True))
-        other.send(Execute("e", ""))
-        assert cell.result().output == "begun\n0\n"
+        other.send(Execute("queued", "1"))
+        other.send(Interrupt("queued"))  # it is withdrawn, and the kernel says so: it has read the one before
+        receive_until(other, Done, "queued")
+    os.close(writer)
+    assert running.result().output == "begun\n0\n"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
@@ -176,14 +239,17 @@ print(len(client.recv(1)), flush=True)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-def test_nothing_is_sent_to_a_socket_that_another_user_serves(own_home: Path, tmp_path: Path) -> None:
+def test_nothing_is_sent_to_a_socket_that_another_user_serves(own_home: Path) -> None:
     kernel = get_or_create("mine")
     path = Path(kernel.connection_file).parent / "socket"
-    tmp_path.chmod(0o777)
-    for parent in tmp_path.parents[:-2]:
-        parent.chmod(parent.stat().st_mode | 0o011)
-    other = tmp_path / "other"
-    with subprocess.Popen([sys.executable, "-c", SERVE_AS_ANOTHER, other], stdout=subprocess.PIPE, text=True) as server:
+    with tempfile.TemporaryDirectory() as shared, contextlib.ExitStack() as stack:
+        os.chmod(shared, 0o777)
+        other = f"{shared}/other"
+        server = stack.enter_context(
+            subprocess.Popen([sys.executable, "-c", SERVE_AS_ANOTHER, other], stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(server.kill)
+        stack.enter_context(stopped(parent_of(kernel.pid or 0)))
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
         path.unlink()

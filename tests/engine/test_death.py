@@ -15,7 +15,18 @@ import pytest
 from kernelbox import KernelRecord, destroy, execute, get_or_create, list_kernels, wipe
 from kernelbox.wire._messages import Done, Execute
 
-from .support import DEADLINE, Running, connected, eventually, is_running, parent_of, run, value, wait_for_end
+from .support import (
+    DEADLINE,
+    Running,
+    connected,
+    eventually,
+    is_running,
+    parent_of,
+    run,
+    until_queued,
+    value,
+    wait_for_end,
+)
 
 DEATHS = {
     "SIGKILL": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
@@ -114,7 +125,7 @@ def test_what_a_task_in_the_background_raises_does_not_end_the_kernel(raised: st
 
 
 def test_the_caller_of_every_queued_cell_hears_of_the_death(kernel: KernelRecord) -> None:
-    first = Running(kernel, "print('in'); import time; time.sleep(0.5); import os; os._exit(5)").wait_for_output()
+    first = Running(kernel, f"print('in')\n{until_queued(4)}import os; os._exit(5)").wait_for_output()
     behind = [Running(kernel, "1") for _ in range(4)]
     for cell in [first, *behind]:
         error = cell.result().error

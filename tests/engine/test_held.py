@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelbox import KernelRecord, execute, get_or_create, interrupt, status
+from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kernels, restart, status
 
 from .support import DEADLINE, Running, eventually, run, value, wait_for_end
 
@@ -43,9 +43,8 @@ def test_a_task_that_blocks_the_kernel_is_interrupted_when_time_is_up(kernel: Ke
 @pytest.mark.parametrize("holding", [STUBBORN_TASK, GREEDY_THREAD], ids=["task", "thread"])
 def test_what_does_not_stop_is_ended_with_its_kernel_and_the_caller_is_told(holding: str, kernel: KernelRecord) -> None:
     run(kernel, "lost = 1\n" + holding)
-    waited = execute(kernel, "import time; time.sleep(1)", timeout=0.3) if holding is GREEDY_THREAD else None
-    if waited is None or waited.ending == "interrupted":  # the thread had not begun
-        waited = execute(kernel, "2", timeout=0.3)
+    while (waited := execute(kernel, "2", timeout=0.3)).ok:
+        pass  # the thread has not begun
     assert (waited.status, waited.state) == ("timeout", "lost"), waited
     assert waited.error is not None
     assert "so the kernel was restarted: its variables are lost" in waited.error.evalue
@@ -91,6 +90,67 @@ def test_interrupt_reaches_whatever_was_left_in_the_background(held: str, kernel
     eventually(lambda: status(kernel).status == "running")
     assert interrupt(kernel) is True
     assert value(kernel, "kept") == "1"
+
+
+def test_a_thread_that_holds_the_interpreter_shows_in_the_status_and_is_not_said_to_be_interrupted(
+    kernel: KernelRecord,
+) -> None:
+    run(kernel, GREEDY_THREAD)
+    eventually(lambda: status(kernel).status == "running")
+    assert [record.status for record in list_kernels() if record.name == kernel.name] == ["running"]
+    assert interrupt(kernel) is False
+    assert status(restart(kernel)).status == "idle"
+    assert value(kernel, "1 + 1") == "2"
+
+
+def test_threads_that_let_others_run_hold_nothing(kernel: KernelRecord) -> None:
+    work = "def work():\n    while True: sum(range(1000))"
+    run(kernel, f"{work}\nimport threading; threading.Thread(target=work).start()")
+    assert status(kernel).status == "idle"
+    assert [record.status for record in list_kernels() if record.name == kernel.name] == ["idle"]
+    assert interrupt(kernel) is False
+
+
+@pytest.mark.parametrize(
+    "hold",
+    ["import re; re.match(r'(a|a)*b', 'a' * 100)", "import ctypes; ctypes.PyDLL(None).sleep(1000)"],
+    ids=["regular expression", "C code"],
+)
+def test_interrupt_stops_a_cell_that_holds_the_interpreter(hold: str, kernel: KernelRecord) -> None:
+    running = Running(kernel, f"kept = 1\nprint('begun', flush=True)\n{hold}\nimport time; time.sleep(1000)")
+    running.wait_for_output()
+    assert interrupt(kernel) is True
+    result = running.result()
+    assert result.error is not None
+    assert (result.error.ename, result.ending, result.state) == ("KeyboardInterrupt", "interrupted", "kept")
+    assert value(kernel, "kept") == "1"
+
+
+def test_interrupt_says_that_it_did_not_reach_a_cell_that_heeds_no_signal(kernel: KernelRecord) -> None:
+    deaf = "import ctypes, signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))"
+    running = Running(kernel, f"{deaf}\nprint('begun', flush=True)\nctypes.PyDLL(None).sleep(1000)")
+    running.wait_for_output()
+    assert interrupt(kernel) is False
+    assert status(kernel).status == "running"
+    restart(kernel)
+    assert running.result().ending == "died"
+
+
+def test_interrupt_spares_the_programs_of_a_cell_that_takes_its_time_to_stop(
+    kernel: KernelRecord, tmp_path: Path
+) -> None:
+    """A cell that has been reached is not interrupted harder, however long it cleans up."""
+    os.mkfifo(tmp_path / "go")
+    clean_up = f"open({str(tmp_path / 'go')!r}).read(); print(child.poll())"
+    code = (
+        "import subprocess, time; child = subprocess.Popen(['sleep', '1000'], process_group=0)\n"
+        f"print('begun', flush=True)\ntry: time.sleep(1000)\nexcept KeyboardInterrupt: {clean_up}"
+    )
+    running = Running(kernel, code)
+    running.wait_for_output()
+    assert interrupt(kernel) is True
+    (tmp_path / "go").write_text("")
+    assert running.result().output == "begun\nNone\n"
 
 
 ABANDON = """

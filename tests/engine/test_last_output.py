@@ -35,6 +35,37 @@ def test_what_c_code_prints_arrives_before_an_exit(buffered: KernelRecord) -> No
     assert result.output == "last words"
 
 
+MUCH = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        f"written = libc.write(1, b'x' * {MUCH}, {MUCH})",
+        f"written = libc.printf(b'%s', b'x' * {MUCH})",
+        f"written = sum(libc.write(1, b'x' * 1000, 1000) for _ in range({MUCH} // 1000))",
+    ],
+    ids=["at one go", "through stdio", "in pieces"],
+)
+def test_c_code_that_holds_the_interpreter_can_write_more_than_a_pipe_holds(write: str, kernel: KernelRecord) -> None:
+    holding = "import ctypes; libc = ctypes.PyDLL(None)"
+    code = f"print('before')\n{holding}\n{write}\nprint('after', written)"
+    result = execute(kernel, code, timeout=DEADLINE, output_char_limit=0)
+    assert result.output == f"before\n{'x' * MUCH}after {MUCH}\n"
+    assert run(kernel, "print('next')").output == "next\n"
+
+
+def test_c_code_that_writes_without_end_and_heeds_no_signal_is_killed_and_what_it_wrote_is_there(
+    kernel: KernelRecord,
+) -> None:
+    deaf = "import ctypes, signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))"
+    result = execute(
+        kernel, f"{deaf}\nctypes.PyDLL(None).write(1, b'x' * 100_000_000, 100_000_000)", timeout=1, output_char_limit=0
+    )
+    assert (result.status, result.ending, result.state) == ("timeout", "restarted", "lost")
+    assert result.output.count("x") == len(result.output) >= 65536
+
+
 _ENDS = ["os._exit(3)", "os.kill(os.getpid(), 9)", "os.abort()", "ctypes.string_at(0)", "libc._exit(3)", "libc.exit(3)"]
 _LATE_ENDS = ["os.kill(os.getpid(), 15); time.sleep(60)", "os.execv('/bin/true', ['true'])", "1 / 0", "exit()"]
 

@@ -13,7 +13,7 @@ import pytest
 from kernelbox import KernelRecord, execute
 from kernelbox.wire._messages import Query, Reply
 
-from .support import DEADLINE, Running, connected, eventually, run, value
+from .support import DEADLINE, Running, connected, eventually, run, until_queued, value
 
 # -- input -----------------------------------------------------------------------------------------------------
 
@@ -443,7 +443,7 @@ def test_a_query_that_fails_is_answered(kernel: KernelRecord) -> None:
 
 
 def test_a_query_waits_for_the_running_cell(kernel: KernelRecord) -> None:
-    cell = Running(kernel, "print('in'); import time; time.sleep(0.3); now = 7").wait_for_output()
+    cell = Running(kernel, f"print('in')\n{until_queued(1)}now = 7").wait_for_output()
     names = [entry["name"] for entry in ask(kernel, "variables")["variables"]]
     assert "now" in names
     assert cell.result().ok

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from kernelbox import ExecutionResult, KernelRecord, destroy, execute, execute_with_retry
+from kernelbox import ExecutionResult, KernelRecord, destroy, execute, execute_with_retry, restart, status
+from kernelbox.api._here import kernels
 
 DIE = "import os; os._exit(3)"
 
@@ -46,3 +48,30 @@ def test_a_kernel_that_every_attempt_ends_is_started_anew_each_time(kernel: Kern
     assert result.status == "max_attempts_exceeded"
     assert (home / "runs").read_text() == "xxx"
     (home / "runs").unlink()
+
+
+def test_a_retry_uses_the_process_that_another_client_has_started_since_it_saw_the_death(kernel: KernelRecord) -> None:
+    execute(kernel, DIE)
+    dead = status(kernel)
+    fresh = restart(kernel)
+    assert kernels().revive(dead).pid == fresh.pid
+    assert status(kernel).pid == fresh.pid
+
+
+def test_clients_that_retry_on_one_dead_kernel_start_it_once(
+    kernel: KernelRecord, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = home / "starts"
+    monkeypatch.setenv("KERNELBOX_STARTUP_CODE", f"open({str(starts)!r}, 'a').write('x')")
+
+    def retry(_: int) -> str | None:
+        return execute_with_retry(kernel, "import os; os.getpid()", lambda *_: None, max_attempts=2).return_value
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            execute(kernel, DIE)
+            starts.write_text("")
+            pids = set(pool.map(retry, range(4)))
+            assert pids == {str(status(kernel).pid)}
+            assert starts.read_text() == "x"
+    starts.unlink()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -78,6 +80,14 @@ def test_python_and_pip_in_a_cell_are_the_kernels_own_unless_the_path_says_other
     assert value(kernel, "import os; os.environ['PATH']") == repr(expected.format(own=own))
 
 
+def test_a_kernel_whose_directory_is_deleted_as_soon_as_it_is_opened_lives(home: Path, tmp_path: Path) -> None:
+    for number in range(10):
+        (tmp_path / "vanishing").mkdir()
+        kernel = get_or_create(f"homeless {number}", cwd=tmp_path / "vanishing")
+        (tmp_path / "vanishing").rmdir()
+        assert value(kernel, "1 + 1") == "2"
+
+
 def test_a_kernel_that_cannot_be_specialized_is_told_of_and_leaves_no_process(home: Path, tmp_path: Path) -> None:
     directory = tmp_path / "vanishing"
     directory.mkdir()
@@ -126,7 +136,7 @@ def test_a_template_runs_no_other_programs(own_home: Path, tmp_path: Path) -> No
 
 def test_a_request_without_its_descriptors_is_refused(own_home: Path, tmp_path: Path) -> None:
     with descriptors(tmp_path) as fds:
-        answer = ask_template(own_home, Spawn("k", str(tmp_path), str(tmp_path), 0o22), fds[:2])
+        answer = ask_template(own_home, Spawn("k", str(tmp_path), str(tmp_path), 0o22, ["socket"]), fds[:2])
     assert answer == Refused("2 descriptors came with the request")
 
 
@@ -141,7 +151,7 @@ def test_the_child_of_an_opener_that_has_gone_is_ended(own_home: Path, tmp_path:
     template = parent_of(get_or_create("sibling").pid or 0)
     before = children_of(template)
     with descriptors(tmp_path) as fds, dial_template(own_home) as client:
-        socket.send_fds(client, [encode(Spawn("k", str(tmp_path), str(tmp_path), 0o22))], fds)
+        socket.send_fds(client, [encode(Spawn("k", str(tmp_path), str(tmp_path), 0o22, ["socket"]))], fds)
         client.shutdown(socket.SHUT_RDWR)
     eventually(lambda: children_of(template) == before)
     assert is_running(template)
@@ -149,12 +159,37 @@ def test_the_child_of_an_opener_that_has_gone_is_ended(own_home: Path, tmp_path:
 
 def test_a_template_answers_when_the_child_is_ready_and_names_it(own_home: Path, tmp_path: Path) -> None:
     with descriptors(tmp_path) as fds:
-        answer = ask_template(own_home, Spawn("k", str(tmp_path), str(tmp_path), 0o22), fds)
+        answer = ask_template(own_home, Spawn("k", str(tmp_path), str(tmp_path), 0o22, ["socket"]), fds)
     assert isinstance(answer, Spawned)
     assert os.getsid(answer.pid) == answer.pid, "it has a session of its own already"
     os.kill(answer.pid, 9)
     wait_for_end(answer.pid)
     eventually(lambda: (tmp_path / "death.json").exists())
+
+
+def test_a_kernel_whose_opener_has_gone_before_its_start_was_over_is_ended(own_home: Path, tmp_path: Path) -> None:
+    with descriptors(tmp_path) as fds:
+        answer = ask_template(own_home, Spawn("k", str(tmp_path), str(tmp_path), 0o22, ["socket"]), fds)
+        assert isinstance(answer, Spawned)
+        assert is_running(answer.pid)
+    wait_for_end(answer.pid)
+    eventually(lambda: (tmp_path / "death.json").exists())
+    assert json.loads((tmp_path / "death.json").read_text())["reason"] == "its start was cut short"
+
+
+def test_a_kernel_whose_opener_is_killed_in_the_start_up_code_is_ended(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo = tmp_path / "started"
+    os.mkfifo(fifo)
+    told = f"import os, time; open({str(fifo)!r}, 'w').write(str(os.getpid()))"
+    monkeypatch.setenv("KERNELBOX_STARTUP_CODE", f"{told}\ntry: time.sleep(100)\nexcept KeyboardInterrupt: pass")
+    opener = subprocess.Popen([sys.executable, "-c", "import kernelbox; kernelbox.get_or_create('mine')"])
+    pid = int(fifo.read_text())
+    opener.kill()
+    opener.wait()
+    wait_for_end(pid)
+    assert status("mine").death == "its start was cut short"
 
 
 def children_of(pid: int) -> set[int]:
@@ -182,7 +217,7 @@ def ask_template(home: Path, request: Spawn, fds: list[int]) -> Message:
 
 @contextmanager
 def descriptors(directory: Path) -> Iterator[list[int]]:
-    """Gives what must come with a request: listener, directory, state, log, environment."""
+    """Gives what must come with a request: listener, directory, state, log, environment, the pipe of the opening."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
         listener.bind(str(directory / "socket"))
@@ -193,10 +228,11 @@ def descriptors(directory: Path) -> Iterator[list[int]]:
             os.open(directory / "state", os.O_RDWR),
             os.open(directory / "log", os.O_WRONLY | os.O_CREAT),
             os.open(os.devnull, os.O_RDONLY),
+            *os.pipe(),
         ]
         for fd in opened:
             stack.callback(os.close, fd)
-        yield [listener.fileno(), *opened]
+        yield [listener.fileno(), *opened[:-1]]
 
 
 def test_a_kernel_that_cannot_be_built_is_a_start_that_failed(

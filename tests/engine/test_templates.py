@@ -100,18 +100,21 @@ def test_an_upgraded_package_gets_a_new_template(own_home: Path, tmp_path: Path)
     source = Path(__file__).resolve().parents[2] / "src" / "kernelbox"
     shutil.copytree(source, tmp_path / "kernelbox", ignore=shutil.ignore_patterns("__pycache__"))
     script = """
-import kernelbox, os, pathlib
+import kernelbox, sys
 from kernelbox import execute, get_or_create
-templates = [execute(get_or_create(name), "import os; os.getppid()").return_value for name in "ab"]
-for room in ("guest", "wire"):
-    changed = next(pathlib.Path(kernelbox.__file__).parent.joinpath(room).glob("_*.py"))
-    os.utime(changed, ns=(0, changed.stat().st_mtime_ns + (10**15 if room == "guest" else 10**16)))
-    templates.append(execute(get_or_create(room), "import os; os.getppid()").return_value)
-print(kernelbox.__file__, [templates.index(template) for template in templates])
+print(kernelbox.__file__, execute(get_or_create(sys.argv[1]), "import os; os.getppid()").return_value)
 """
-    path = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=path)
-    assert done.stdout == f"{tmp_path}/kernelbox/__init__.py [0, 0, 2, 3]\n"
+    path, templates = {**os.environ, "PYTHONPATH": str(tmp_path)}, []
+    for name in ("first", "again", "guest", "wire"):
+        for changed in sorted(tmp_path.glob(f"kernelbox/{name}/_*.py"))[:1]:
+            os.utime(changed, ns=(0, changed.stat().st_mtime_ns + (10**15 if name == "guest" else 10**16)))
+        done = subprocess.run(
+            [sys.executable, "-c", script, name], capture_output=True, text=True, check=True, env=path
+        )
+        file, _, template = done.stdout.partition(" ")
+        assert file == f"{tmp_path}/kernelbox/__init__.py"
+        templates.append(template)
+    assert [templates.index(template) for template in templates] == [0, 0, 2, 3]
 
 
 # Neither lets the kernel see to it: the one is stopped, the other does not come to the end of its exit functions.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
 from kernelbox import KernelRecord, execute, get_or_create, interrupt
 
-from .support import DEADLINE, Running, eventually, run, value
+from .support import DEADLINE, Running, eventually, run, until_queued, value
 
 # Cells that go on for ever, and that an interrupt must stop without loss.
 ENDLESS = {
@@ -114,12 +115,17 @@ def test_a_daemon_that_keeps_stdout_open_holds_nobody_up(kernel: KernelRecord) -
     assert result.return_value == "['on']"
 
 
-def test_a_call_that_times_out_in_the_queue_never_touches_the_cell_before_it(kernel: KernelRecord) -> None:
-    first = Running(kernel, "print('in'); import time; time.sleep(3); x = 'whole'").wait_for_output()
+def test_a_call_that_times_out_in_the_queue_never_touches_the_cell_before_it(
+    kernel: KernelRecord, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go on"
+    waiting = f"import os, time\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)"
+    first = Running(kernel, f"print('in')\n{waiting}\nx = 'whole'").wait_for_output()
     result = execute(kernel, "x = 'broken'", timeout=0.3)
     assert (result.status, result.state, result.ending) == ("timeout", "kept", "never ran")
     assert result.error is not None
     assert result.error.ename == "TimeoutError"
+    go_on.touch()
     assert first.result().ok
     assert value(kernel, "x") == "'whole'"
 
@@ -133,14 +139,14 @@ def test_a_busy_kernel_is_not_dead(kernel: KernelRecord) -> None:
 
 
 def test_a_failing_cell_does_not_touch_the_cells_behind_it(kernel: KernelRecord) -> None:
-    first = Running(kernel, "print('in'); import time; time.sleep(1); 1/0").wait_for_output()
+    first = Running(kernel, f"print('in')\n{until_queued(5)}1/0").wait_for_output()
     behind = [Running(kernel, f"print({n})") for n in range(5)]
     assert first.result().status == "error"
     assert [cell.result().output for cell in behind] == [f"{n}\n" for n in range(5)]
 
 
 def test_a_cell_killed_by_its_timeout_says_so_to_the_cells_behind_it(kernel: KernelRecord) -> None:
-    first = Running(kernel, "print('in')\n" + STUBBORN["a loop that swallows KeyboardInterrupt"], timeout=0.5)
+    first = Running(kernel, "print('in')\n" + STUBBORN["a loop that swallows KeyboardInterrupt"], timeout=2)
     first.wait_for_output()
     behind = execute(kernel, "1", timeout=DEADLINE)
     assert first.result().ending == "restarted"

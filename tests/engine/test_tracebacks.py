@@ -8,7 +8,7 @@ import pytest
 
 from kernelbox import KernelRecord, execute
 
-from .support import DEADLINE, run
+from .support import DEADLINE, run, value
 
 
 def fail(kernel: KernelRecord, code: str) -> str:
@@ -161,3 +161,81 @@ raise error
 def test_a_death_says_that_the_variables_are_gone(kernel: KernelRecord) -> None:
     assert fail(kernel, "import os; os._exit(3)").endswith("; its variables are lost")
     assert "its variables are lost" in execute(kernel, "1", timeout=DEADLINE).text
+
+
+WRITERS = {
+    "a warning": ("import warnings\nwarnings.warn('x')", "Cell In[1]:2: UserWarning: x\n  warnings.warn('x')"),
+    "a warning of the compiler": ("y = 1 is 1", "Cell In[1]:1: SyntaxWarning"),
+    "a coroutine that nobody awaits": ("async def f(): pass\nf(); None", "Cell In[1]:2: RuntimeWarning"),
+    "a thread": (
+        "import threading\nt = threading.Thread(target=lambda: 1 / 0, name='T')\nt.start(); t.join()",
+        'File "Cell In[1]", line 2, in <lambda>\n    t = threading.Thread(target=lambda: 1 / 0',
+    ),
+    "a destructor": (
+        "class A:\n    def __del__(self):\n        1 / 0\nA(); None",
+        'File "Cell In[1]", line 3, in __del__\n    1 / 0',
+    ),
+    "a traceback that is printed": (
+        "import traceback\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    traceback.print_exc()",
+        'File "Cell In[1]", line 3, in <module>\n    1 / 0',
+    ),
+    "a traceback as text": (
+        "import traceback\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    print(traceback.format_exc())",
+        'File "Cell In[1]", line 3, in <module>\n    1 / 0',
+    ),
+    "a stack": ("import traceback\ntraceback.print_stack(limit=1)", 'File "Cell In[1]", line 2, in <module>'),
+    "a log": (
+        "import logging\nlogging.basicConfig(format='%(pathname)s|%(filename)s|%(lineno)s')\nlogging.error('')",
+        "Cell In[1]|Cell In[1]|3",
+    ),
+    "a log of an exception": (
+        "import logging\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    logging.exception('')",
+        'File "Cell In[1]", line 3, in <module>',
+    ),
+    "a test": (
+        "import unittest\nclass T(unittest.TestCase):\n def test(self):\n  1 / 0\nunittest.main(argv='x', exit=False)",
+        'File "Cell In[1]", line 4, in test',
+    ),
+    "a forked process": (
+        "import multiprocessing as m\np = m.get_context('fork').Process(target=lambda: 1 / 0)\np.start(); p.join()",
+        'File "Cell In[1]", line 2, in <lambda>',
+    ),
+    "a group of exceptions": (
+        "try:\n    1 / 0\nexcept ZeroDivisionError as exc:\n    e = exc\nraise ExceptionGroup('g', [e])",
+        'File "Cell In[1]", line 2, in <module>',
+    ),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_cell_has_one_name_whatever_writes_it(kernel: KernelRecord, writer: str) -> None:
+    code, expected = WRITERS[writer]
+    text = execute(kernel, code, timeout=DEADLINE).text
+    assert expected in text
+    assert "ipython-input" not in text
+
+
+def test_libraries_know_a_cell_by_the_name_of_its_file(kernel: KernelRecord) -> None:
+    run(kernel, "def f():\n    return 1")
+    assert value(kernel, "f.__code__.co_filename.startswith('<ipython-input-1-')") == "True"
+    assert run(kernel, "import inspect\nprint(inspect.getsource(f))").text == "def f():\n    return 1"
+
+
+def test_a_thread_that_exits_says_nothing(kernel: KernelRecord) -> None:
+    code = "import sys, threading\nt = threading.Thread(target=sys.exit)\nt.start(); t.join()"
+    assert run(kernel, code).outputs == []
+
+
+def test_what_cannot_be_described_is_ignored_aloud_all_the_same(kernel: KernelRecord) -> None:
+    code = "class A:\n    def __call__(self): 1 / 0\n    def __repr__(self): 1 / 0\nimport weakref, sys\n"
+    code += "class B: pass\nb = B(); r = weakref.ref(b, lambda _: A()())\ndel b"
+    assert "ZeroDivisionError: division by zero" in run(kernel, code).text
+    hook = "from types import SimpleNamespace as N\n"
+    hook += "sys.unraisablehook(N(exc_type=ValueError, exc_value=ValueError('v'), exc_traceback=None, err_msg=None,"
+    assert run(kernel, f"{hook} object=A()))").text == ("Exception ignored in: <object repr() failed>\nValueError: v")
+
+
+def test_threads_and_destructors_fail_in_silence_where_there_is_no_stderr(kernel: KernelRecord) -> None:
+    code = "import sys, threading\nclass A:\n    def __del__(self): 1 / 0\nkept, sys.stderr = sys.stderr, None\nA()\n"
+    code += "t = threading.Thread(target=lambda: 1 / 0)\nt.start(); t.join()\nsys.stderr = kept"
+    assert run(kernel, code).outputs == []

@@ -47,25 +47,54 @@ get_ipython().system("echo safe\udcff; touch MADE")
     assert [command for command in asked if "touch" not in command] == []
 
 
-def test_a_socket_in_the_place_of_the_clients_is_not_asked(tmp_path: Path) -> None:
-    code = """
-import os, socket, threading, struct, json
+# Finds the descriptor of the client's connection.
+_FIND_CLIENT = """
+import os, socket, struct
 def peer(n):
     try:
         s = socket.socket(fileno=os.dup(n))
         return struct.unpack("3i", s.getsockopt(1, 17, 12))[0] * (not s.getsockopt(1, 30))
     except OSError: return 0
 fd = [n for n in range(3, 99) if peer(n) not in (0, os.getpid())][-1]
+"""
+
+
+def test_a_socket_in_the_place_of_the_clients_is_not_asked(tmp_path: Path) -> None:
+    code = f"""{_FIND_CLIENT}
+import threading, json
 save = os.dup(fd); a, b = socket.socketpair()
 def relay():
     d = a.recv(65536); m = json.loads(d[d.index(b'["Ask"'):]); os.dup2(save, fd, False)
-    m[-1] = {"cmd": "echo safe"}; j = json.dumps(m).encode(); os.write(save, struct.pack("!II", len(j), 0) + j)
+    m[-1] = {{"cmd": "echo safe"}}; j = json.dumps(m).encode(); os.write(save, struct.pack("!II", len(j), 0) + j)
 threading.Thread(target=relay, daemon=True).start()
 os.dup2(b.fileno(), fd, False)
 try: get_ipython().system("touch MADE")
 finally: os.dup2(save, fd, False)
 """
     assert not attack(code, tmp_path)[1]
+
+
+def test_a_question_is_not_written_to_a_socket_that_a_cell_has_put_in_the_place_of_the_clients(tmp_path: Path) -> None:
+    code = f"""{_FIND_CLIENT}
+import threading
+save = os.dup(fd); a, b = socket.socketpair()
+written = []
+def read():
+    written.append(a.recv(65536)); os.dup2(save, fd, False); os._exit(9)  # or the cell would wait for ever
+threading.Thread(target=read, daemon=True).start()
+os.dup2(b.fileno(), fd, False)
+try: get_ipython().system("touch MADE")
+except Exception as exc: said = str(exc)
+finally: os.dup2(save, fd, False)
+print(said, written)
+"""
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            return await text(executor, code.replace("MADE", str(tmp_path / "made")))
+
+    assert run(scenario) == "shell: a cell has replaced the socket of its client []"
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_fork_does_not_leave_the_guard_by_way_of_the_interpreters_end(tmp_path: Path) -> None:

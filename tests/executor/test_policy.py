@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
 import pytest
@@ -33,6 +34,7 @@ from kernelbox.core._policy import check_policy
         ({"args": {"count": None}}, ("s", "t", {"count": None}), True),
         ({"args": {"map": {"a": 1, "b": 2}}}, ("s", "t", {"map": {"b": 2, "a": 1}}), True),
         ({"args": {"list": '*"b"*'}}, ("s", "t", {"list": ["a", "b"]}), True),
+        ({"args": {"list": '*"é"*'}}, ("s", "t", {"list": ["a", "é"]}), True),
         ({"args": {"text": "a*z"}}, ("s", "t", {"text": "a\nmiddle\nz"}), True),
     ],
 )
@@ -41,6 +43,15 @@ def test_a_rule_matches_server_tool_and_argument_values_by_glob(
     action: Literal["allow", "deny", "ask"], rule: dict[str, Any], call: tuple[str, str, dict[str, Any]], matches: bool
 ) -> None:
     assert ApprovalRule(action=action, **rule).matches(*call) is matches
+
+
+def test_a_rule_is_made_by_names_and_is_not_changed() -> None:
+    rule = ApprovalRule(action="deny")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        rule.action = "allow"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        ApprovalRule("deny")  # type: ignore[call-arg]
+    assert rule == ApprovalRule(action="deny", server="*", tool="*")
 
 
 # What a shell would make something else of, or more than one program.

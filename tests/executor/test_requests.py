@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import unicodedata
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.strategies import untimed
 
 from kernelbox import ApprovalClosed, ApprovalRequest, InvalidInput, SyncApprovalRequest
 from kernelbox.core._requests import Verdict
@@ -50,6 +52,51 @@ def test_the_one_that_watches_a_request_is_told_once() -> None:
     request.reject("no")
     request.close("again")
     assert told == [False]
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_one_that_watches_a_request_too_late_is_told_at_once(accepted: bool) -> None:
+    request = shell("ls")
+    request.accept() if accepted else request.reject()
+    told: list[bool] = []
+    request.on_decision(told.append)
+    assert told == [accepted]
+
+
+def test_one_that_fails_at_the_answer_is_logged_and_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    request = shell("ls")
+    told: list[bool] = []
+    request.on_decision(lambda accepted: told[1])
+    request.on_decision(told.append)
+    request.accept()
+    assert told == [True]
+    assert "a function that on_decision was given has failed" in caplog.text
+    assert "IndexError" in caplog.text
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_the_response_to_a_request_is_waited_for_and_passed_on(accepted: bool) -> None:
+    passed_on: list[bool] = []
+
+    async def respond(answer: bool) -> None:
+        passed_on.append(answer)
+
+    async def scenario() -> tuple[bool, bool]:
+        request = ApprovalRequest("s", "t", {}, respond)
+        waiting = asyncio.ensure_future(request.response())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await (request.accept() if accepted else request.reject())
+        return await waiting, await request.response()
+
+    assert asyncio.run(scenario()) == (accepted, accepted)
+    assert passed_on == [accepted]
+
+
+def test_a_verdict_is_not_changed() -> None:
+    verdict = Verdict(False)
+    with pytest.raises(AttributeError):
+        verdict.accepted = True  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -154,6 +201,7 @@ json_values = st.recursive(
 )
 
 
+@untimed
 @given(texts, texts, st.dictionaries(texts, json_values, max_size=3))
 def test_whatever_is_asked_for_is_shown_on_one_line_of_characters_that_stay_where_they_are(
     server: str, tool: str, args: dict[str, Any]

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from tests.engine.support import eventually
 from tests.executor.support import DEADLINE, collect, first_chunk, run, text
 
 from kernelbox import CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor, ExecutionTimeout
@@ -270,14 +271,11 @@ def test_a_slow_consumer_slows_the_cell_down_and_loses_nothing(tmp_path: Path) -
     )
 
     async def scenario() -> tuple[int, str]:
-        seen, standing = "", 0
+        seen = ""
         async with CodeExecutor() as executor:
             stream = executor.stream(code, chunks=True, timeout=DEADLINE)
             seen += await first_chunk(stream)
-            before = -1
-            while before < (standing := progress.stat().st_size):  # until it has stopped to write
-                before = standing
-                await asyncio.to_thread(_wait_a_moment)
+            standing = await asyncio.to_thread(_wait_until_it_stands, progress)
             async for item in stream:
                 if isinstance(item, CodeExecutionChunk):
                     seen += item.text
@@ -288,11 +286,16 @@ def test_a_slow_consumer_slows_the_cell_down_and_loses_nothing(tmp_path: Path) -
     assert [row[:5] for row in seen.splitlines()] == [f"{number:05}" for number in range(20_000)]
 
 
-def _wait_a_moment() -> None:
-    """Gives the cell time to write more, if nothing holds it back."""
-    import time
+def _wait_until_it_stands(progress: Path) -> int:
+    """Waits until a file has not grown for a hundred looks at it, and returns its size."""
+    sizes: list[int] = []
 
-    time.sleep(0.5)
+    def stands() -> bool:
+        sizes.append(progress.stat().st_size)
+        return len(sizes) > 100 and sizes[-1] == sizes[-100]
+
+    eventually(stands)
+    return sizes[-1]
 
 
 def test_memory_stays_bounded_by_the_limit_however_much_is_streamed() -> None:
@@ -329,14 +332,16 @@ def test_a_timeout_in_a_stream_is_raised_and_the_chunks_before_it_were_seen() ->
 def test_an_image_that_a_cell_shows_while_it_is_being_stopped_is_written(tmp_path: Path) -> None:
     code = (
         "import time\nfrom IPython.display import display\nprint('begun', flush=True)\n"
-        "try: time.sleep(60)\nfinally: display({'image/png': b'x', 'text/plain': 'shown'}, raw=True)"
+        "try: time.sleep(60)\n"
+        "finally: display({'image/png': b'x', 'text/plain': 'shown'}, raw=True); open('shown', 'w')"
     )
 
     async def scenario() -> ExecutionTimeout:
-        async with CodeExecutor(images_dir=tmp_path) as executor:
-            stream = executor.stream(code, timeout=0.5, chunks=True)
-            await anext(stream)
-            await asyncio.sleep(1)  # a slow consumer: the time is up while no task awaits the next chunk
+        async with CodeExecutor(images_dir=tmp_path, working_dir=tmp_path) as executor:
+            stream = executor.stream(code, timeout=2, chunks=True)
+            await first_chunk(stream)
+            # A slow consumer: the time is up while no task awaits the next chunk.
+            await asyncio.to_thread(eventually, (tmp_path / "shown").exists)
             with pytest.raises(ExecutionTimeout) as caught:
                 async for _ in stream:
                     pass

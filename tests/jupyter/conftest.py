@@ -30,6 +30,8 @@ def jupyter_root() -> Iterator[Path]:
         install_odd(root, "odd-staying", "odd", habits=["stays"])
         install(root, "odd-missing", {"argv": ["/nowhere/kernel", "{connection_file}"], "language": "odd"})
         install(root, "odd-failing", {"argv": ["sh", "-c", "echo no such luck; exit 3"], "language": "odd"})
+        mute = ["sh", "-c", 'sleep 100 & echo $$ $! > "$STARTED"; wait']
+        install(root, "odd-mute", {"argv": mute, "language": "odd"})
         yield root
         with pytest.MonkeyPatch.context() as monkeypatch:
             point_at(root, monkeypatch)

@@ -135,11 +135,13 @@ def test_waking_makes_the_descriptor_readable_until_it_is_cleared(clients: list[
 
 def test_waking_a_closed_client_does_nothing(clients: list[QueueLock]) -> None:
     clients[0].close()
-    fd = os.open(os.devnull, os.O_RDONLY)  # may get the number of the descriptor that was closed
+    pipes = [os.pipe() for _ in range(4)]  # which get the numbers of the descriptors that were closed
     try:
         clients[0].wake()
+        assert select.select([reader for reader, _ in pipes], [], [], 0.0)[0] == []
     finally:
-        os.close(fd)
+        for fd in (fd for pipe in pipes for fd in pipe):
+            os.close(fd)
 
 
 def is_readable(client: QueueLock, patience: float) -> bool:

@@ -166,6 +166,22 @@ def test_what_is_shown_cannot_pass_for_something_else(served: Served) -> None:
     assert asked.count("\n") == 1
 
 
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_a_kernel_that_takes_the_place_of_a_dead_one_asks_as_well(served: Served, mode: str) -> None:
+    person = Person("decline")
+
+    async def scenario() -> None:
+        async with http_client(served, mode, elicitation_callback=person) as client:
+            kernel = f"died {mode}"
+            await failure(client, "execute", code="import os; os.kill(os.getpid(), 9)", kernel=kernel)
+            said = await failure(client, "execute", code="!touch after-death", kernel=kernel)
+            assert "ApprovalRejectedError" in said
+
+    run(scenario)
+    assert len(person.asked) == 1
+    assert not (served.workspace / "after-death").exists()
+
+
 POLICY = """
 [[rules]]
 action = "allow"

@@ -28,14 +28,16 @@ def test_calls_to_one_kernel_run_one_after_the_other(served: Served) -> None:
 def test_calls_to_two_kernels_run_at_the_same_time(served: Served, tmp_path: Path) -> None:
     def meeting(mine: str, other: str) -> str:
         paths = (str(tmp_path / mine), str(tmp_path / other))
-        return f"import os, time\nopen({paths[0]!r}, 'w')\nwhile not os.path.exists({paths[1]!r}): time.sleep(0.01)"
+        waiting = f"while not os.path.exists({paths[1]!r}): time.sleep(0.01)"
+        return f"import os, time\nopen({paths[0]!r}, 'w')\n{waiting}\nprint('met')"
 
     async def scenario() -> None:
         async with http_client(served) as client:
-            await asyncio.gather(
+            shown = await asyncio.gather(
                 text(client, "execute", code=meeting("a", "b"), kernel="left"),
                 text(client, "execute", code=meeting("b", "a"), kernel="right"),
             )
+            assert [answer.partition("\n")[0] for answer in shown] == ["met", "met"]
 
     run(scenario)
 

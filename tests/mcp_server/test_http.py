@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
 from pathlib import Path
 
 import httpx2
@@ -12,7 +14,7 @@ from kernelbox import InvalidInput, StartFailed
 from kernelbox.mcp._address import Address, parse_address
 from kernelbox.mcp._http import _listen
 
-from .support import Served, http_client, run, serving, text
+from .support import DEADLINE, Served, command, http_client, run, serving, text
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -62,10 +64,46 @@ def test_a_body_that_is_too_large_is_refused(served: Served) -> None:
     assert httpx2.post(served.url, content=b" " * 5_000_000, headers=headers, timeout=60).status_code == 413
 
 
+def test_blanks_around_the_value_of_a_header_are_no_part_of_it(served: Served) -> None:
+    body = json.dumps(HELLO)
+    address = served.url.removeprefix("http://").removesuffix("/mcp")
+    head = [
+        "POST /mcp HTTP/1.1",
+        f"Host: {address}",
+        f"Authorization:\t  Bearer {served.token} \t ",
+        "Accept: application/json, text/event-stream",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
+    host, _, port = address.partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall("\r\n".join([*head, "", body]).encode())
+        assert connection.makefile("rb").readline() == b"HTTP/1.1 200 OK\r\n"
+
+
+def test_a_server_that_is_ended_while_clients_listen_says_nothing_and_succeeds(tmp_path: Path, own_home: Path) -> None:
+    server = subprocess.Popen(
+        command(tmp_path, "--http", "127.0.0.1:0"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with server:
+        assert server.stdout is not None
+        told = json.loads(server.stdout.readline())
+        served = Served(told["url"], told["token"], tmp_path, server)
+        session = post(served).headers["Mcp-Session-Id"]
+        headers = {"Authorization": f"Bearer {served.token}", "Accept": "text/event-stream", "Mcp-Session-Id": session}
+        with httpx2.stream("GET", served.url, headers=headers, timeout=60) as events:
+            assert events.status_code == 200
+            server.terminate()
+            assert events.read() == b""
+        _, said = server.communicate(timeout=DEADLINE)
+    assert (server.returncode, said) == (0, "")
+
+
 def test_the_token_can_be_given_and_is_not_printed(tmp_path: Path, own_home: Path) -> None:
-    with serving(tmp_path, KERNELBOX_MCP_TOKEN="chosen") as server:
+    with serving(tmp_path, KERNELBOX_MCP_TOKEN="chosen-by-the-user") as server:
         assert server.token == ""
-        known = Served(server.url, "chosen", server.workspace, server.process)
+        known = Served(server.url, "chosen-by-the-user", server.workspace, server.process)
         assert post(known).status_code == 200
 
         async def scenario() -> None:

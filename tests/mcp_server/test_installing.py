@@ -40,7 +40,7 @@ def test_a_package_is_installed_where_the_kernel_runs(tmp_path: Path, own_home: 
     run(scenario)
 
 
-@pytest.mark.parametrize("end", ["cancelled", "terminated"])
+@pytest.mark.parametrize("end", ["cancelled", "terminated", "killed"])
 def test_an_installer_ends_with_its_call_and_with_the_server(tmp_path: Path, own_home: Path, end: str) -> None:
     programs, pid = tmp_path / "programs", tmp_path / "pid"
     programs.mkdir()
@@ -57,7 +57,7 @@ def test_an_installer_ends_with_its_call_and_with_the_server(tmp_path: Path, own
         if end == "cancelled":
             send(server.stdin, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
         else:
-            server.terminate()
+            (server.terminate if end == "terminated" else server.kill)()
         wait_for_end(int(pid.read_text()))
     server.wait()
 

@@ -116,6 +116,36 @@ def test_an_orderly_end_says_nothing_and_succeeds(tmp_path: Path, own_home: Path
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
+def test_the_log_names_each_call_and_none_of_its_secrets(tmp_path: Path, own_home: Path) -> None:
+    server = subprocess.Popen(
+        command(tmp_path, "--log-level", "INFO"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "COLUMNS": "300"},
+    )
+    params = {"command": "/nonexistent", "env": {"TOKEN": "s3cret"}}
+    calls = {
+        "execute_ipython_cell": {"code": "'s3cret'", "timeout": 7},
+        "register_mcp_server": {"server_name": "search", "server_params": params},
+    }
+    with server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        send(server.stdin, *begin_call("reset"))
+        for number, (tool, arguments) in enumerate(calls.items(), 3):
+            request = {"name": tool, "arguments": arguments}
+            send(server.stdin, {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": request})
+        for _ in range(2 + len(calls)):
+            server.stdout.readline()
+        _, said = server.communicate()
+    log = " ".join(said.decode().split())
+    assert "reset(): done after" in log
+    assert re.search(r"execute_ipython_cell\(code: 8 characters, timeout=7\.0, .*\): done after", log)
+    assert "register_mcp_server(server_name='search', server_params): failed: " in log
+    assert "s3cret" not in log
+
+
 @pytest.mark.parametrize("mode", GENERATIONS)
 def test_a_long_cell_sends_progress_with_the_last_line_it_wrote(served: Served, mode: str) -> None:
     heard: list[str | None] = []
@@ -243,15 +273,16 @@ def test_kernels_that_are_kept_are_found_by_other_processes(tmp_path: Path, own_
 
 
 def test_variables_for_kernels_come_from_the_workspace_and_the_prefix(tmp_path: Path, own_home: Path) -> None:
-    (tmp_path / ".env").write_text('KERNEL_ENV_FROM_FILE="a b"\nSECRET=1\nKERNEL_ENV_BOTH=file\nPYTHONSTARTUP=/x\n')
+    lines = ['KERNEL_ENV_FROM_FILE="a b"', "SECRET=1", "KERNEL_ENV_BOTH=file", "PYTHONSTARTUP=/x"]
+    (tmp_path / ".env").write_text("\n".join([*lines, "KERNEL_ENV_BASH_ENV=/x", "KERNEL_ENV_ENVIRONMENT=test"]))
 
     async def scenario() -> None:
         env = {"KERNEL_ENV_BOTH": "given", "OTHER_SECRET": "1"}
         async with stdio_client(tmp_path, env=env) as client:
-            names = ["FROM_FILE", "BOTH", "SECRET", "OTHER_SECRET", "KERNEL_ENV_BOTH", "PYTHONSTARTUP"]
-            code = f"import os; [os.environ.get(name) for name in {names}]"
+            names = ["SECRET", "OTHER_SECRET", "KERNEL_ENV_BOTH", "PYTHONSTARTUP", "BASH_ENV"]
+            code = f"import os; [os.environ.get(name) for name in {['FROM_FILE', 'BOTH', 'ENVIRONMENT', *names]}]"
             assert (await text(client, "execute_ipython_cell", code=code)).startswith(
-                "['a b', 'given', None, None, None, None]"
+                "['a b', 'given', 'test', None, None, None, None, None]"
             )
 
     run(scenario)

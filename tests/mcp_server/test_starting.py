@@ -166,6 +166,13 @@ def test_a_policy_with_words_that_mean_nothing_is_refused(content: object) -> No
         parse_policy(content, "p.toml")
 
 
+def test_a_rule_with_a_word_that_means_nothing_is_named_with_the_words_that_do() -> None:
+    rules = [{"action": "allow"}, {"action": "allow", "colour": "red"}]
+    words = "it has an action, and any of action, server, tool, args, reason"
+    with pytest.raises(InvalidInput, match=f"rule 2 of the policy cannot be .*{words}"):
+        parse_policy({"rules": rules}, "p.toml")
+
+
 @pytest.mark.parametrize("text", ["= 1", "a = ", "\x00", "[[" * 5000])
 def test_a_policy_that_is_no_toml_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "p.toml"
@@ -199,3 +206,13 @@ def refused(*words: str) -> str:
     done = kernelbox("mcp", *words)
     assert (done.stdout, done.status) == ("", 2)
     return done.stderr
+
+
+@pytest.mark.parametrize("token", ["x", "fifteen-letters", "sixteen or more, blank", "sixteen-or-möre-signs"])
+def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(home: Path, token: str) -> None:
+    done = kernelbox("mcp", "--http", "127.0.0.1:0", KERNELBOX_MCP_TOKEN=token)
+    assert (done.status, done.stdout) == (2, "")
+    assert done.stderr == (
+        "kernelbox: KERNELBOX_MCP_TOKEN needs 16 or more letters, digits or signs of ASCII, without blanks; "
+        "`openssl rand -hex 24` makes a good one\n"
+    )

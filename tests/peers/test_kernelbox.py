@@ -58,7 +58,7 @@ def test_a_configuration_takes_paths_none_and_its_fields_by_place(tmp_path: Path
 def test_test_doubles_can_build_records_with_few_fields() -> None:
     record = KernelRecord("k1", "/tmp/kernel-k1.json")
     assert (record.tags, record.attempt_count, record.session_name) == ({}, 0, None)
-    assert record.age_seconds >= 0
+    assert KernelRecord.from_dict({**record.to_dict(), "created_at": "2020-01-01T00:00:00+00:00"}).age_seconds > 1e8
     before = record.last_used_at
     record.last_used_at = "2020-01-01T00:00:00+00:00"
     record.touch()

@@ -7,6 +7,7 @@ stands behind the marker and, line by line, behind `# |` below it:
     late                       ipykernel sends output after it says idle, so the oracle goes on listening
     differs in FIELD: REASON   we differ on purpose, in exactly these fields: status, count, error, outputs
     from 3.12: CLAUSE          the clause holds from this Python on, in place of an earlier one
+    before 3.13: CLAUSE        the clause holds up to this Python
 
 The test fails when a listed difference is gone, so the list stays true. The cells of a session run in one
 fresh kernel, in order, in an empty working directory.
@@ -41,7 +42,7 @@ class Session:
 
 
 _MARKER = re.compile(r"^# %%(?P<first>.*)\n(?P<more>(?:# \|.*\n)*)", re.MULTILINE)
-_SINCE = re.compile(r"from (?P<major>\d+)\.(?P<minor>\d+): (?P<clause>.+)")
+_VERSION = re.compile(r"(?P<side>from|before) (?P<major>\d+)\.(?P<minor>\d+): (?P<clause>.+)")
 _DIFFERENCE = re.compile(r"differs in (?P<fields>[a-z, ]+): (?P<reason>.+)")
 FIELDS = frozenset({"status", "count", "error", "outputs"})
 
@@ -61,10 +62,11 @@ def _read_cells(text: str) -> Iterator[Cell]:
 def _annotated(code: str, clauses: list[str]) -> Cell:
     raises, late, differs_in, reason = "", False, frozenset[str](), ""
     for clause in clauses:
-        if since := _SINCE.fullmatch(clause):
-            if sys.version_info[:2] < (int(since["major"]), int(since["minor"])):
+        if version := _VERSION.fullmatch(clause):
+            is_before = sys.version_info[:2] < (int(version["major"]), int(version["minor"]))
+            if is_before != (version["side"] == "before"):
                 continue
-            clause = since["clause"]
+            clause = version["clause"]
         if clause == "late":
             late = True
         elif clause.startswith("raises "):
@@ -710,13 +712,13 @@ for n in range(3):
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(4) as pool:
     print(list(pool.map(lambda n: n * n, range(5))))
-# %%
+# %% before 3.13: differs in outputs: ours shows the line of the cell, as Python itself does from 3.13
 def boom():
     raise ValueError('in a thread')
 worker = threading.Thread(target=boom, name='worker')
 worker.start()
 worker.join()
-# %%
+# %% before 3.13: differs in outputs: ours shows the line of the cell, as Python itself does from 3.13
 class Unraisable:
     def __del__(self):
         raise ValueError('in __del__')
@@ -1080,6 +1082,40 @@ class Point:
     y: list = dataclasses.field(default_factory=list)
 Point(1, [2])
 # %%
+text = get_ipython().display_formatter.formatters['text/plain']
+12, 'two\nlines\u2028\x1c', b'bytes'
+# %%
+12
+# %%
+'two\\nlines\u2028\x1c \ud800 \U0001f600' * 30
+# %%
+10**4000 % 7, 10**600
+# %%
+10**600
+# %%
+10**2000
+# %%
+text.for_type(int, lambda obj, p, cycle: p.text(f'<{obj:x}>'))
+12
+# %%
+True
+# %%
+text.type_printers.pop(int)
+12
+# %%
+text.type_printers.pop(str)
+'x'
+# %%
+text.for_type(object, lambda obj, p, cycle: p.text('an object'))
+b'x'
+# %%
+text.singleton_printers[id(7)] = lambda obj, p, cycle: p.text('seven')
+7
+# %%
+text.enabled = False
+b'x'
+# %%
+text.enabled = True
 %precision 3
 # %%
 3.14159265, [2.71828]

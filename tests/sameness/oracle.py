@@ -291,6 +291,7 @@ _MASKS = tuple(
         # A cell's code is in a file that never existed, which each kernel names in its own way.
         (r"(?<![\w./-])/[\w./-]*/(?:ipykernel_\d+|kernelbox[\w.-]*)/\d+\.py", "<cell>"),
         (r"(?:<cwd>/)?<ipython-input-[\w-]+>", "<cell>"),
+        (r'Cell In\[\d+\](?=:\d+: |")', "<cell>"),
         (r"\((?:\d+\.py|Cell In\[\d+\]), line", "(<cell>, line"),
         (r"\(pid=\d+\)", "(pid=<pid>)"),
         (r"0x[0-9a-f]{6,}", "0x<address>"),

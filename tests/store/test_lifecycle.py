@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -557,7 +558,8 @@ def test_records_survive_a_round_trip_and_ignore_what_they_do_not_know(kernel: K
     data = kernel.to_dict()
     assert KernelRecord.from_dict({**data, "colour": "red"}) == kernel
     assert json.loads(json.dumps(data)) == data
-    assert kernel.age_seconds >= 0
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    assert KernelRecord.from_dict({**data, "created_at": hour_ago.isoformat()}).age_seconds >= 3600
 
 
 def test_a_setting_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,6 +233,7 @@ facts = {"pid": parent, "start_time": _process.read_start_time(parent), "boot_id
 record = KernelRecord("1" * 32, "connection.json", "mine", now, now, **facts)
 with store.locking("mine"):
     store.add(record)
+    store.save(record)
 directory = f"{store.runtime_dir}/{record.kernel_id}"
 open(f"{directory}/socket", "w").close()
 print(status("mine").status)

@@ -37,6 +37,10 @@ TOOLS = SPEC.get("tools") or [
         "picture",
         "mixed",
         "broken",
+        "refuse",
+        "values",
+        "torn",
+        "note",
     )
 ]
 PIXEL = base64.b64encode(
@@ -74,6 +78,7 @@ def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) 
         case "fail":
             return {**text(args["words"]), "isError": True}
         case "crash":
+            os.write(2, args.get("words", "").encode())
             os._exit(3)
         case "wait":
             (marks / "begun").touch()
@@ -106,7 +111,8 @@ def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) 
         case "report":
             token = meta.get("progressToken")
             for step in (1, 2):
-                params = {"progressToken": token, "progress": step, "total": 2, "message": f"step {step}"}
+                said = f"step {step}{'!' * args.get('size', 0)}"
+                params = {"progressToken": token, "progress": step, "total": 2, "message": said}
                 send({"method": "notifications/progress", "params": params})
             send({"method": "notifications/message", "params": {"level": "info", "data": "a line"}})
             return text("reported")
@@ -114,6 +120,8 @@ def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) 
             return text(ask(args["method"]))
         case "picture":
             return {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]}
+        case "torn":
+            return {"content": [{"type": "image", "data": args["data"], "mimeType": "image/png\n\x1b[31m"}]}
         case "mixed":
             memo = {"uri": "memo://1", "mimeType": "text/plain", "text": "a memo"}
             blob = {"uri": "memo://2", "blob": PIXEL}
@@ -126,6 +134,12 @@ def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) 
                     {"type": "resource_link", "uri": "memo://3", "name": "three"},
                 ]
             }
+        case "values":
+            return {**text("many"), "structuredContent": {"values": [[]] * args["count"]}}
+        case "note":
+            with open(marks / "noted", "a") as file:
+                file.write(json.dumps(args["value"]) + "\n")
+            return text("noted")
         case "broken":
             return {"content": "not a list"}
     return text(json.dumps(args, sort_keys=True))
@@ -164,6 +178,9 @@ def respond(message: dict[str, Any]) -> None:
             if start + size < len(TOOLS):
                 page["nextCursor"] = str(start + size)
             send({"id": number, "result": page})
+        case "tools/call" if params["name"] == "refuse":
+            size = params["arguments"]["size"]
+            send({"id": number, "error": {"code": -32000, "message": "no" + "!" * size}})
         case "tools/call":
             result = call(number, params["name"], params.get("arguments") or {}, params.get("_meta") or {})
             send({"id": number, "result": result})

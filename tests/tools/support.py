@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.engine.support import eventually
 from tests.executor.support import run
 
-from kernelbox import CodeExecutor, generate_mcp_sources
+from kernelbox import CodeExecutionError, CodeExecutor, generate_mcp_sources
 
 HERE = Path(__file__).parent
 
@@ -44,6 +47,28 @@ async def executing(root: Path, **options: Any) -> AsyncIterator[CodeExecutor]:
 def cell(tool: str, **args: Any) -> str:
     """Returns code that calls a tool of the plain server and shows what it returned."""
     return f"from mcptools.plain import {tool}\nprint({tool}.run({tool}.Params(**{args!r})))"
+
+
+async def failure(executor: CodeExecutor, code: str) -> str:
+    """Runs code that calls a tool in vain; returns what the error says."""
+    with pytest.raises(CodeExecutionError) as caught:
+        await executor.execute(code)
+    assert caught.value.ename == "ToolError", caught.value.text
+    return caught.value.evalue
+
+
+@contextlib.contextmanager
+def serving(transport: str, tmp_path: Path, *port: str) -> Iterator[str]:
+    """Runs the server made with the SDK, on a port of its own or on one that another has had."""
+    told = tmp_path / "port"
+    told.unlink(missing_ok=True)
+    process = subprocess.Popen([sys.executable, str(HERE / "server.py"), transport, str(told), *port])
+    try:
+        eventually(lambda: told.exists() and told.read_text())
+        yield told.read_text()
+    finally:
+        process.kill()
+        process.wait()
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -19,8 +19,16 @@ def tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
     }
 
 
+ISSUE = {
+    "type": "object",
+    "properties": {"number": {"type": "integer"}, "state": {"enum": ["open", "closed"], "default": "open"}},
+    "required": ["number"],
+}
 TOOLS = [
-    tool("createIssue", "Opens a new issue.", title="What it is called.", body="The text, in Markdown."),
+    {
+        **tool("createIssue", "Opens a new issue.", title="What it is called.", body="The text, in Markdown."),
+        "outputSchema": {"type": "object", "properties": {"issue": ISSUE}, "required": ["issue"]},
+    },
     tool("list-issues", "Lists issues of a repository.", repo="owner/name"),
     tool("search_repositories", "Finds repositories by words.", query="What to look for."),
     tool("get_file", "Returns a file of a repository.", repo="owner/name", path="The path of the file."),
@@ -33,7 +41,8 @@ def hub(shared_home: Path, key_file: Path, tmp_path_factory: pytest.TempPathFact
     root = tmp_path_factory.mktemp("hub")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNELBOX_HOME", str(shared_home))
-        generate(root, plain(root, tools=TOOLS, instructions="Works with the hub."), "hub")
+        structured = {"createIssue": {"issue": {"number": 7}}}
+        generate(root, plain(root, tools=TOOLS, structured=structured, instructions="Works with the hub."), "hub")
     return root
 
 
@@ -63,7 +72,8 @@ def test_help_shows_how_a_tool_is_called_and_that_call_works(home: Path, hub: Pa
     (shown,) = ask(hub, "print(mcptools.help('hub.createissue'))")
     assert (shown or "").splitlines() == [
         "from mcptools.hub.createissue import Params, run",
-        "run(Params(title: str, body: str))",
+        "run(Params(title: str, body: str)) -> Result(issue: Issue)",
+        "Issue(number: int, state: Literal['open', 'closed'] = 'open')",
         "",
         "Opens a new issue.",
         "  title: What it is called.",
@@ -71,11 +81,47 @@ def test_help_shows_how_a_tool_is_called_and_that_call_works(home: Path, hub: Pa
     ]
     called, by_module = ask(
         hub,
-        "from mcptools.hub.createissue import Params, run\nprint(run(Params(title='t', body='b')))",
+        "from mcptools.hub.createissue import Params, run\nprint(run(Params(title='t', body='b')).issue.number)",
         "print(mcptools.help(mcptools.hub.get_file))",
     )
-    assert called == '{"body": "b", "title": "t"}'
+    assert called == "7"
     assert "run(Params(repo: str, path: str))" in (by_module or "")
+
+
+def test_a_server_is_an_attribute_of_the_package_without_being_imported(home: Path, hub: Path) -> None:
+    names, called, missing = ask(
+        hub,
+        "print('hub' in dir(mcptools))",
+        "tool = mcptools.hub.get_file\nprint(tool.run(tool.Params(repo='r', path='p')))",
+        "try:\n    mcptools.hup\nexcept AttributeError as exc:\n    print(exc, hasattr(mcptools, '__wrapped__'))",
+    )
+    assert (names, called) == ("True", '{"path": "p", "repo": "r"}')
+    assert missing == "module 'mcptools' has no server 'hup'; print it to see what it has False"
+
+
+def test_the_built_in_help_shows_the_same_pages_and_not_what_is_inherited(home: Path, hub: Path) -> None:
+    load = "from mcptools.hub.createissue import Params\n"
+    things = ("mcptools", "mcptools.hub", "mcptools.hub.createissue", "'mcptools.hub.createissue'", "Params")
+    shown = ask(hub, *(f"{load}help({thing})" for thing in things))
+    assert [(text or "").partition("\n\n")[2].splitlines()[0] for text in shown] == [
+        "hub: 64 tools: createissue, list_issues, search_repositories, get_file, " + shown_names(shown[0]),
+        "hub.createissue: Opens a new issue.",
+        "from mcptools.hub.createissue import Params, run",
+        "from mcptools.hub.createissue import Params, run",
+        "class Params(BaseModel):",
+    ]
+    assert all(len(text or "") < 4_200 for text in shown)
+    ours, theirs, function = ask(
+        hub, "help(mcptools.hub.get_file.run)", "import json\nhelp(json.loads)", "import colorsys\nhelp(colorsys)"
+    )
+    assert "Returns a file of a repository." in (ours or "")
+    assert "Deserialize" in (theirs or "")
+    assert "FUNCTIONS" in (function or "")
+
+
+def shown_names(page: str | None) -> str:
+    """Returns the rest of a list of tools, which is cut somewhere."""
+    return (page or "").partition("get_file, ")[2].splitlines()[0]
 
 
 def test_lists_stay_within_a_budget_however_much_a_server_says(home: Path, hub: Path) -> None:
@@ -88,6 +134,17 @@ def test_a_tool_that_is_not_there_is_an_error_that_names_the_nearest(home: Path,
     (shown,) = ask(hub, "try:\n    mcptools.help('hub.issue')\nexcept LookupError as exc:\n    print(exc)")
     assert "there is no tool 'hub.issue'" in (shown or "")
     assert "hub.createissue" in (shown or "")
+
+
+@pytest.mark.parametrize("name", ["search", "help", "install", "annotations"])
+def test_a_server_may_have_the_name_of_what_the_root_has(home: Path, tmp_path: Path, name: str) -> None:
+    generate(tmp_path, plain(tmp_path, tools=[tool("find", "Finds it.")]), name)
+    assert ask(
+        tmp_path,
+        f"from mcptools.{name}.find import Params, run\nprint(run(Params()))",
+        "mcptools.search('finds')",
+        f"mcptools.help('{name}')",
+    ) == ["{}", f"{name}.find: Finds it.", f"{name}.find: Finds it."]
 
 
 def test_the_package_of_a_server_lists_its_tools_and_imports_them_when_used(home: Path, hub: Path) -> None:

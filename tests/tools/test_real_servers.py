@@ -8,11 +8,14 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripts import mcp_servers
 from tests.executor.support import run, text
 from tests.tools.support import executing, generate
+
+from kernelbox import ToolEvent
 
 # They are installed from the network, and some start slowly.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -57,13 +60,27 @@ print(run(Params(source_timezone="UTC", time="12:00", target_timezone="Asia/Toky
     assert "T21:00:00+09:00" in call(tmp_path, code)
 
 
-def test_the_git_server_shows_a_new_file(home: Path, tmp_path: Path) -> None:
+def test_the_git_server_adds_and_commits_a_file_and_shows_its_log(home: Path, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     subprocess.run(["git", "init", "--quiet", str(repository)], check=True)
+    for name, value in (("user.name", "Ada"), ("user.email", "ada@example.com")):
+        subprocess.run(["git", "-C", str(repository), "config", name, value], check=True)
     (repository / "new file").write_text("x")
     assert "git_status" in start(tmp_path, "mcp-server-git", "git")
-    code = f"from mcptools.git.git_status import Params, run\nprint(run(Params(repo_path={str(repository)!r})))"
-    assert "new file" in call(tmp_path, code)
+    message = 'Add it\'s "file"'
+    code = f"""
+from mcptools.git import git_add, git_commit, git_log, git_status
+where = {str(repository)!r}
+print(git_status.run(git_status.Params(repo_path=where)))
+git_add.run(git_add.Params(repo_path=where, files=["new file"]))
+git_commit.run(git_commit.Params(repo_path=where, message={message!r}))
+print(git_log.run(git_log.Params(repo_path=where, max_count=1)))
+"""
+    told = call(tmp_path, code)
+    assert "new file" in told
+    assert "Add it's" in told
+    log = subprocess.run(["git", "-C", str(repository), "log", "--format=%an %s"], capture_output=True, check=True)
+    assert log.stdout.decode() == f"Ada {message}\n"
 
 
 def test_the_fetch_server_reads_a_page(home: Path, tmp_path: Path, page: str) -> None:
@@ -97,16 +114,35 @@ print(read_graph.run(read_graph.Params()).entities[-1].name)
     assert call(tmp_path, code) == "Ada"
 
 
-def test_the_everything_server_returns_text_numbers_and_pictures(home: Path, tmp_path: Path) -> None:
+def test_the_everything_server_returns_text_numbers_pictures_and_structures(home: Path, tmp_path: Path) -> None:
     modules = start(tmp_path, "mcp-server-everything", "everything")
-    assert {"echo", "get_sum"} <= set(modules)
+    assert {"echo", "get_sum", "get_structured_content"} <= set(modules)
     code = """
-from mcptools.everything import echo, get_sum, get_tiny_image
+from mcptools.everything import echo, get_structured_content, get_sum, get_tiny_image
 print(echo.run(echo.Params(message="hi")))
 print(get_sum.run(get_sum.Params(a=2, b=3)))
 print([type(part).__name__ for part in get_tiny_image.run(get_tiny_image.Params())])
+print(type(get_structured_content.run(get_structured_content.Params(location="Chicago")).temperature).__name__)
 """
-    told = call(tmp_path, code)
-    assert "hi" in told
-    assert "5" in told
-    assert "Media" in told
+    told = call(tmp_path, code).splitlines()
+    assert "hi" in told[0]
+    assert "5" in told[1]
+    assert "Media" in told[-2]
+    assert told[-1] in ("int", "float")
+
+
+def test_the_everything_server_tells_how_far_it_is(home: Path, tmp_path: Path) -> None:
+    start(tmp_path, "mcp-server-everything", "everything")
+    code = """
+from mcptools.everything.trigger_long_running_operation import Params, run
+print(run(Params(duration=1, steps=3)))
+"""
+
+    async def scenario() -> list[Any]:
+        async with executing(tmp_path, approve_tool_calls=False) as executor:
+            return [item async for item in executor.stream(code, chunks=True)]
+
+    items = run(scenario)
+    steps = [item.progress for item in items if isinstance(item, ToolEvent) and item.kind == "progress"]
+    assert steps == [1, 2, 3]
+    assert "completed" in items[-1].text

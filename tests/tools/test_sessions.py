@@ -8,20 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.engine.support import eventually, is_running, wait_for_end
 from tests.executor.support import run, text
-from tests.tools.support import PLAIN, cell, executing
+from tests.tools.support import PLAIN, cell, executing, failure, generate, plain, until
 
-from kernelbox import CodeExecutionError, CodeExecutor, ExecutionTimeout
-
-
-async def failure(executor: CodeExecutor, code: str) -> str:
-    with pytest.raises(CodeExecutionError) as caught:
-        await executor.execute(code)
-    assert caught.value.ename == "ToolError", caught.value.text
-    return caught.value.evalue
+from kernelbox import ToolEvent
 
 
 def test_cells_share_a_session_and_reset_ends_its_server(project: Path) -> None:
@@ -112,13 +106,20 @@ def test_a_server_that_crashes_fails_that_call_and_is_started_again_for_the_next
     assert told == '{"a": 1}'
 
 
+def test_a_server_that_crashes_has_its_last_words_told(project: Path) -> None:
+    async def scenario() -> str:
+        async with executing(project) as executor:
+            return await failure(executor, cell("crash", words="Traceback:\n\x1b[31mno licence\n"))
+
+    assert run(scenario) == "plain.crash: it closed the connection; it said: Traceback:\n [31mno licence"
+
+
 def test_a_server_that_died_between_two_calls_is_not_noticed_by_the_second(project: Path) -> None:
     async def scenario() -> str | None:
         async with executing(project) as executor:
             pid = int(await text(executor, cell("pid")) or 0)
             os.kill(pid, signal.SIGKILL)
-            await asyncio.to_thread(wait_for_end, pid)
-            await asyncio.sleep(0.1)  # its end is told to the session by a pipe
+            await until(lambda: executor._executor._toolbox._sessions["plain"].ended)  # a pipe tells it
             return await text(executor, cell("echo", a=1))
 
     assert run(scenario) == '{"a": 1}'
@@ -127,8 +128,10 @@ def test_a_server_that_died_between_two_calls_is_not_noticed_by_the_second(proje
 def test_a_server_that_hangs_is_replaced(project: Path) -> None:
     async def scenario() -> str | None:
         async with executing(project) as executor:
-            with pytest.raises(ExecutionTimeout):
-                await executor.execute(cell("hang", marks=str(project)), timeout=2)
+            hanging = asyncio.create_task(executor.execute(cell("hang", marks=str(project))))
+            await until((project / "hung").exists)
+            executor.cancel()
+            assert (await hanging).cancelled
             return await text(executor, cell("hang", marks=str(project)))
 
     assert run(scenario) == "fine"
@@ -155,6 +158,58 @@ def test_an_answer_of_50_megabytes_arrives_and_a_larger_one_is_refused(project: 
     assert told == "50000000"
     assert "more than the 67,108,864 that a kernel takes" in refused
     assert after == '{"a": 1}'
+
+
+def test_an_answer_of_more_values_than_the_host_has_memory_for_is_refused(project: Path) -> None:
+    async def scenario() -> tuple[str | None, str, str | None]:
+        async with executing(project) as executor:
+            told = await text(executor, cell("values", count=100_000))
+            refused = await failure(executor, cell("values", count=2_000_000))
+            return told, refused, await text(executor, cell("echo", a=1))
+
+    assert run(scenario) == (
+        "many",
+        "plain.values: its answer cannot be read: it is not valid, nested too deeply, or has too many values",
+        '{"a": 1}',
+    )
+
+
+def test_an_error_of_many_megabytes_fails_that_call_with_its_beginning(project: Path) -> None:
+    async def scenario() -> tuple[str, str | None]:
+        async with executing(project) as executor:
+            refused = await failure(executor, cell("refuse", size=70_000_000))
+            return refused, await text(executor, cell("echo", a=1))
+
+    refused, after = run(scenario)
+    assert refused.startswith("plain.refuse: no!!!")
+    assert len(refused) < 30_000
+    assert after == '{"a": 1}'
+
+
+def test_what_a_server_says_of_its_progress_is_cut(project: Path) -> None:
+    async def scenario() -> list[int]:
+        async with executing(project, approve_tool_calls=False) as executor:
+            stream = executor.stream(cell("report", size=1_000_000), chunks=True)
+            return [len(item.text) async for item in stream if isinstance(item, ToolEvent) and item.kind == "progress"]
+
+    assert run(scenario) == [2000, 2000]
+
+
+def endless_schema() -> dict[str, Any]:
+    """Returns a schema that is short, and takes a million million steps to compare a value with."""
+    levels = {f"l{n}": {"allOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range(40)}
+    return {"type": "object", "$defs": {**levels, "l40": {}}, "allOf": [{"$ref": "#/$defs/l0"}]}
+
+
+def test_a_schema_that_takes_for_ever_to_follow_stops_nothing(home: Path, tmp_path: Path) -> None:
+    tool = {"name": "slow", "inputSchema": {"type": "object"}, "outputSchema": endless_schema()}
+    generate(tmp_path, plain(tmp_path, tools=[tool], structured={"slow": {}}))
+
+    async def scenario() -> str | None:
+        async with executing(tmp_path) as executor:
+            return await text(executor, cell("slow"))
+
+    assert run(scenario) is not None
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create", "roots/list"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 from tests.cli.support import KERNELBOX, fail, kernelbox, succeed
 from tests.engine.support import eventually, is_running
 from tests.executor.support import run
-from tests.tools.support import COMMAND, HERE, cell, executing
+from tests.tools.support import COMMAND, cell, executing, serving
 
 from kernelbox import (
     CodeExecutionError,
@@ -70,6 +68,7 @@ report.run(report.Params())
 
 
 def test_a_timeout_cancels_the_call_at_the_server(kernel: KernelRecord, project: Path) -> None:
+    assert execute(kernel, cell("echo"), approve=lambda request: True).ok  # from now on a call takes no time to begin
     result = execute(kernel, cell("wait", marks=str(project)), timeout=2, approve=lambda request: True)
     assert result.status == "timeout"
     assert result.state == "kept"
@@ -155,20 +154,6 @@ def test_the_command_line_says_what_is_wrong_with_a_server(
     assert "use NAME=VALUE" in fail("tools", "add", "x", "--env", "A", "--", "true", status=2)
     assert "cannot be reached" in fail("tools", "add", "x", "--url", "http://127.0.0.1:9/mcp")
     assert not (tmp_path / "mcptools").exists()
-
-
-@contextlib.contextmanager
-def serving(transport: str, tmp_path: Path, *port: str) -> Iterator[str]:
-    """Runs the server made with the SDK, on a port of its own or on one that another has had."""
-    told = tmp_path / "port"
-    told.unlink(missing_ok=True)
-    process = subprocess.Popen([sys.executable, str(HERE / "server.py"), transport, str(told), *port])
-    try:
-        eventually(lambda: told.exists() and told.read_text())
-        yield told.read_text()
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])

@@ -107,6 +107,66 @@ def test_a_cell_that_succeeds_gives_all_it_said_and_what_became_of_it() -> None:
     )
 
 
+def test_what_a_cell_has_said_can_be_read_while_it_runs() -> None:
+    execution = begin()
+    execution.receive(Output("me", "stdout", "so far"), now=NOW)
+    assert execution.text == "so far"
+
+
+def test_a_cell_that_raises_something_of_its_own_when_it_is_interrupted_shows_where() -> None:
+    execution = bring_to("interrupting")
+    raised = ["Cell In[1], line 1", "ValueError: in a finally"]
+    result = finish(execution, status="error", interrupted=True, ename="ValueError", evalue="x", traceback=raised)
+    assert result.error is not None
+    assert result.error.traceback[:-1] == raised
+    assert result.error.ename == "TimeoutError"
+
+
+@pytest.mark.parametrize(("length", "shown"), [(200, "x" * 200), (201, "x" * 200 + "…")])
+def test_a_call_that_waits_for_an_answer_is_named_and_shortened_where_it_is_long(length: int, shown: str) -> None:
+    execution = begin()
+    execution.wait_for_answer("x" * length)
+    execution.tick(now=NOW + TIMEOUT)
+    execution.wait_for_answer("answered since")
+    result = finish(execution, interrupted=True)
+    assert result.error is not None
+    assert result.error.evalue == f"timed out after 10 s while {shown} waited for an answer; {INTERRUPTED}"
+
+
+CUT_OFF = "a cell has closed its connection, so its result is lost; the kernel goes on with its variables"
+
+
+def test_a_connection_that_is_cut_off_ends_the_execution_and_not_the_kernel() -> None:
+    execution = begin()
+    execution.receive(Output("me", "stdout", "before"), now=NOW)
+    execution.cut_off("a cell has closed its connection", now=NOW + 2)
+    result = result_of(execution)
+    assert outcome(execution) == ("error", "interrupted", "kept")
+    assert (result.output, result.duration_ms) == ("before", 2000)
+    assert result.error == ErrorInfo("ConnectionLost", CUT_OFF, [f"ConnectionLost: {CUT_OFF}"])
+
+
+def test_a_connection_that_is_cut_off_after_a_timeout_is_told_as_a_timeout() -> None:
+    execution = bring_to("interrupting")
+    execution.cut_off("a cell has closed its connection", now=NOW + TIMEOUT)
+    result = result_of(execution)
+    assert outcome(execution) == ("timeout", "interrupted", "kept")
+    assert result.error is not None
+    assert (result.error.ename, result.error.evalue) == ("TimeoutError", f"timed out after 10 s; {CUT_OFF}")
+
+
+@pytest.mark.parametrize(
+    ("traceback", "evalue", "cut"),
+    [("x" * 40, "e", False), ("x" * 101, "e", True), ("x", "e" * 1_000_000, False), ("x", "e" * 1_000_001, True)],
+    ids=["whole", "long traceback", "whole value", "long value"],
+)
+def test_an_error_of_which_something_is_left_out_is_told_as_truncated(traceback: str, evalue: str, cut: bool) -> None:
+    result = finish(begin(text_limit=100), status="error", ename="E", evalue=evalue, traceback=[traceback])
+    assert result.truncated is cut
+    assert result.error is not None
+    assert (result.error.traceback == [traceback] and result.error.evalue == evalue) is not cut
+
+
 def test_a_cell_that_fails_gives_its_error() -> None:
     execution = begin()
     execution.receive(Output("me", "stdout", "before"), now=NOW)
@@ -260,6 +320,7 @@ def test_nothing_that_comes_after_the_end_changes_the_result(message: Message) -
     assert execution.cancel(now=NOW + 99) is None
     execution.killed(now=NOW + 99)
     execution.died("late", now=NOW + 99)
+    execution.cut_off("late", now=NOW + 99)
     execution.hold(99)
     assert result_of(execution).to_dict() == before
 

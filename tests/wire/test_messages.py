@@ -18,6 +18,17 @@ def test_messages_are_equal_when_kind_and_every_field_are() -> None:
     assert m.Farewell("x") != "x"
 
 
+def test_what_a_message_does_not_say_is_the_usual() -> None:
+    plain = m.Execute("i", "c")
+    assert plain.store_history
+    assert not any((plain.silent, plain.text_limit, plain.approve_shell, plain.shell_escape_only, plain.restore_cwd))
+    assert not any((plain.report_changes, plain.allow_stdin, plain.key))
+    assert m.Interrupt() == m.Interrupt("", harder=False)
+    assert not m.Display("i", "display_data", {}, {}).cut
+    done, spawn = m.Done("i", "ok"), m.Spawn("i", "d", "c", 18)
+    assert not any((done.interrupted, done.cut, spawn.lifeline, spawn.idle_timeout))
+
+
 def test_a_message_has_no_hash() -> None:
     with pytest.raises(TypeError):
         hash(m.Clear("a", True))

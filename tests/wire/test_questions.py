@@ -69,3 +69,9 @@ def test_an_answer_to_what_was_not_asked_says_nothing() -> None:
     questions, answer = Questions(KEY, "me"), Answer("me", 5, True)
     questions.sign(answer)
     assert answer.fingerprint == ""
+
+
+def test_a_number_is_hard_to_guess_and_exact_in_json_and_a_fingerprint_has_128_bits() -> None:
+    numbers = [number_of(KEY, "me", count) for count in range(50)]
+    assert 2**46 < max(numbers) < 2**48
+    assert len(fingerprint(KEY, question())) == 32

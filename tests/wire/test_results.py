@@ -101,3 +101,44 @@ def test_a_snapshot_keeps_what_an_attempt_was_and_how_it_went() -> None:
 def test_results_do_not_share_their_defaults() -> None:
     ExecutionResult("success").outputs.append(OutputItem("stream"))
     assert ExecutionResult("success").outputs == []
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "read"),
+    [
+        ("<IPython.core.display.Markdown object>", {"text/markdown": "# A"}, "# A"),
+        ("<IPython.core.display.Latex object>", {"text/latex": "$x$"}, "$x$"),
+        (None, {"text/markdown": "", "text/latex": "$x$"}, "$x$"),
+        ("<A object at 0x7f>", {"text/markdown": 5, "application/json": {"a": "é"}}, '{"a": "é"}'),
+        ("", {"application/json": ["\u202e"]}, '["\\u202e"]'),
+        ("", {"application/json": None}, "null"),
+        ("a table", {"text/markdown": "# A"}, "a table"),
+        ("<p>text</p>", {"text/markdown": "# A"}, "<p>text</p>"),
+        ("one object at 0x7f", {"text/markdown": "# A"}, "one object at 0x7f"),
+        ("<one\nobject>", {"text/markdown": "# A"}, "<one\nobject>"),
+        ("<one object at 0x7f\nof two>", {"text/markdown": "# A"}, "<one object at 0x7f\nof two>"),
+        ("<A object at 0x7f>", {}, "<A object at 0x7f>"),
+        ("<A object>", {"text/html": "<b>"}, "<A object>"),
+    ],
+)
+def test_what_is_read_of_a_display_is_its_text_or_its_source_where_that_says_nothing(
+    text: str | None, data: dict[str, object], read: str
+) -> None:
+    assert OutputItem("display_data", text, data=data).readable == read
+
+
+def test_what_is_read_of_an_error_is_its_traceback_or_its_text() -> None:
+    assert OutputItem("error", "E: v", data={"traceback": ["one", "two"]}).readable == "one\ntwo"
+    assert OutputItem("error", "E: v").readable == "E: v"
+    assert OutputItem("error").readable == ""
+
+
+def test_an_error_is_read_from_a_message_in_which_anything_may_be_missing() -> None:
+    assert ErrorInfo.from_content({"ename": "E", "evalue": 5, "traceback": ("a",)}) == ErrorInfo("E", "5", ["a"])
+    assert ErrorInfo.from_content({}) == ErrorInfo("", "", [])
+
+
+def test_what_a_result_does_not_say_is_the_usual() -> None:
+    result = ExecutionResult("success")
+    assert (result.output, result.stderr, result.duration_ms, result.truncated) == ("", "", 0, False)
+    assert (result.state, result.ending, result.changed) == ("kept", "finished", None)

@@ -71,6 +71,22 @@ def test_bytes_that_are_no_state_file_give_no_state(data: bytes) -> None:
     assert state.parse(data) is None
 
 
+def test_the_parts_of_the_file_are_where_processes_of_other_versions_read_and_write_them() -> None:
+    assert (state.HEADER.size, state.SIZE) == (100, 356)
+    assert (state.BUSY_SINCE_AT, state.TARGET_AT) == (16, 68)
+
+
+def test_a_file_without_the_room_for_a_reason_is_read_and_has_none() -> None:
+    parsed = state.parse(file(running=b"me")[: state.HEADER.size])
+    assert parsed is not None
+    assert (parsed.running, parsed.farewell) == ("me", "")
+
+
+@pytest.mark.parametrize(("executions", "believed"), [(2**53, True), (2**53 + 1, False), (2**64 - 1, False)])
+def test_a_number_of_executions_that_no_record_can_have_gives_no_state(executions: int, believed: bool) -> None:
+    assert (state.parse(file(executions=executions)) is not None) is believed
+
+
 def test_what_follows_the_state_is_not_read() -> None:
     parsed = state.parse(file() + b"more")
     assert parsed is not None

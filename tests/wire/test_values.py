@@ -15,6 +15,7 @@ import pytest
 from kernelbox import ErrorInfo, ExecutionResult, KernelBoxConfig, KernelRecord
 from kernelbox.wire._messages import Done, Interrupt, Started
 from kernelbox.wire._state import KernelState
+from kernelbox.wire._values import dataclass
 
 VALUES: list[Any] = [
     ErrorInfo("ValueError", "no", ["a", "b"]),
@@ -51,9 +52,9 @@ def test_a_default_that_is_made_is_made_anew() -> None:
 @pytest.mark.parametrize(
     ("args", "named", "complaint"),
     [
-        ((), {}, "missing arguments: 'id', 'execution_count'"),
-        (("a",), {}, "missing arguments: 'execution_count'"),
-        (("a", 1, 2), {}, "takes 2 arguments but 3"),
+        ((), {}, "missing 2 required positional arguments: 'id' and 'execution_count'"),
+        (("a",), {}, "missing 1 required positional argument: 'execution_count'"),
+        (("a", 1, 2), {}, "takes 3 positional arguments but 4 were given"),
         (("a",), {"id": "b", "execution_count": 1}, "multiple values for argument 'id'"),
         (("a", 1), {"colour": 1}, "unexpected keyword argument 'colour'"),
     ],
@@ -81,8 +82,43 @@ def test_values_of_different_classes_differ() -> None:
     assert ErrorInfo("a", "b") != ErrorInfo("a", "c")
 
 
+def test_a_value_shows_its_fields_unless_it_is_made_otherwise() -> None:
+    assert repr(ErrorInfo("E", "v")) == "ErrorInfo(ename='E', evalue='v', traceback=[])"
+    assert repr(KernelState("idle", 1, 0.0, 0.0, "", 0, "")).startswith("<kernelbox.wire._state.KernelState object at ")
+
+
+@dataclass(slots=True)
+class Doubled:
+    number: int
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.number *= 2
+
+    def __repr__(self) -> str:
+        return f"<{self.number}>"
+
+
+def test_a_class_of_values_may_finish_and_show_them_itself() -> None:
+    assert (Doubled(2).number, Doubled(number=2).number, Doubled(2, "two").number) == (4, 4, 4)
+    assert repr(Doubled(2)) == "<4>"
+
+
+def test_only_what_is_missing_is_named_as_missing() -> None:
+    with pytest.raises(TypeError, match=r"missing [^']*'number'$"):
+        Doubled(name="x")  # type: ignore[call-arg]
+
+
+def test_a_value_that_can_be_changed_is_no_key() -> None:
+    error = ErrorInfo("E", "v")
+    error.evalue = "w"
+    assert error == ErrorInfo("E", "w")
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(error)
+
+
 def test_positional_patterns_match() -> None:
-    match KernelState("idle", 1, 0.0, 0.0):
+    match KernelState("idle", 1, 0.0, 0.0, "", 0, ""):
         case KernelState("idle", executions):
             assert executions == 1
         case _:
@@ -94,6 +130,24 @@ def test_the_api_loads_without_the_dataclasses_module() -> None:
     code = f"import sys, kernelbox.api._sync; print(sorted({heavy} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+def test_a_constructor_that_is_called_often_does_the_same() -> None:
+    results = [ExecutionResult("error", error=ErrorInfo("E", "v", traceback=["a"])) for _ in range(200)]
+    assert all(result == results[0] for result in results)
+    assert len({id(result.outputs) for result in results}) == 200
+    errors = [Told("a") for _ in range(200)]
+    assert {(error.evalue, error.told) for error in errors} == {("told", True)}
+    with pytest.raises(TypeError, match=r"ErrorInfo.__init__\(\) missing 1 required positional argument: 'evalue'"):
+        ErrorInfo("a")  # type: ignore[call-arg]  # the point of the test
+
+
+class Told(ErrorInfo):
+    """A value with a constructor of its own."""
+
+    def __init__(self, ename: str) -> None:
+        super().__init__(ename, evalue="told")
+        self.told = True
 
 
 class OtherInfo:

@@ -71,10 +71,11 @@ class KernelExists(KernelBoxError, FileExistsError):
 
 
 class KernelDied(KernelBoxError, ConnectionError):
-    """Raised where there is no result to report a death in."""
+    """Raised where there is no result to report a death in; `cause` says how the kernel ended."""
 
-    def __init__(self, name: str, cause: str) -> None:
-        super().__init__(f"kernel {name!r} died: {cause}; get_or_create({name!r}) starts a fresh one")
+    def __init__(self, name: str, cause: str, advice: str = "") -> None:
+        super().__init__(f"kernel {name!r} died: {cause}; {advice or f'get_or_create({name!r}) starts a fresh one'}")
+        self.cause = cause
 
 
 class KernelBusy(KernelBoxError, TimeoutError):

@@ -2,127 +2,26 @@
 
 from __future__ import annotations
 
-import sys
-
-from kernelbox.cli._commands import COMMANDS, top_help
-from kernelbox.cli._output import FAILED, INTERRUPTED, WRONG_USAGE, tell
+import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_INTERRUPTED = 130
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command line and returns its exit status; without arguments it runs ours, and ends the process."""
-    if arguments is not None:
-        return run(list(arguments))
-    if None in (sys.stdin, sys.stdout, sys.stderr):
-        from kernelbox.cli._closed import fill_closed_streams
+    """Runs a command line and returns its exit status; without arguments it runs ours, and ends the process.
 
-        fill_closed_streams()
-    status = run(sys.argv[1:])
-    _leave(status)
-    return status
-
-
-def run(words: list[str]) -> int:
-    """Runs a command line. Whatever happens, there is no traceback."""
+    Everything is imported in here, because most of the time before a command begins goes into imports: Ctrl-C in the
+    middle of them ends the process too, and leaves no traceback.
+    """
     try:
-        if words[:1] == ["help"] and len(words) > 1:
-            words = [words[1], "--help"]
-        if words[:1] in (["-h"], ["--help"], ["help"]):
-            print(top_help(), end="", flush=True)
-            return 0
-        status = _dispatch(words)
-        sys.stdout.flush()
-        return status
+        from kernelbox.cli._main import main, run
+
+        return main() if arguments is None else run(list(arguments))
     except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED, words)
-    except BrokenPipeError:
-        _give_up_stdout()
-        return FAILED
-    except Exception as exc:  # noqa: BLE001  # the outermost boundary: users get sentences, not tracebacks
-        return _translate(exc, words)
-
-
-def _dispatch(words: list[str]) -> int:
-    import warnings
-
-    from kernelbox.cli._parser import UsageError, parse
-
-    warnings.showwarning = _show_warning
-    if words[:1] == ["--version"]:
-        words[0] = "version"
-    try:
-        command = next((command for command in COMMANDS if words[:1] == [command.name]), None)
-        if command is None:
-            raise UsageError(_no_command(words), "")
-        options = parse(command, words[1:])
-    except UsageError as exc:
-        tell(exc.usage)
-        return _fail(str(exc), WRONG_USAGE, words)
-    return command.load()(options)
-
-
-def _no_command(words: list[str]) -> str:
-    from kernelbox.cli._parser import close_to
-
-    known = [command.name for command in COMMANDS]
-    near = close_to(words[0], known) if words else None
-    if near is not None:
-        return f"there is no command {words[0]!r}; did you mean {near}?"
-    wrong = f"there is no command {words[0]!r}" if words else "a command is missing"
-    return f"{wrong}; use one of {', '.join(known)}"
-
-
-def _leave(status: int) -> None:
-    """Ends the process without taking the interpreter apart, a tenth of what a call costs; nothing needs it."""
-    import os
-
-    if "kernelbox.host._scratch" in sys.modules:
-        return  # its exit function removes a directory
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:  # there is no place left to say so
-        status = status or FAILED
-    os._exit(status)
-
-
-def _translate(exc: Exception, words: list[str]) -> int:
-    from kernelbox.base._errors import InvalidInput, KernelBoxError
-
-    if isinstance(exc, KernelBoxError):
-        return _fail(str(exc), WRONG_USAGE if isinstance(exc, InvalidInput) else FAILED, words)
-    if isinstance(exc, OSError) and exc.filename is None:  # errors of files have become ours before they come here
-        return _fail(f"cannot write what the command has to say: {exc.strerror or exc}", FAILED, words)
-    return _fail(f"{type(exc).__name__}: {exc}", FAILED, words)
-
-
-def _fail(sentence: str, status: int, words: list[str]) -> int:
-    """Says what went wrong: all of it as JSON on stdout, one line on stderr. The stdout of `mcp` is its client's."""
-    import json
-
-    from kernelbox.base._text import escape
-
-    try:
-        if words[:1] != ["mcp"]:
-            print(json.dumps({"error": sentence}, indent=2, sort_keys=True), flush=True)
-    except OSError:  # its reader has gone, or there is no room for it
-        _give_up_stdout()
-    first_line = sentence.partition("\n")[0]
-    tell(f"kernelbox: {escape(first_line) or 'failed'}\n")
-    return status
-
-
-def _give_up_stdout() -> None:
-    """Keeps the interpreter from complaining, at its end, that what is still to be written has no reader."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    from kernelbox.base._text import escape
-
-    tell(f"kernelbox: warning: {escape(str(message))}\n")
+        if arguments is not None:
+            raise
+        os._exit(_INTERRUPTED)

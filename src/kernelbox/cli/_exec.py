@@ -136,7 +136,7 @@ def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Cal
     if options.pretty:
         from kernelbox.cli._pretty import Screen
 
-        screen = Screen()
+        screen = Screen(options.output_char_limit or 0)
         return screen.show, screen.finish
     if options.stream:
         return (

@@ -7,6 +7,7 @@ import sys
 
 from kernelbox.base._config import wants_color
 from kernelbox.base._text import escape
+from kernelbox.cli._excerpt import Excerpt
 from kernelbox.cli._terminal_text import TerminalText, for_terminal
 from kernelbox.host._record import parse_time
 
@@ -45,25 +46,26 @@ def progress(what: str) -> Iterator[None]:
 
 
 class Screen:
-    """Shows one cell: its output as it comes, and how it ended."""
+    """Shows one cell: its output as it comes, within a limit of characters if there is one, and how it ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = 0) -> None:
         self._out, self._err = TerminalText(), TerminalText()
+        self._excerpt = Excerpt(limit)
 
     def show(self, item: OutputItem) -> None:
         """Prints an output."""
         if item.kind == "stream":
-            stream, text = (sys.stdout, self._out) if item.name == "stdout" else (sys.stderr, self._err)
-            _write(text.feed(item.text or ""), stream)
+            kind, text = item.name or "stdout", item.text or ""
+        elif item.kind in ("display_data", "execute_result", "error"):
+            kind, text = item.kind, item.readable
+        else:
             return
-        self._end_streams()
-        if item.kind in ("display_data", "execute_result") and (shown := item.readable):
-            _write(for_terminal(shown) + "\n", sys.stdout)
-        elif item.kind == "error":
-            _write(color_traceback(for_terminal(item.readable)) + "\n", sys.stderr)
+        self._print(kind, self._excerpt.begin(kind, text))
 
     def finish(self, result: ExecutionResult) -> None:
-        """Prints how an execution ended, if there is anything to say beyond its output."""
+        """Prints what was held back and how an execution ended, if there is anything to say beyond its output."""
+        for kind, text in self._excerpt.end():
+            self._print(kind, text)
         self._end_streams()
         for path in result.images:
             print(paint(f"[image: {escape(str(path))}]", "dim", sys.stdout))
@@ -73,6 +75,18 @@ class Screen:
         if result.state == "lost":
             print(paint("the kernel's variables are lost", "yellow", sys.stderr), file=sys.stderr)
         sys.stdout.flush()
+
+    def _print(self, kind: str, text: str) -> None:
+        if kind == "stdout":
+            _write(self._out.feed(text), sys.stdout)
+        elif kind == "stderr":
+            _write(self._err.feed(text), sys.stderr)
+        elif text:
+            self._end_streams()
+            shown, stream = for_terminal(text), sys.stdout
+            if kind == "error":
+                shown, stream = color_traceback(shown), sys.stderr
+            _write(shown + "\n", stream)
 
     def _end_streams(self) -> None:
         _write(self._out.end(), sys.stdout)

@@ -72,6 +72,10 @@ class Condition:
         """Tells whether the process of a record lives, be it reachable or not."""
         return engine_named(record.engine).is_alive(record)
 
+    def may_be_held(self, record: KernelRecord) -> bool:
+        """Tells whether a thread may hold a kernel that says to be idle, and keep it from saying anything else."""
+        return record.status == "idle" and engine_named(record.engine).may_be_held(record)
+
     def is_unreachable(self, record: KernelRecord) -> bool:
         """Tells whether no client can reach the kernel of a record any more, even if its process lives."""
         directory = self._store.directory(record.kernel_id)

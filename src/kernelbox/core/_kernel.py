@@ -118,6 +118,19 @@ class Kernel:
         """Asks a kernel that is between cells for a sign of life; one that runs a cell is taken at its word."""
         return self.record.status == "running" or self.ask("is_complete", {"code": ""}) is not None
 
+    def interrupt(self) -> bool:
+        """Interrupts whatever holds the kernel; returns whether that was reached."""
+        try:
+            connection = self.connect()
+        except OSError:
+            return False  # it has ended since
+        reached = connection.interrupt_holder()
+        if reached:
+            self.release(connection)
+        else:
+            connection.close()  # what answers it may still come
+        return reached
+
     def cause(self) -> str:
         """Returns why the kernel that could not be reached has ended."""
         return self.record.death or self._kernels.condition.cause(self.record)

@@ -13,8 +13,8 @@ from kernelbox.core._condition import Condition, describe_loss, died_with_owner
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._pool import Pool
-from kernelbox.core._starting import new_record, start
-from kernelbox.host._engine import CAUSE_PATIENCE, ENGINES, engine_for, engine_named
+from kernelbox.core._starting import check_start, new_record, start
+from kernelbox.host._engine import CAUSE_PATIENCE, ENGINES, engine_named
 from kernelbox.host._record import KernelRecord
 from kernelbox.host._store import open_store
 from kernelbox.wire._layout import is_kernel_id
@@ -81,6 +81,25 @@ class Kernels:
             raise KernelNotFound(key)
         return record
 
+    def look(self, key: str) -> KernelRecord:
+        """Like `get`; a kernel is also asked for a sign of life if a thread may hold it."""
+        record = self.get(key)
+        self.note_held([record])
+        return record
+
+    def note_held(self, records: list[KernelRecord]) -> None:
+        """Says of kernels that a thread holds that they are running; most need not be asked."""
+
+        def note(record: KernelRecord) -> bool:
+            held = not self.kernel(record).answers() and self.condition.refresh(record).status == "idle"
+            if held:
+                record.status = "running"
+            return held
+
+        doubtful = [record for record in records if self.condition.may_be_held(record)]
+        if doubtful:
+            _side_by_side(note, doubtful)
+
     def settled(self, kernel_id: str) -> KernelRecord | None:
         """Returns the record of an id as it is when no other process is starting, restarting or destroying it."""
         record = self.find(kernel_id)
@@ -97,7 +116,9 @@ class Kernels:
         """Returns every kernel, oldest first, as it is now."""
         deadline = time.monotonic() + CAUSE_PATIENCE  # for all the dead together
         records = [self.condition.refresh(record, patience=deadline - time.monotonic()) for record in self.store.all()]
-        return [record for record in records if not self._remove_without_owner(record)]
+        records = [record for record in records if not self._remove_without_owner(record)]
+        self.note_held(records)
+        return records
 
     def _remove_without_owner(self, record: KernelRecord) -> bool:
         """Removes the record of a kernel that died with its owner: no process is left that could be told."""
@@ -211,18 +232,15 @@ class Kernels:
     # -- interrupting ----------------------------------------------------------------------------------------
 
     def interrupt(self, key: str) -> bool:
-        """Interrupts whatever holds the kernel: a cell, or what one has left behind; returns whether anything did."""
+        """Interrupts whatever holds the kernel, a cell or what one has left behind; returns whether it was reached.
+
+        False if nothing holds it, or a thread, or C code that heeds no signal: these only a restart ends.
+        """
         record = self.get(key)
         kernel = self.kernel(record)
         if not record.alive or (record.status == "idle" and kernel.answers()):
             return False
-        try:
-            connection = kernel.connect()
-        except OSError:
-            return False  # it has ended since
-        connection.interrupt("", harder=connection.holder("") == "none")
-        kernel.release(connection)
-        return True
+        return kernel.interrupt()
 
     # -- ending ----------------------------------------------------------------------------------------------
 
@@ -238,7 +256,7 @@ class Kernels:
 
         The new process gets `environment`, or what this process opened the kernel with, or the caller's own; of a
         kernel that another process gave an environment to, only what is harmless of it. A process that cannot be
-        followed by another is left alone. `ended` is the record of one that the caller has ended already.
+        followed by another is left alone. `ended` is the record of one that the caller knows to have ended.
         """
         record = self.get(key)
         with self.store.locking(*record.names):
@@ -250,7 +268,7 @@ class Kernels:
             if (current.pid, current.start_time) != (seen.pid, seen.start_time) and current.alive:
                 return current  # another client restarted it while we waited
             # Or it would be ended, and could not be started again.
-            engine_for(current.kernel_type, current.engine).check(current.kernel_type)
+            check_start(current.kernel_type, current.engine)
             if ended is None:
                 _require_directory(current)
             current.lost = describe_loss(current)
@@ -270,6 +288,10 @@ class Kernels:
                 self._note_failed_restart(current, exc)
                 raise
             return self.condition.refresh(current)
+
+    def revive(self, seen: KernelRecord) -> KernelRecord:
+        """Starts a kernel anew that the caller has seen dead, unless another client has done so since."""
+        return seen if seen.alive else self.restart(seen.kernel_id, ended=seen)
 
     def _note_failed_restart(self, record: KernelRecord, exc: KernelBoxError) -> None:
         """Says in the record why there is no process, if none came to be."""

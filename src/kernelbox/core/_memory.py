@@ -43,7 +43,7 @@ class Sessions:
     """A memory for each kernel process. It ends with the process: a restarted kernel has none."""
 
     def __init__(self) -> None:
-        self._memories: dict[tuple[str, int, int], tuple[KernelRecord, Memory]] = {}
+        self._memories: dict[tuple[str, int | None, int], tuple[KernelRecord, Memory]] = {}
 
     def __repr__(self) -> str:
         return f"<Sessions of {len(self._memories)} kernels>"
@@ -70,5 +70,5 @@ class Sessions:
 shared_sessions = Sessions()
 
 
-def _process(record: KernelRecord) -> tuple[str, int, int]:
-    return record.kernel_id, record.pid or 0, record.start_time
+def _process(record: KernelRecord) -> tuple[str, int | None, int]:
+    return record.kernel_id, record.pid, record.start_time

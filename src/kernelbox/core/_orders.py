@@ -41,12 +41,22 @@ def obey(order: Order, kernel: Kernel, connection: Connection, execution: Execut
             connection.interrupt(execution.request.id, harder=True)
         case "kill":
             failure = kernel.replace_process("restarted: a cell did not stop when interrupted")
-            events = execution.recover(connection.leftovers(execution.request.id))
+            events = _read_last(connection, execution)
+            events += execution.recover(connection.leftovers(execution.request.id))
             execution.killed(now=time.monotonic(), failure=failure)
             connection.close()
         case "abandon":
             connection.close()
     return events
+
+
+def _read_last(connection: Connection, execution: Execution) -> list[Event]:
+    """Returns what a kernel that was killed had sent, and was not read because we waited for its end."""
+    events: list[Event] = []
+    while messages := connection.receive(0.0):
+        for message in messages:
+            events += execution.receive(message, now=time.monotonic())
+    return [event for event in events if isinstance(event, OutputItem)]
 
 
 def drop_oldest(events: list[Any]) -> None:

@@ -8,7 +8,7 @@ import tomllib
 from kernelbox.base._errors import InvalidInput
 from kernelbox.core._policy import ApprovalPolicy, ApprovalRule
 
-_FIELDS = {"action", "server", "tool", "args", "reason"}
+_FIELDS = ("action", "server", "tool", "args", "reason")
 _ADVICE = 'write `default = "ask"` and tables [[rules]] with action, server, tool, args and reason'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from kernelbox.base._config import kernel_environment
@@ -10,24 +11,27 @@ from kernelbox.host._engine import Launch, engine_for, engine_named
 from kernelbox.host._lifeline import lifeline_to
 from kernelbox.host._process import read_start_time
 from kernelbox.host._record import KernelRecord, now
-from kernelbox.wire._messages import Execute
+from kernelbox.wire._messages import SETTLED, Execute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from kernelbox.base._config import KernelBoxConfig
+    from kernelbox.base._config import EngineName, KernelBoxConfig
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._options import KernelOptions
+    from kernelbox.host._engine import Engine
     from kernelbox.host._store import Store
     from kernelbox.wire._results import ExecutionResult
+
+# A kernel has some 25 files open for itself; the rest is for cells, whose imports have several open at once.
+_LEAST_FILES = 64
 
 
 def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store: Store) -> KernelRecord:
     """Returns the record of a kernel that is about to be started; raises InvalidInput for a type it cannot have."""
     kernel_type = options.kernel_type or config.kernel_type
-    engine = engine_for(kernel_type, config.engine)
-    engine.check(kernel_type)
+    engine = check_start(kernel_type, config.engine)
     kernel_id = os.urandom(16).hex()
     made_at = now()
     record = KernelRecord(
@@ -50,6 +54,19 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
     return record
 
 
+def check_start(kernel_type: str, configured: EngineName) -> Engine:
+    """Returns the engine of a kernel that can be started from here; raises InvalidInput or StartFailed if it cannot."""
+    engine = engine_for(kernel_type, configured)
+    engine.check(kernel_type)
+    allowed = os.sysconf("SC_OPEN_MAX")  # the limit of this process, which its kernels have too; -1 is none
+    if 0 <= allowed < _LEAST_FILES:
+        raise StartFailed(
+            f"a kernel needs {_LEAST_FILES} open files, and the limit of this process, which it would have too, is "
+            f"{allowed}: raise its limit (ulimit -n)"
+        )
+    return engine
+
+
 def start(
     kernel: Kernel,
     environment: dict[str, str] | None,
@@ -60,21 +77,36 @@ def start(
     """Starts the process of a kernel and runs the start-up code; the caller holds the lock of its name.
 
     Until that has come to an end the record is kept as unknown, so that others wait for it, or, if we do not live to
-    see it, take it for what it is.
+    see it, take it for what it is; the keeper then ends the process.
     """
     record = kernel.record
     record.status, record.death, record.busy_since = "unknown", None, None
-    _launch(record, environment, store, config)
+    with _opening() as opening:
+        _launch(record, environment, store, config, opening)
+        try:
+            if config.startup_code:
+                store.save(record)
+                _run_startup_code(kernel, config, run)
+        finally:
+            record.status = "idle"
+            store.publish(record)
+
+
+@contextlib.contextmanager
+def _opening() -> Iterator[int]:
+    """Gives a descriptor that tells a keeper when the start has come to an end, or that we have ended before."""
+    opening, settling = os.pipe()
     try:
-        if config.startup_code:
-            store.save(record)
-            _run_startup_code(kernel, config, run)
+        yield opening
+        os.write(settling, SETTLED)  # it cannot fail: we hold the other end too
     finally:
-        record.status = "idle"
-        store.publish(record)
+        os.close(settling)
+        os.close(opening)
 
 
-def _launch(record: KernelRecord, environment: dict[str, str] | None, store: Store, config: KernelBoxConfig) -> None:
+def _launch(
+    record: KernelRecord, environment: dict[str, str] | None, store: Store, config: KernelBoxConfig, opening: int
+) -> None:
     directory = store.directory(record.kernel_id)
     lifeline = -1
     if record.owner_pid is not None:
@@ -83,7 +115,7 @@ def _launch(record: KernelRecord, environment: dict[str, str] | None, store: Sto
             raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
     try:
         given = kernel_environment() if environment is None else environment
-        engine_named(record.engine).launch(Launch(record, directory, given, config, lifeline))
+        engine_named(record.engine).launch(Launch(record, directory, given, config, opening, lifeline))
     except StoreFailed:
         raise
     except OSError as exc:

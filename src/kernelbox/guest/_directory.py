@@ -15,7 +15,10 @@ _given = b""
 def keep_given() -> None:
     """Remembers the directory as the one that the kernel was given; called before any code of a user's."""
     global _given
-    _given = os.getcwdb()
+    try:
+        _given = os.getcwdb()
+    except FileNotFoundError:  # it has been deleted since
+        _given = b""
 
 
 def is_given(directory: bytes) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from IPython.core import formatters
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
+from IPython.lib.pretty import _repr_pprint
 
 from kernelbox.guest._outbox import Outbox
 from kernelbox.wire._bounded import bound
@@ -19,6 +20,12 @@ keep_builtins(globals())
 # Types that have no representation but their text, unless a library registers one.
 _PLAIN = frozenset({int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range})
 
+# Of these, the types whose text is their repr, in one line; a float's format can be set.
+_IN_ONE_LINE = frozenset({int, str, bytes})
+
+# In bits. Python may refuse to show a longer one, and IPython shows that as an error.
+_LONGEST_INT = 2000
+
 
 class DisplayFormatter(formatters.DisplayFormatter):
     """IPython's formatter, with a short way for plain values: it asks ten formatters that have nothing to say.
@@ -28,7 +35,8 @@ class DisplayFormatter(formatters.DisplayFormatter):
 
     def format(self, obj: object, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         if type(obj) in _PLAIN and include is None and exclude is None and not self._is_special(type(obj)):
-            text = self.formatters["text/plain"](obj)
+            plain = self.formatters["text/plain"]
+            text = repr(obj) if _is_repr(plain, obj) else plain(obj)
             return ({} if text is None else {"text/plain": text}), {}
         formatted: tuple[dict[str, Any], dict[str, Any]] = super().format(obj, include, exclude)
         return formatted
@@ -42,6 +50,18 @@ class DisplayFormatter(formatters.DisplayFormatter):
             for formatter in others
             if formatter is not plain
         )
+
+
+def _is_repr(formatter: Any, obj: object) -> bool:
+    """Tells whether this is what IPython's formatter of text would make of a value."""
+    cls = type(obj)
+    if cls not in _IN_ONE_LINE or type(formatter) is not formatters.PlainTextFormatter or not formatter.enabled:
+        return False
+    by_type: dict[Any, Any] = formatter.type_printers
+    by_id: dict[Any, Any] = formatter.singleton_printers
+    if by_type.get(cls) is not _repr_pprint or by_id.get(id(obj), _repr_pprint) is not _repr_pprint:
+        return False
+    return not (isinstance(obj, int) and obj.bit_length() > _LONGEST_INT)
 
 
 class Publisher(DisplayPublisher):

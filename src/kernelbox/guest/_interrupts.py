@@ -55,6 +55,7 @@ class Interrupts:
         self._memory = memory
         self._seen = False
         self._main = threading.get_ident()
+        self._aiming = threading.Lock()  # held while an execution is struck: no other begins, to be struck instead
         self._running: str | None = None
         self._task: asyncio.Task[object] | None = None
         self._target: str | None = None
@@ -81,10 +82,12 @@ class Interrupts:
 
     def begin(self, execution_id: str) -> None:
         """Opens an execution to interrupts."""
-        self._seen = self._deferred = self._background_target = False
-        self._target = None
-        self._running = execution_id
-        self.began = time.clock_gettime(_SINCE_BOOT)
+        with self._aiming:
+            # Python handles in this call the signal that was meant for the execution before; not on the way in.
+            self.began = time.clock_gettime(_SINCE_BOOT)
+            self._seen = self._deferred = self._background_target = False
+            self._target = None
+            self._running = execution_id
         if not self._has_own_handler:
             set_handler(signal.SIGINT, self._handler)  # an earlier cell took it away
 
@@ -129,19 +132,30 @@ class Interrupts:
 
     def request(self, execution_id: str) -> float | None:
         """Interrupts an execution if it runs; called by the I/O thread. Returns when to call `repeat`."""
-        running = self._running  # read once: another cell may begin at any moment, and is not meant
-        if running is None or execution_id not in ("", running):
-            return None
-        self._target = running
-        if self._limit is not None:
-            self._unwanted, self._limit = True, 0.0
-        self.interrupt_programs()
-        os.kill(os.getpid(), signal.SIGINT)
-        return _REPEAT if self._has_own_handler else None
+        with self._aiming:
+            if not self.is_running(execution_id):
+                return None
+            self._target = self._running
+            if self._limit is not None:
+                self._unwanted, self._limit = True, 0.0
+            self.interrupt_programs()
+            os.kill(os.getpid(), signal.SIGINT)
+            return _REPEAT if self._has_own_handler else None
 
     def interrupt_programs(self) -> None:
         """Sends SIGINT to what `begun_by_cell` returns, as a terminal would."""
         signal_all(self.begun_by_cell(), signal.SIGINT, group=os.getpgrp())
+
+    def stop_programs(self, execution_id: str, spared: int) -> None:
+        """Kills what an execution has started, if it runs, but for one process; leaves those of another alone.
+
+        If none runs, what has been started since is interrupted: a task may wait for it, in C code such as `system(3)`.
+        """
+        with self._aiming:
+            if self.is_running(execution_id):
+                signal_all((pid for pid in self.begun_by_cell() if pid != spared), signal.SIGKILL)
+            elif self._running is None:
+                self.interrupt_programs()
 
     def begun_by_cell(self) -> list[int]:
         """Returns the processes that the running cell has started, or that were started since the last one ended."""
@@ -158,12 +172,13 @@ class Interrupts:
 
     def repeat(self) -> float | None:
         """Sends SIGINT again if the main thread has not seen the last one."""
-        if not self._background_target and (self._target is None or self._target != self._running):
-            return None
-        if not self._background_target and not self._has_own_handler:
-            return None
-        os.kill(os.getpid(), signal.SIGINT)
-        return _REPEAT
+        with self._aiming:
+            if not self._background_target and (self._target is None or self._target != self._running):
+                return None
+            if not self._background_target and not self._has_own_handler:
+                return None
+            os.kill(os.getpid(), signal.SIGINT)
+            return _REPEAT
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[None]:
@@ -250,8 +265,6 @@ class Interrupts:
         if self._running is None:
             if self._background_target:
                 self._strike_background(frame)
-            return
-        if self._target not in (None, self._running):
             return
         self._target = None
         self._strike(frame)

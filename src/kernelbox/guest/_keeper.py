@@ -7,6 +7,7 @@ children of its parent, and belong to no kernel any more.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -15,12 +16,14 @@ import time
 from dataclasses import dataclass
 
 from kernelbox.guest._descendants import children
+from kernelbox.guest._pipes import fit_pipe
 from kernelbox.guest._subreaper import become_subreaper
 from kernelbox.wire import _state
-from kernelbox.wire._layout import DEATH, SOCKET, STATE
+from kernelbox.wire._layout import DEATH, STATE
+from kernelbox.wire._messages import SETTLED
 
-# Text that a dying kernel left in its pipes, such as the last words of a C library; more is of no use.
-_LAST_WORDS = 64 * 1024
+# Bytes that a dying kernel left in each of its pipes, such as the last words of a C library, that are kept.
+_LAST_WORDS = 1024 * 1024
 
 _HAS_WAITID = hasattr(os, "waitid")  # macOS has it from Python 3.13 on
 
@@ -32,16 +35,23 @@ class Kept:
     kernel_id: str
     directory: int
     outputs: tuple[int, int]
+    opening: int
+    """Where its opener says that its start has come to an end; -1 when it has."""
     lifeline: int
     start_time: int
-    entrance: tuple[int, int]
-    """What tells its socket from one that another process of the kernel puts in its place."""
+    entrances: dict[str, tuple[int, int] | None]
+    """What tells each from a file that another process puts in its place; None until the kernel has made it."""
     reason: str = ""
     """Why the keeper ends it."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        return (self.directory, *self.outputs, self.lifeline)
+        return (self.directory, *self.outputs, self.opening, self.lifeline)
+
+    @property
+    def watched(self) -> list[int]:
+        """What becomes readable when the opener has said something or ended, or the owner has."""
+        return [fd for fd in (self.opening, self.lifeline) if fd >= 0]
 
     @property
     def is_reachable(self) -> bool:
@@ -50,16 +60,26 @@ class Kept:
             here, there = os.fstat(self.directory), os.stat(f"../{self.kernel_id}", dir_fd=self.directory)
             if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
                 return False
-            return identify_socket(self.directory) == self.entrance
+            return all(map(self._is_open, self.entrances))
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
             return True  # it cannot be found out
 
+    def _is_open(self, entrance: str) -> bool:
+        known, found = self.entrances[entrance], identify(entrance, self.directory)
+        if known is None:
+            self.entrances[entrance] = found
+            return found is not None or self.opening >= 0
+        return found == known
 
-def identify_socket(directory: int) -> tuple[int, int]:
-    """Returns what tells the socket in a kernel's directory from every other that is put there while it is open."""
-    info = os.stat(SOCKET, dir_fd=directory, follow_symlinks=False)
+
+def identify(name: str, directory: int) -> tuple[int, int] | None:
+    """Returns what tells a file in a kernel's directory from any other that is put there; None if there is none."""
+    try:
+        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
     return info.st_dev, info.st_ino
 
 
@@ -84,18 +104,33 @@ class Keeper:
                 os.waitpid(pid, 0)
 
     def check(self) -> None:
-        """Ends kernels whose directory or socket was deleted, replaced or taken away: no client can reach them."""
+        """Ends kernels whose directory or socket was deleted, replaced or taken away: no client can reach them.
+
+        Makes room in the pipes of those that cannot do so, because C code writes and holds the interpreter.
+        """
         self._oom_kills = _count_oom_kills()
         for pid, kept in self.kernels.items():
-            if not kept.is_reachable:
-                kept.reason = "its files were deleted, and no client could reach it any more"
-                kill(pid)
+            self._end_if_unreachable(pid, kept)
+            for pipe in kept.outputs:
+                fit_pipe(pipe)
 
-    def cut(self, lifeline: int) -> None:
-        """Ends the kernel whose owner has gone."""
+    def _end_if_unreachable(self, pid: int, kept: Kept) -> None:
+        if not kept.is_reachable:
+            kept.reason = kept.reason or "its files were deleted, and no client could reach it any more"
+            kill(pid)
+
+    def heed(self, descriptor: int) -> None:
+        """Ends the kernel whose owner has gone, or whose opener has before its start had come to an end."""
         for pid, kept in self.kernels.items():
-            if kept.lifeline == lifeline:
+            if kept.lifeline == descriptor:
                 kill(pid)
+            elif kept.opening == descriptor:
+                if os.read(descriptor, len(SETTLED)) != SETTLED:
+                    kept.reason = "its start was cut short"
+                    kill(pid)
+                os.close(descriptor)
+                kept.opening = -1
+                self._end_if_unreachable(pid, kept)
 
     def _write_down(self, pid: int, code: int) -> None:
         kept = self.kernels.pop(pid)
@@ -120,11 +155,32 @@ class Keeper:
 
     def _end_orphans(self, dead: int) -> None:
         """Kills what a dead kernel left: any child of ours that is not a kernel."""
-        while orphans := [pid for pid in children() if pid != dead and pid not in self.kernels]:
-            for pid in orphans:
-                kill(pid)
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, 0)  # it was sent SIGKILL; its own children are ours now, and next
+        _end_children(dead, *self.kernels)
+
+
+def appoint_keeper(descriptor: int) -> None:
+    """Forks a keeper, in which this returns, and stays as its deputy.
+
+    A program of others does not notice that its keeper was killed, and nothing would end it with what it started. They
+    pass to the deputy then, which ends them. It holds no copy of `descriptor`, through which the keeper is asked.
+    """
+    become_subreaper()
+    gc.freeze()  # or the keeper's first collection would copy what the two share
+    keeper = os.fork()
+    if keeper == 0:
+        return
+    os.close(descriptor)
+    os.waitpid(keeper, 0)
+    _end_children()
+    os._exit(0)
+
+
+def _end_children(*spared: int) -> None:
+    while orphans := [pid for pid in children() if pid not in spared]:
+        for pid in orphans:
+            kill(pid)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)  # it was sent SIGKILL; its own children are ours now, and next
 
 
 def kill(pid: int) -> None:

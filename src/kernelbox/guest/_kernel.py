@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kernelbox.guest import _comm, _directory, _environment, _guards, _queries
+from kernelbox.guest import _comm, _environment, _guards, _queries
 from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import write_c_stdout_at_once
 from kernelbox.guest._cell import Cells
-from kernelbox.guest._descendants import children, kill_descendants, signal_all
+from kernelbox.guest._descendants import children, kill_descendants
 from kernelbox.guest._handlers import get_handler, set_handler
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Forks, Interrupts
@@ -33,7 +33,7 @@ from kernelbox.guest._peer import Peer
 from kernelbox.guest._pristine import asyncio, contextlib, os, signal, threading, time
 from kernelbox.guest._queue import Queue
 from kernelbox.guest._reserve import fill_reserve, spend_reserve
-from kernelbox.guest._shell import ZMQInteractiveShell, pass_for_ipykernel
+from kernelbox.guest._shell import ZMQInteractiveShell
 from kernelbox.guest._streams import OutStream
 from kernelbox.guest._traceback import format_value
 from kernelbox.wire import _state
@@ -109,7 +109,6 @@ class Kernel:
         _guards.prepare(self._identity.directory)
         watch_starts(self._io.read_at_once)
         _environment.keep_given()
-        _directory.keep_given()
         self._wire_shell()
         self.interrupts.install()
         set_handler(signal.SIGTERM, self._on_terminate)
@@ -170,12 +169,13 @@ class Kernel:
                 if self._queue.idle and threading.get_ident() != self._main:  # who is not in the loop then, but here
                     self.loop.call_soon_threadsafe(self._stop_idling)
             case Interrupt():
+                if message.tell:
+                    running = self.interrupts.is_running(message.id)
+                    self.outbox.reply(peer, Reply(message.id, {"running": running}))
                 if (waiting := self._queue.withdraw(message.id)) is False:
                     return None
-                if message.harder and self.interrupts.is_running(message.id):
-                    self._kill_what_the_cell_started()
-                elif message.harder:
-                    self.interrupts.interrupt_programs()  # which a task may wait for, in C code such as `system(3)`
+                if message.harder:
+                    self.interrupts.stop_programs(message.id, self.bash.pid)
                 if waiting:
                     return self.interrupts.request_background()
                 return None if self.interrupts.aimed else self.interrupts.request(message.id)
@@ -214,12 +214,8 @@ class Kernel:
         if abandoned.harder:
             self.die("killed, because a cell whose client had gone away did not stop when interrupted")
         self._abandoned = Abandoned(abandoned.execution_id, time.monotonic() + LAST_GRACE, harder=True)
-        self._kill_what_the_cell_started()
+        self.interrupts.stop_programs(abandoned.execution_id, self.bash.pid)
         return self.interrupts.request(abandoned.execution_id)
-
-    def _kill_what_the_cell_started(self) -> None:
-        bash = self.bash.pid
-        signal_all((pid for pid in self.interrupts.begun_by_cell() if pid != bash), signal.SIGKILL)
 
     def die(self, reason: str) -> None:
         """Ends the process at once because it cannot be of use any more."""
@@ -354,7 +350,6 @@ class Kernel:
     # -- around the user's code ------------------------------------------------------------------------------
 
     def _wire_shell(self) -> None:
-        pass_for_ipykernel()
         with contextlib.suppress(FileNotFoundError):  # it may have been deleted since
             self.shell.user_ns["_dh"][:] = [Path.cwd()]
         self.shell.kernel = self

@@ -214,8 +214,9 @@ class Outbox:
         much = False
         for pipe in self._full.take():
             name, decoder = self._origins[pipe]
-            # One read takes all that was written before it. A child that never stops writing must not keep us here,
-            # and at the end of a cell its text is taken whether the reader is behind or not: it is no other cell's.
+            # So many reads take all that was written before them, also if the keeper has enlarged the pipe. A child
+            # that never stops writing must not keep us here, and at the end of a cell its text is taken whether the
+            # reader is behind or not: it is no other cell's.
             for _ in range(_READS):
                 if self.congested and not final:
                     self._full.put_back(pipe)

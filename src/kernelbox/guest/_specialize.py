@@ -6,6 +6,7 @@ then report success and **serve**. Whatever fails before is told to the opener, 
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps in enums, whose pages a kernel need not copy
 import contextlib
 import faulthandler
 import gc
@@ -14,7 +15,6 @@ import mmap
 import os
 import random
 import resource
-import signal
 import socket
 import sys
 import threading
@@ -23,9 +23,10 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from kernelbox.guest import _directory
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._subreaper import become_subreaper
-from kernelbox.wire._layout import IMPORTING, PROFILE, WARM
+from kernelbox.wire._layout import IMPORTING, PROFILE, TOOLS, WARM
 from kernelbox.wire._messages import Spawn
 
 if TYPE_CHECKING:
@@ -33,12 +34,13 @@ if TYPE_CHECKING:
 
 # Tools behave when they know that no terminal shows their output; plots go to the notebook backend.
 _ENVIRONMENT = {
-    "TERM": "dumb",
-    "NO_COLOR": "1",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    b"TERM": b"dumb",
+    b"NO_COLOR": b"1",
+    b"PAGER": b"cat",
+    b"GIT_PAGER": b"cat",
+    b"MPLBACKEND": b"module://matplotlib_inline.backend_inline",
 }
+_DEFAULTS = (b"MPLBACKEND", b"PAGER", b"GIT_PAGER")  # unless the opener's environment says otherwise
 
 # What the child says to its keeper through the pipe between them: this, or why it could not be specialized.
 READY = b"ready"
@@ -97,6 +99,8 @@ def preload(modules: list[str]) -> None:
         try:
             importlib.import_module(module)
         except BaseException as exc:  # a module may even call sys.exit()
+            if module in TOOLS:
+                continue  # the cell that imports it is told; others do not need it
             raise RuntimeError(f"importing {module!r} failed: {type(exc).__name__}: {exc}") from exc
         started = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
         if started:
@@ -121,6 +125,7 @@ def _open(birth: Birth) -> Identity:
     memory = mmap.mmap(birth.state, 0)
     os.umask(spawn.umask)
     os.chdir(spawn.cwd)
+    _directory.keep_given()  # at once: when the kernel is told to be ready it may be deleted
     _take_environment(birth)
     if hasattr(time, "tzset"):
         time.tzset()
@@ -156,9 +161,9 @@ def _build(identity: Identity, spawn: Spawn) -> Kernel:
 
 def _reset_signals() -> None:
     """Undoes what the template set; what it inherited, such as nohup's, it has already undone for all of us."""
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _signal.set_wakeup_fd(-1)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 
 def _take_descriptors(birth: Birth) -> None:
@@ -174,19 +179,32 @@ def _take_descriptors(birth: Birth) -> None:
 
 def _take_environment(birth: Birth) -> None:
     """Reads the environment. Only the child does: the memory of its keeper is inherited by every later kernel."""
-    with open(birth.environment, "rb") as file:
-        pairs = [pair.partition(b"=") for pair in file.read().split(b"\0") if pair]
-    given = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
-    given["KERNELBOX_KERNEL_ID"] = birth.spawn.kernel_id
+    given: dict[bytes, bytes] = {}
+    for pair in _read_all(birth.environment).split(b"\0"):
+        name, separator, value = pair.partition(b"=")
+        if separator:
+            given[name] = value
+    given[b"KERNELBOX_KERNEL_ID"] = birth.spawn.kernel_id.encode()
     for name, value in _ENVIRONMENT.items():
-        if name not in ("MPLBACKEND", "PAGER", "GIT_PAGER") or name not in given:
+        if name not in _DEFAULTS or name not in given:
             given[name] = value
     # Only what differs: each change copies a page of the C library's memory.
-    for name in os.environ.keys() - given.keys():
-        del os.environ[name]
+    now: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # what it keeps
+    for name in [name for name in now if name not in given]:
+        os.unsetenv(name)
+        del now[name]
     for name, value in given.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
+        if now.get(name) != value:
+            os.putenv(name, value)
+            now[name] = value
+
+
+def _read_all(fd: int) -> bytes:
+    parts = []
+    while part := os.read(fd, 1 << 20):
+        parts.append(part)
+    os.close(fd)
+    return b"".join(parts)
 
 
 def _reseed() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
+from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
+
+# Looked up once, in the template.
+_prctl: Any = getattr(ctypes.PyDLL(None), "prctl", None)
 
 
 def become_subreaper() -> None:
     """Makes orphans below this process its children, where the system can do that."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if _prctl is not None:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

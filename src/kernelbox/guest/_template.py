@@ -22,7 +22,7 @@ import traceback
 from dataclasses import dataclass
 
 from kernelbox.guest._descendants import start_time
-from kernelbox.guest._keeper import Keeper, Kept, identify_socket, kill
+from kernelbox.guest._keeper import Keeper, Kept, appoint_keeper, identify, kill
 from kernelbox.guest._mark import may_be_guarded
 from kernelbox.guest._peer import GUARDED, is_same_user, peer_credentials
 from kernelbox.guest._seat import Seat
@@ -39,8 +39,14 @@ _CHECK_EVERY = 1.0
 # The opener, who binds the socket, lets as many wait.
 _BACKLOG = 128
 
+# What stays open here for each kernel: what both of its pipes are read by, its directory, its lifeline.
+_FILES_PER_KERNEL = 4
+
+# What else is open here at the most, while a request is granted: our own, what came with it, and three pipes.
+_FILES_OF_OWN = 32
+
 # What comes with a request before the lifeline; Spawn names them.
-_DESCRIPTORS = 5
+_DESCRIPTORS = 6
 
 
 @dataclass(slots=True)
@@ -94,8 +100,8 @@ class Template:
     def _serve_once(self) -> None:
         """Waits for something to happen and sees to it."""
         poller = select.poll()
-        lifelines = [kept.lifeline for kept in self._keeper.kernels.values() if kept.lifeline >= 0]
-        watched = [self._wake_read, *self._clients, *self._unborn, *lifelines]
+        kept = [fd for kernel in self._keeper.kernels.values() for fd in kernel.watched]
+        watched = [self._wake_read, *self._clients, *self._unborn, *kept]
         if self._seat is not None:
             watched.append(self._socket.fileno())
         for fd in watched:
@@ -111,7 +117,7 @@ class Template:
             elif fd == self._socket.fileno():
                 self._accept()
             else:
-                self._keeper.cut(fd)
+                self._keeper.heed(fd)
         self._keeper.reap()
         dismissed = self._seat is not None and not self._seat.is_ours  # by `wipe`, which waits for us to leave
         if dismissed or time.monotonic() - self._checked_at > _CHECK_EVERY:
@@ -153,6 +159,9 @@ class Template:
             return GUARDED
         if self._refusal:
             return self._refusal
+        if self._is_full():
+            kept = len(self._keeper.kernels)
+            return f"its template's limit of open files allows no more than {kept} kernels; raise its limit (ulimit -n)"
         if not isinstance(request, Spawn):
             return f"a keeper takes no {type(request).__name__}"
         if request.argv and self._seat is not None:
@@ -161,14 +170,20 @@ class Template:
             return f"{len(fds)} descriptors came with the request"
         return ""
 
+    def _is_full(self) -> bool:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limit == resource.RLIM_INFINITY:
+            return False
+        taken = len(self._keeper.kernels) * _FILES_PER_KERNEL + len(self._clients) + len(self._unborn) * 2
+        return taken + _FILES_OF_OWN > limit
+
     def _fork(self, request: Message, fds: list[int], client: socket.socket) -> str:
         """Forks a child; returns why it could not be done, "" if it was."""
         assert isinstance(request, Spawn)
-        listener, directory, state, log, environment, *lifeline = fds
-        try:
-            entrance = identify_socket(directory)
-        except OSError as exc:
-            return f"the socket of the kernel is gone: {exc}"
+        listener, directory, state, log, environment, opening, *lifeline = fds
+        entrances = {name: identify(name, directory) for name in request.entrances}
+        if not any(entrances.values()):
+            return "the files of the kernel are gone"
         pipes = [(-1, -1), (-1, -1)] if request.argv else [os.pipe(), os.pipe()]
         reports, report = os.pipe()
         outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
@@ -179,7 +194,7 @@ class Template:
                 _close(fd)
             return f"fork failed: {exc}"
         if pid == 0:
-            self._close_all(client, directory, reports, *lifeline)
+            self._close_all(client, directory, reports, opening, *lifeline)
             specialize(
                 Birth(
                     *(request, listener, state, log, environment, outputs, inputs, report),
@@ -190,7 +205,7 @@ class Template:
         for fd in (*inputs, report):
             _close(fd)
         line = os.dup(lifeline[0]) if lifeline else -1
-        kept = Kept(request.kernel_id, os.dup(directory), outputs, line, start_time(pid), entrance)
+        kept = Kept(*(request.kernel_id, os.dup(directory), outputs, os.dup(opening), line, start_time(pid), entrances))
         self._keeper.kernels[pid] = kept
         self._unborn[reports] = Unborn(pid, kept.start_time, client, bool(request.argv))
         return ""
@@ -223,12 +238,16 @@ class Template:
 
 
 def main(argv: list[str]) -> None:
-    """Runs a template: `warm socket directory name idle_timeout [module …]`, or `cold socket`; both are descriptors."""
+    """Runs a template: `warm socket directory name idle_timeout [module …]`; or a keeper of one, `cold socket` for a
+    kernel of ours and `program socket` for others. Socket and directory are descriptors.
+    """
     mode, fd, *rest = argv
     if os.fork() > 0:
         os._exit(0)  # the process that started us need not wait for us: init, or its subreaper, does
     _reset_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if mode == "program":
+        appoint_keeper(int(fd))
     sys.argv = [f"kernelbox-template-{mode}"]
     sock, seat, idle_timeout = socket.socket(fileno=int(fd)), None, 60.0
     os.set_inheritable(int(fd), False)

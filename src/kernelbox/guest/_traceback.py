@@ -16,6 +16,7 @@ from types import CodeType, TracebackType
 
 import IPython
 
+from kernelbox.guest._cell_names import cell_title, name_cells
 from kernelbox.guest._hints import hint
 from kernelbox.guest._pristine import os
 from kernelbox.wire._json import exact, type_name
@@ -36,31 +37,27 @@ _LIBRARY_ROOTS = tuple(
 )
 
 
-def format_exception(exc: BaseException, value: str, *, cells: dict[str, str]) -> list[str]:
-    """Returns the lines of a traceback. `cells` names the files that are cells: file name to title.
+def format_exception(exc: BaseException, value: str) -> list[str]:
+    """Returns the lines of a traceback.
 
     `value` is what `format_value` returned: asking the exception once more would run the user's code once more.
     """
     lines: list[str] = []
     chain = list(_chain(exc))
     for index, (link, introduction) in enumerate(reversed(chain)):
-        lines += _format_one(link, value if link is exc else format_value(link, cells), cells)
+        lines += _format_one(link, value if link is exc else format_value(link))
         if index < len(chain) - 1:
             lines += ["", introduction, ""]
     return lines
 
 
-def format_value(exc: BaseException, cells: dict[str, str] | None = None) -> str:
+def format_value(exc: BaseException) -> str:
     """Returns `str(exc)`, whatever the class does in its `__str__`; a string without methods of the user's.
 
-    Files that are `cells` are called by their titles in it.
+    Cells are called by their titles in it.
     """
     try:
-        value = exact(str(exc))
-        if "<ipython-input-" in value:
-            for file, title in (cells or {}).items():
-                value = value.replace(file, title)
-        return value
+        return name_cells(exact(str(exc)))
     except BaseException as failure:  # noqa: BLE001  # user code; it must not end the kernel
         return f"<exception str() failed: {type_name(failure)}>"
 
@@ -85,13 +82,13 @@ def _chain(exc: BaseException) -> Iterator[tuple[BaseException, str]]:
         introduction, link = sentence, older
 
 
-def _format_one(exc: BaseException, value: str, cells: dict[str, str]) -> list[str]:
+def _format_one(exc: BaseException, value: str) -> list[str]:
     name, lines = type_name(exc), list[str]()
     frames = _user_frames(exc.__traceback__)
-    if not isinstance(exc, SyntaxError) or (exc.filename not in cells and frames):  # else the cell did not begin
-        lines += _format_frames(frames, cells)
+    if not isinstance(exc, SyntaxError) or (cell_title(exc.filename) is None and frames):  # else the cell did not begin
+        lines += _format_frames(frames)
     if isinstance(exc, SyntaxError):
-        lines += _format_syntax_error(exc, cells)
+        lines += _format_syntax_error(exc)
     elif isinstance(exc, BaseExceptionGroup):
         group = traceback.TracebackException(type(exc), exc, None, max_group_depth=5)
         lines += ["", *"".join(group.format(chain=False)).splitlines()]
@@ -124,14 +121,14 @@ def _is_machinery(filename: str) -> bool:
     return filename.startswith(_MACHINERY)
 
 
-def _format_frames(frames: list[tuple[CodeType, int]], cells: dict[str, str]) -> list[str]:
+def _format_frames(frames: list[tuple[CodeType, int]]) -> list[str]:
     steps = list(_collapse(frames))
     if len(steps) > 2 * _EDGE + 1:
         cut = len(steps) - 2 * _EDGE
         steps[_EDGE:-_EDGE] = [f"    [… {cut} frames cut …]"]
     lines: list[str] = []
     for step in steps:
-        lines += [step, ""] if isinstance(step, str) else _format_frame(*step, cells)
+        lines += [step, ""] if isinstance(step, str) else _format_frame(*step)
     return lines[:-1] if lines and not lines[-1] else lines
 
 
@@ -154,14 +151,14 @@ def _collapse(frames: list[tuple[CodeType, int]]) -> Iterator[tuple[CodeType, in
             at += 1
 
 
-def _format_frame(code: CodeType, lineno: int, cells: dict[str, str]) -> list[str]:
-    at_top = code.co_name == "<module>"
-    if code.co_filename not in cells and _is_library(code.co_filename):
+def _format_frame(code: CodeType, lineno: int) -> list[str]:
+    at_top, cell = code.co_name == "<module>", cell_title(code.co_filename)
+    if cell is None and _is_library(code.co_filename):
         where = "" if at_top else f", in {code.co_qualname}"
         return [_clip(f"File {_in_library(code.co_filename)}:{lineno}{where}")]
     where = "" if at_top else f", in {_qualified(code)}"
-    if code.co_filename in cells:
-        title = f"{cells[code.co_filename]}, line {lineno}{where}"
+    if cell is not None:
+        title = f"{cell}, line {lineno}{where}"
     else:
         title = f"File {_short(code.co_filename)}:{lineno}{where}"
     source = _source(code, lineno)
@@ -221,13 +218,12 @@ def _last_line(code: CodeType) -> int:
     return max(*(line for _, _, line in code.co_lines() if line is not None), *inner, code.co_firstlineno, 0)
 
 
-def _format_syntax_error(exc: SyntaxError, cells: dict[str, str]) -> list[str]:
-    lines = []
+def _format_syntax_error(exc: SyntaxError) -> list[str]:
+    lines, cell = [], cell_title(exc.filename)
     if exc.filename:
-        title = cells.get(exc.filename, f"File {_short(exc.filename)}")
-        lines.append(f"  {title}, line {exc.lineno}" if exc.filename in cells else f"  {title}:{exc.lineno}")
+        lines.append(f"  {cell}, line {exc.lineno}" if cell else f"  File {_short(exc.filename)}:{exc.lineno}")
     text = exc.text or ""
-    if exc.filename in cells and exc.lineno:
+    if cell and exc.filename and exc.lineno:
         text = linecache.getline(exc.filename, exc.lineno) or text  # the whole line, also of an f-string's part
     if text.strip():
         text = text.rstrip("\n")

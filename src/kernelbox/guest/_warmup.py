@@ -12,6 +12,7 @@ from kernelbox.guest import _kernel  # noqa: F401  # imported for the forks
 from kernelbox.guest._shell import ZMQInteractiveShell
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Done, Execute, Message
+from kernelbox.wire._values import compile_constructors
 
 _CELLS = (
     "pass",
@@ -46,6 +47,7 @@ def warm_up() -> None:
     shell.user_ns["asyncio"] = asyncio
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         asyncio.run(_run_cells(shell))
+    compile_constructors()
     Decoder().feed(encode(Execute("0", "")) + encode(Done("0", "ok")))
     thread = threading.Thread(target=int)
     thread.start()

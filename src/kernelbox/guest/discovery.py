@@ -6,9 +6,12 @@ with the packages, and import no module of a tool.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import inspect
 import json
 import os
+import pydoc
 import re
 import sys
 from types import ModuleType
@@ -20,7 +23,12 @@ _LINE = 160
 
 
 class Tools(ModuleType):
-    """The root package: what there is, and how to find it."""
+    """The root package: what there is, and how to find it. The servers' packages are imported when they are used."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Keeps the functions where a server has the name of one: `from mcptools.search.tool import run` works."""
+        if name not in ("search", "help"):
+            super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         servers = _read_servers(self)
@@ -32,6 +40,14 @@ class Tools(ModuleType):
             lines.append(_cut(f"{name}: {len(tools)} tools: {modules}", _LINE * 3))
         own = self.__name__
         return _fit([*lines, f'{own}.search("words") finds tools, {own}.help("server.tool") shows how to call one'])
+
+    def __getattr__(self, name: str) -> ModuleType:
+        if name.startswith("__") or name not in dict(_read_servers(self)):
+            raise AttributeError(f"module {self.__name__!r} has no server {name!r}; print it to see what it has")
+        return importlib.import_module(f"{self.__name__}.{name}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dict(_read_servers(self))})
 
     def search(self, words: str, limit: int = 8) -> Found:
         """Finds tools by words of their names, descriptions and parameters; the best first."""
@@ -91,8 +107,36 @@ class Server:
 
 
 def install(package: str) -> None:
-    """Makes a root package one that can be searched."""
+    """Makes a root package one that can be searched, and has the built-in help show its pages."""
     sys.modules[package].__class__ = Tools
+    if pydoc.TextDoc.document is not _document:
+        pydoc.TextDoc.document = _document  # type: ignore[assignment,method-assign]  # pydoc asks no object how it is shown
+
+
+def _document(self: pydoc.TextDoc, thing: object, name: str | None = None, *args: Any) -> str:
+    """Does what pydoc does, but for generated packages: of a module it would show all that pydantic's classes have."""
+    page = _page_of(thing)
+    return pydoc.Doc.document(self, thing, name, *args) if page is None else f"{page}\n"
+
+
+def _page_of(thing: object) -> str | None:
+    """Returns what help shows of a root, a server, a tool or a class of one; None for everything else."""
+    if not isinstance(thing, ModuleType | type):
+        return None
+    root = _root_of(str(vars(thing).get("__name__" if isinstance(thing, ModuleType) else "__module__")))
+    if root is None:
+        return None
+    with contextlib.suppress(LookupError, OSError):
+        if isinstance(thing, ModuleType):
+            return repr(root if thing is root else root.help(thing))
+        return _fit(inspect.getsource(thing).splitlines())
+    return None
+
+
+def _root_of(module: str) -> Tools | None:
+    parts = module.split(".")
+    above = (sys.modules.get(".".join(parts[:count])) for count in range(1, len(parts) + 1))
+    return next((found for found in above if isinstance(found, Tools)), None)
 
 
 def _read_servers(module: ModuleType) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -147,7 +191,9 @@ def _line(name: str, tool: dict[str, Any]) -> str:
 
 
 def _page(root: str, server: str, tool: dict[str, Any]) -> str:
-    lines = [f"from {root}.{server}.{tool['module']} import Params, run", f"run({tool['signature']})", ""]
+    returns = f" -> {tool['returns']}" if tool.get("returns") else ""
+    lines = [f"from {root}.{server}.{tool['module']} import Params, run", f"run({tool['signature']}){returns}"]
+    lines += [*tool.get("parts", ()), ""]
     lines += [tool["description"]] if tool["description"] else []
     lines += [f"  {name}: {text}" for name, text in tool["parameters"].items() if text]
     return "\n".join(lines)

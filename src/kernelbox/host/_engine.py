@@ -64,6 +64,10 @@ if TYPE_CHECKING:
             """Interrupts an execution, an empty id whatever runs; `harder` by every means that keeps the process."""
             ...
 
+        def interrupt_holder(self) -> bool:
+            """Interrupts whatever holds the kernel, harder if it is not reached otherwise; returns whether it was."""
+            ...
+
         def holder(self, execution_id: str) -> Holder:
             """Returns what holds the kernel, seen by an execution; also while the kernel itself cannot say so."""
             ...
@@ -98,8 +102,6 @@ if TYPE_CHECKING:
         name: EngineName
         connection_file: str
         """The file in a kernel's directory that its record shows as `connection_file`."""
-        entrance: str
-        """The file in a kernel's directory that a connection begins with."""
 
         def check(self, kernel_type: str) -> None:
             """Raises InvalidInput for a kernel type that this engine cannot run."""
@@ -115,6 +117,10 @@ if TYPE_CHECKING:
 
         def state(self, directory: KernelDirectory) -> KernelState | None:
             """Returns what a kernel says of itself."""
+            ...
+
+        def may_be_held(self, record: KernelRecord) -> bool:
+            """Tells whether a thread that a cell has started may hold a kernel, though its state does not say so."""
             ...
 
         def is_alive(self, record: KernelRecord) -> bool:
@@ -158,12 +164,17 @@ ENGINES: tuple[EngineName, ...] = ("kernelbox", "jupyter")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What an engine needs to start the process of a kernel; `lifeline` shows the end of its owner, -1 for none."""
+    """What an engine needs to start the process of a kernel.
+
+    `opening` is the read end of a pipe: if its other end is closed before the start is said there to have come to an
+    end, the process is ended. `lifeline` shows the end of its owner, -1 for none.
+    """
 
     record: KernelRecord
     directory: KernelDirectory
     environment: dict[str, str]
     config: KernelBoxConfig
+    opening: int
     lifeline: int
 
 

@@ -17,7 +17,7 @@ import contextlib
 import os
 import time
 
-from kernelbox.base._errors import StoreFailed
+from kernelbox.base._errors import EXHAUSTED, StoreFailed
 from kernelbox.host._key import is_missing, read_key
 from kernelbox.host._place import UNFINISHED, Place
 
@@ -97,8 +97,10 @@ class Home:
         try:
             if not self._is_sealed(place):
                 raise FileNotFoundError(f"{self.path!r} is empty")
-        except BaseException:
+        except BaseException as exc:
             place.close()
+            if isinstance(exc, OSError) and exc.errno in EXHAUSTED:
+                raise StoreFailed.because(exc, self.path, "read") from exc
             raise
         return place
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 
-from kernelbox.base._errors import StoreFailed
+from kernelbox.base._errors import EXHAUSTED, StoreFailed
 from kernelbox.host._place import Place
 from kernelbox.wire._values import dataclass
 
@@ -35,6 +35,8 @@ def read_key(key_file: str) -> Key:
         except StoreFailed:
             raise
         except OSError as exc:
+            if exc.errno in EXHAUSTED:
+                raise StoreFailed.because(exc, path, "read") from exc
             raise StoreFailed(
                 f"cannot keep the key {path!r}: {exc.strerror}; {_ADVICE}, in a directory of yours"
             ) from exc
@@ -66,7 +68,9 @@ def _read_default() -> Key:
             return _read(path)
         except StoreFailed:
             raise  # it is there, and cannot be trusted
-        except OSError:
+        except OSError as exc:
+            if exc.errno in EXHAUSTED:
+                raise
             continue  # a disk that is read-only or full, a directory that we may not write to
     return _read(fallback)
 

@@ -13,6 +13,8 @@ from kernelbox.host._state_file import read_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._place import Place
     from kernelbox.host._record import KernelRecord
@@ -69,10 +71,11 @@ class LocalConnection:
 class LocalEngine:
     """The part of an engine that deals with the process."""
 
-    entrance: str
-
     def state(self, directory: KernelDirectory) -> KernelState | None:
         return read_state(directory)
+
+    def may_be_held(self, record: KernelRecord) -> bool:
+        return False
 
     def is_alive(self, record: KernelRecord) -> bool:
         process = process_of(record)
@@ -81,7 +84,8 @@ class LocalEngine:
     def find_obstacle(self, directory: KernelDirectory) -> str:
         try:
             with directory.open() as place:
-                return "" if place.exists(self.entrance) else f"its file {self.entrance!r} was deleted"
+                missing = [name for name in self._entrances(directory) if not place.exists(name)]
+            return f"its file {missing[0]!r} was deleted" if missing else ""
         except FileNotFoundError:
             return "its directory was deleted"
         except (StoreFailed, PermissionError, NotADirectoryError) as exc:
@@ -131,6 +135,10 @@ class LocalEngine:
 
     def tidy(self, runtime: Place, secret: bytes) -> None:
         """Does nothing, where nothing is kept beside the kernels."""
+
+    def _entrances(self, directory: KernelDirectory) -> Sequence[str]:
+        """Returns the files in a kernel's directory that a client needs."""
+        raise NotImplementedError
 
     def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:
         """Asks a kernel to end by other means than SIGTERM; ours knows none."""

@@ -32,8 +32,8 @@ _ZOMBIE_PATIENCE = 5.0
 # A keeper sees a death within milliseconds; one that does not by then may have been stopped.
 _STOPPED_AFTER = 0.1
 
-# A keeper's note carries at most 64 KiB of each stream, of which JSON may make six times as much.
-_LONGEST_NOTE = 1024 * 1024
+# A keeper's note carries at most 1 MiB of each stream, of which JSON may make six times as much.
+_LONGEST_NOTE = 16 * 1024 * 1024
 
 # A cause is a sentence; one that a cell has forged is cut.
 _LONGEST_CAUSE = 1000

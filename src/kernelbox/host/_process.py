@@ -38,6 +38,15 @@ class Process:
         return int(fields[11]) + int(fields[12]) if fields is not None else 0
 
     @property
+    def threads(self) -> int:
+        """How many threads it has; 0 if that cannot be found out."""
+        try:
+            fields = _read_stat(self.pid)
+        except OSError:
+            return 0
+        return int(fields[17]) if fields is not None else 0
+
+    @property
     def is_zombie(self) -> bool:
         """Whether the process has ended and its parent has not taken note yet."""
         try:

@@ -54,13 +54,17 @@ def slug_of(name: str) -> str:
 
 
 class Records:
-    """The records in an open runtime directory, signed with the secret of its home."""
+    """The records in an open runtime directory, signed with the secret of its home.
 
-    __slots__ = ("_runtime", "_secret")
+    `slugs` remembers, for the caller, under which slugs the kernels are that were found: their names never change.
+    """
 
-    def __init__(self, runtime: Place, secret: bytes) -> None:
+    __slots__ = ("_runtime", "_secret", "_slugs")
+
+    def __init__(self, runtime: Place, secret: bytes, slugs: dict[str, frozenset[str]]) -> None:
         self._runtime = runtime
         self._secret = secret
+        self._slugs = slugs
 
     def __repr__(self) -> str:
         return f"<Records in {self._runtime.path!r}>"
@@ -89,7 +93,24 @@ class Records:
                 record = self._restore(copy, slug_of(name))
             if record is not None and name in record.names:
                 return record
-        return next((record for record in self.scan() if name in record.names), None) if thorough else None
+        if not thorough or self._is_free(slug_of(name)):
+            return None
+        return next((record for record in self.scan() if name in record.names), None)
+
+    def _is_free(self, slug: str) -> bool:
+        """Tells whether it is certain, without reading every record again, that no kernel has the name of a slug."""
+        known = self._slugs
+        ids = self.ids()
+        for kernel_id in ids:
+            if kernel_id not in known:
+                record = self.get_sound(kernel_id)
+                if record is None:
+                    return False
+                known[kernel_id] = frozenset(map(slug_of, record.names))
+        for kernel_id in known.keys() - set(ids):
+            known.pop(kernel_id, None)  # another thread may have been quicker
+        theirs = set().union(*list(known.values()))
+        return slug not in theirs and all(copy in theirs or copy.endswith(UNFINISHED) for copy in self._slugs_taken())
 
     def scan(self) -> list[KernelRecord]:
         """Returns every record, oldest first; those that were rewritten come last."""
@@ -115,10 +136,15 @@ class Records:
         record, _ = self._look(kernel_id)
         return None if record is None or is_rewritten(record) else record
 
-    def write(self, record: KernelRecord, directory: str) -> None:
-        """Writes a record into a directory of the runtime directory, and its copies."""
-        data = self._dump(record)
+    def write_first(self, record: KernelRecord, directory: str) -> None:
+        """Writes the record of a kernel that has no process yet, for which no copy would ever have to stand in."""
         with self._runtime.enter(directory) as place:
+            place.replace(RECORD, self._dump(record))
+
+    def write(self, record: KernelRecord) -> None:
+        """Writes a record into the directory of its kernel, and its copies."""
+        data = self._dump(record)
+        with self._runtime.enter(record.kernel_id) as place:
             place.replace(RECORD, data)
         with self._runtime.enter(NAMES) as names:
             for slug in map(slug_of, record.names):
@@ -132,7 +158,7 @@ class Records:
         """Writes the copies of every record, because the directory of names was lost."""
         for record in self.scan():
             if not is_rewritten(record):
-                self.write(record, record.kernel_id)
+                self.write(record)
 
     def forget_names(self, record: KernelRecord) -> None:
         """Removes the copies of a record; a name that leads to another kernel stays."""
@@ -181,16 +207,18 @@ class Records:
 
     def _copies(self, *, besides: set[str] | None = None) -> Iterator[tuple[str, KernelRecord]]:
         """Yields the copies under the slugs of names, but for those slugs that are known to lead to their record."""
-        try:
-            with self._runtime.enter(NAMES) as names:
-                slugs = names.listdir()
-        except (FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):
-            return
-        for slug in slugs:
+        for slug in self._slugs_taken():
             if not slug.endswith(UNFINISHED) and not (besides and slug in besides):
                 copy = self._read_copy(slug)
                 if copy is not None:
                     yield slug, copy
+
+    def _slugs_taken(self) -> list[str]:
+        try:
+            with self._runtime.enter(NAMES) as names:
+                return names.listdir()
+        except (FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):
+            return []
 
     def _read_copy(self, slug: str) -> KernelRecord | None:
         """Returns the copy of a record, which a host has signed, under the slug of a name that it has."""

@@ -45,6 +45,8 @@ class Registry:
         steps = home.steps_to(directory)
         self._is_named = steps is None
         self._root: Root = _Named(directory) if steps is None else Inside(home, steps)
+        # What this process has written last, and how to tell that it is still what is there.
+        self._written: tuple[tuple[int, ...], dict[str, bytes]] | None = None
 
     def __repr__(self) -> str:
         return f"<Registry {self.path!r}>"
@@ -85,33 +87,39 @@ class Registry:
             return None
         try:
             with self._root.open() as place:
+                if json.dumps(name).encode() not in place.read(self._name, _LARGEST):
+                    return None  # as nearly always: it need not be parsed to know
                 entries = self._parse(place).values()
             shown = [entry for entry in entries if isinstance(entry, dict)]
             found = [entry for entry in shown if name in (entry.get("name"), entry.get("session_name"))]
-            sound = [entry for entry in found if entry == signed_entry(entry, secret)]
+            sound = [entry for entry in found if _dump_entry(entry) == signed_entry(entry, secret)]
             return KernelRecord.from_dict(sound[0]) if sound else None
         except (OSError, ValueError, RecursionError, MemoryError):
             return None
 
-    def update(
-        self,
-        ids: list[str],
-        known: Mapping[str, dict[str, Any]],
-        entry_of: Callable[[str], dict[str, Any] | None],
-    ) -> None:
+    def update(self, ids: list[str], known: Mapping[str, bytes], entry_of: Callable[[str], bytes | None]) -> None:
         """Shows these kernels: as `known` where it tells, as before where it does not, else as `entry_of` tells."""
         self.require_usable()
         with self._root.make() as place:
             if not self._is_named:
                 place.remove_rubbish(of=self._name)
-            shown = self._read_or_set_aside(place)
+            shown = self._shown(place)
             entries = {
-                kernel_id: known.get(kernel_id) or _flat(shown.get(kernel_id)) or entry_of(kernel_id)
-                for kernel_id in ids
+                kernel_id: known.get(kernel_id) or shown.get(kernel_id) or entry_of(kernel_id) for kernel_id in ids
             }
             present = {kernel_id: entry for kernel_id, entry in entries.items() if entry is not None}
             if shown != present or not place.exists(self._name):  # another process may have done it meanwhile
                 place.replace(self._name, _dump(present))
+                self._written = _signature(place.stat(self._name)), present
+
+    def _shown(self, place: Place) -> dict[str, bytes]:
+        """Returns what the registry shows of each kernel."""
+        if self._written is not None and place.exists(self._name):
+            signature, entries = self._written
+            if _signature(place.stat(self._name)) == signature:
+                return entries
+        shown = self._read_or_set_aside(place)
+        return {kernel_id: _dump_entry(entry) for kernel_id, entry in shown.items() if _is_flat(entry)}
 
     def _read_or_set_aside(self, place: Place) -> dict[str, Any]:
         """Returns what the registry shows; one that cannot be used is set aside and shows nothing."""
@@ -174,11 +182,9 @@ class _Named:
         return self.open()
 
 
-def signed_entry(fields: dict[str, Any], secret: bytes) -> dict[str, Any]:
+def signed_entry(fields: dict[str, Any], secret: bytes) -> bytes:
     """Returns what the registry shows of a kernel: the fields of its record, and a signature over them."""
-    unsigned = {name: value for name, value in fields.items() if name != "signature"}
-    entry: dict[str, Any] = json.loads(signed(unsigned, secret))
-    return entry
+    return signed({name: value for name, value in fields.items() if name != "signature"}, secret)
 
 
 def _is_entry(item: tuple[str, object]) -> bool:
@@ -187,18 +193,27 @@ def _is_entry(item: tuple[str, object]) -> bool:
     return isinstance(entry, dict) and entry.get("kernel_id") == kernel_id and "connection_file" in entry
 
 
-def _flat(entry: object) -> dict[str, Any] | None:
-    """Returns an entry of the registry if it can be one; what is nested deeper than tags cannot, nor be written."""
+def _is_flat(entry: object) -> bool:
+    """Tells whether an entry of the registry can be one: what is nested deeper than tags cannot, nor be written."""
     if not isinstance(entry, dict):
-        return None
-    for value in entry.values():
-        if isinstance(value, list) or (isinstance(value, dict) and not are_tags(value)):
-            return None
-    return entry
+        return False
+    return not any(
+        isinstance(value, list) or (isinstance(value, dict) and not are_tags(value)) for value in entry.values()
+    )
 
 
-def _dump(kernels: dict[str, Any]) -> bytes:
-    data = json.dumps({"version": _VERSION, "kernels": kernels}, separators=(",", ":")).encode()
+def _signature(info: os.stat_result) -> tuple[int, ...]:
+    """Returns what differs between a file and another that takes its place."""
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
+
+
+def _dump_entry(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry, separators=(",", ":")).encode()
+
+
+def _dump(kernels: dict[str, bytes]) -> bytes:
+    entries = b",".join(b'"%b":%b' % (kernel_id.encode(), entry) for kernel_id, entry in kernels.items())
+    data = b'{"version":%d,"kernels":{%b}}' % (_VERSION, entries)
     if len(data) > _LARGEST:
         raise StoreFailed(f"the registry would have more than {_LARGEST:,} bytes; destroy some kernels")
     return data

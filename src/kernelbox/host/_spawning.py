@@ -51,7 +51,7 @@ class Request:
 
 @contextlib.contextmanager
 def preparing(
-    launch: Launch, *, argv: Sequence[str] = (), environment: dict[str, str] | None = None
+    launch: Launch, entrances: Sequence[str], *, argv: Sequence[str] = (), environment: dict[str, str] | None = None
 ) -> Iterator[Request]:
     """Opens what a new process is given, in the order that Spawn names; the process has copies of it when this ends."""
     env = launch.environment if environment is None else environment
@@ -60,6 +60,7 @@ def preparing(
         directory=launch.directory.path,
         cwd=launch.record.cwd,
         umask=umask(),
+        entrances=list(entrances),
         argv=list(argv),
         lifeline=launch.lifeline >= 0,
         idle_timeout=launch.config.kernel_idle_timeout if launch.config.cull_idle else 0.0,
@@ -70,6 +71,7 @@ def preparing(
         opened.append(_closed_by(stack, create_state(place)))
         opened.append(_closed_by(stack, open_log(place, LOG)))
         opened.append(_closed_by(stack, _write_environment(env)))
+        opened.append(launch.opening)
         yield Request(spawn, opened + ([launch.lifeline] if launch.lifeline >= 0 else []))
 
 
@@ -77,7 +79,8 @@ def spawn_cold(request: Request, directory: KernelDirectory, environment: dict[s
     """Starts a process under a keeper of its own."""
     ours, theirs = socket.socketpair()
     with ours, theirs, directory.open() as place:
-        start_keeper(["cold", str(theirs.fileno())], [theirs.fileno()], place, LOG, environment)
+        mode = "program" if request.spawn.argv else "cold"
+        start_keeper([mode, str(theirs.fileno())], [theirs.fileno()], place, LOG, environment)
         theirs.close()
         answer = ask_for_process(ours, request)
         if answer is None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from kernelbox.base._errors import StoreFailed
+from kernelbox.base._errors import EXHAUSTED, StoreFailed
 from kernelbox.host._directory import KernelDirectory
 from kernelbox.host._home import Home, Inside
 from kernelbox.host._lock import is_locked, locked, remove_left_behind
@@ -27,7 +27,6 @@ from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     from kernelbox.base._config import KernelBoxConfig
     from kernelbox.host._home import Trusted
@@ -68,6 +67,7 @@ class Store:
         self.runtime_dir = runtime_dir
         self._root = Pinned(root, runtime_dir, home)
         self._registry = registry
+        self._slugs: dict[str, frozenset[str]] = {}
 
     def __repr__(self) -> str:
         return f"<Store {self.runtime_dir}>"
@@ -151,7 +151,7 @@ class Store:
         with _translated(self.directory(record.kernel_id).path), self._make() as runtime:
             try:
                 runtime.enter(fresh, make=True).close()
-                self._records(runtime).write(record, fresh)
+                self._records(runtime).write_first(record, fresh)
                 runtime.rename(fresh, record.kernel_id)
             except BaseException:
                 runtime.remove_tree(fresh)
@@ -160,7 +160,7 @@ class Store:
     def save(self, record: KernelRecord) -> None:
         """Keeps a record that has changed."""
         with _translated(self.directory(record.kernel_id).path_of(RECORD)), self.runtime() as runtime:
-            self._records(runtime).write(record, record.kernel_id)
+            self._records(runtime).write(record)
 
     def remake(self, record: KernelRecord) -> None:
         """Keeps a record in a new directory, because its own is lost or cannot be used."""
@@ -211,7 +211,7 @@ class Store:
                 remove_left_behind(locks, self.secret())
 
     def _records(self, runtime: Place) -> Records:
-        return Records(runtime, self.secret())
+        return Records(runtime, self.secret(), self._slugs)
 
     def _make(self) -> Place:
         """Opens the runtime directory, which is made, with the directories in it, where they are missing."""
@@ -241,6 +241,10 @@ class Store:
                     stack.close()
                     if attempt == _ATTEMPTS - 1:
                         raise StoreFailed.because(exc, self.runtime_dir) from exc
+                except OSError as exc:
+                    if exc.errno in EXHAUSTED:
+                        raise StoreFailed.because(exc, self.runtime_dir, "lock") from exc
+                    raise
             yield
 
     # -- the registry ----------------------------------------------------------------------------------------
@@ -262,11 +266,11 @@ class Store:
         except FileNotFoundError:
             return False
 
-    def _entry(self, runtime: Place, kernel_id: str) -> dict[str, Any] | None:
+    def _entry(self, runtime: Place, kernel_id: str) -> bytes | None:
         record = self._records(runtime).get_sound(kernel_id)
         return None if record is None else self._shown(record)
 
-    def _shown(self, record: KernelRecord) -> dict[str, Any]:
+    def _shown(self, record: KernelRecord) -> bytes:
         from kernelbox.host._registry import signed_entry
 
         return signed_entry(record.to_dict(), self.secret())

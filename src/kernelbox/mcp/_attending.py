@@ -9,13 +9,11 @@ from mcp.server.mcpserver import Context
 from mcp_types import InputRequiredResult
 
 from kernelbox.mcp._approvals import ask, questions, refuse, way_to_ask
+from kernelbox.mcp._http_requests import GONE
 from kernelbox.shells._asyncio_jobs import Job
 
 # How often a client is told that a cell still runs; clients give up after a minute in which they hear nothing.
 _PROGRESS_EVERY = 2.0
-
-# The key in the scope of an HTTP request under which its end is noted.
-GONE = "kernelbox.gone"
 
 # Characters of the last line that a cell has written, in a message about its progress.
 _LONGEST_MESSAGE = 200

@@ -16,12 +16,13 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernelbox.base._config import host_variable
 from kernelbox.base._errors import StartFailed
+from kernelbox.base._tokens import check_token
 from kernelbox.mcp._address import PATH, TOKEN_VARIABLE, Address
-from kernelbox.mcp._attending import GONE
+from kernelbox.mcp._http_requests import Requests
 from kernelbox.mcp._options import ServerOptions
 from kernelbox.mcp._server import make_server, make_state, run_until_ended
 
@@ -34,25 +35,29 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def serve_http(options: ServerOptions, address: Address, allowed_hosts: tuple[str, ...] = ()) -> int:
     """Serves any number of clients until a signal ends us; prints the URL and, if it made one, the token."""
     given = host_variable(TOKEN_VARIABLE)
-    token = given or os.urandom(24).hex()
+    token = check_token(given, TOKEN_VARIABLE) if given else os.urandom(24).hex()
     listener = _listen(address)
     bound = Address(address.host, listener.getsockname()[1])
     state = make_state(options)
-    app = TokenRequired(DisconnectNoted(_make_app(make_server(state), bound, allowed_hosts)), token)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE, ws="none")
+    requests = Requests(TokenRequired(_make_app(make_server(state), bound, allowed_hosts), token))
+    config = uvicorn.Config(
+        requests, log_level="warning", access_log=False, timeout_graceful_shutdown=2 * _GRACE, ws="none"
+    )
     print(json.dumps({"url": f"http://{bound}{PATH}", **({} if given else {"token": token})}), flush=True)
     if bound.host not in _LOOPBACK:
         print("kernelbox: warning: the token crosses the network unencrypted; put TLS in front", file=sys.stderr)
-    return run_until_ended(state, _serve(_Server(config), listener), grace=3 * _GRACE)
+    return run_until_ended(state, _serve(_Server(config), listener, requests), grace=3 * _GRACE)
 
 
-async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+async def _serve(server: uvicorn.Server, listener: socket.socket, requests: Requests) -> None:
     """Serves until it is cancelled; then takes no more requests, and ends those that do not end."""
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
         server.should_exit = True
+        await asyncio.wait({serving}, timeout=_GRACE)
+        requests.stop()
         await serving
         raise
 
@@ -75,27 +80,6 @@ class TokenRequired:
     def _is_known(self, scope: Scope) -> bool:
         given = Headers(scope=scope).get("authorization", "")
         return scope["type"] == "http" and hmac.compare_digest(given.encode("latin-1"), self._expected)
-
-
-class DisconnectNoted:
-    """Has tools see that the client of their request has gone: the older protocol lets them run on.
-
-    The answer could not be fetched later either, because no events are stored.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.Event()
-
-        async def watched() -> Message:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                gone.set()
-            return message
-
-        await self._app({**scope, GONE: gone}, watched, send)
 
 
 class _Server(uvicorn.Server):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import shutil
-import signal
 import sys
 
 from mcp_types import CallToolResult
 
 from kernelbox.base._errors import InvalidInput, KernelBoxError
-from kernelbox.host._process import Process, read_start_time
 from kernelbox.mcp._results import answer
+from kernelbox.tools._supervised import start_supervised
 
 # Characters of what an installer says that are returned: its end, where the reason of a failure is.
 _LONGEST_REPORT = 4000
@@ -25,18 +24,15 @@ async def install(requirement: str) -> CallToolResult:
     """Installs what a requirement names; a failure of the installer is a failure of the tool."""
     command = [*installer(), _check(requirement)]
     async with _installing:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
+        process, lifeline = await start_supervised(
+            command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT
         )
         try:
             said, _ = await process.communicate()
         finally:
             if process.returncode is None:  # the call was cancelled
-                Process(process.pid, read_start_time(process.pid) or 0).signal_group(signal.SIGKILL)
+                process.terminate()
+            lifeline.forget()
     report = said.decode("utf-8", "replace").strip()
     cut = report if len(report) <= _LONGEST_REPORT else f"…{report[-_LONGEST_REPORT:]}"
     if process.returncode:

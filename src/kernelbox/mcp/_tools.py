@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -12,6 +14,13 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._shown import show
+from kernelbox.mcp._wrong_arguments import OwnTool
+
+_log = logging.getLogger(__name__)
+
+# Characters of one argument in a line of the log.
+_LONGEST_LOGGED = 80
 
 # A day: a cell that needs longer is asked for in the background.
 _MOST_SECONDS = 86_400
@@ -31,7 +40,7 @@ def add_tool(
     structured: bool = False,
 ) -> None:
     """Adds a function under its name, with its docstring as the description; it takes no arguments but its own."""
-    tool = Tool.from_function(
+    tool = OwnTool.from_function(
         _translating(function),
         name=function.__name__,
         description=" ".join((function.__doc__ or "").split()),
@@ -63,10 +72,29 @@ def _translating(function: Callable[..., Awaitable[Any]]) -> Callable[..., Await
     """Returns a function whose sentences about wrong input and lost kernels reach the client."""
 
     @functools.wraps(function)
-    async def call(*args: Any, **named: Any) -> Any:
+    async def call(**named: Any) -> Any:
+        began, outcome = time.monotonic(), "cancelled"
         try:
-            return await function(*args, **named)
+            result = await function(**named)
+            outcome = "failed" if getattr(result, "is_error", False) else "done"
         except KernelBoxError as exc:
+            outcome = f"failed: {exc}"
             raise ToolError(str(exc)) from exc
+        finally:
+            _log.info("%s: %s after %.2f s", _describe(function.__name__, named), outcome, time.monotonic() - began)
+        return result
 
     return call
+
+
+def _describe(tool: str, named: dict[str, Any]) -> str:
+    """Returns a call for the log: of code and texts the length, of parameters with secrets the name."""
+    shown = []
+    for name, value in named.items():
+        if name in ("code", "text"):
+            shown.append(f"{name}: {len(value):,} characters")
+        elif isinstance(value, str | int | float):
+            shown.append(f"{name}={show(value, _LONGEST_LOGGED)}")
+        elif isinstance(value, dict):
+            shown.append(name)
+    return f"{tool}({', '.join(shown)})"

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from kernelbox.wire._results import ExecutionResult, OutputItem
 
 
+# What the user of an executor does when its kernel has died.
+ADVICE = "await executor.reset() for a fresh one"
+
+
 class ExecutorCell:
     """A cell that a CodeExecutor runs: its execution, its asks and its images."""
 
@@ -46,7 +50,7 @@ class ExecutorCell:
             return CodeExecutionResult(text or None, images, result.changed, cancelled=True)
         if result.error is not None:
             if result.ending == "died":
-                result.error.evalue += "; await executor.reset() for a fresh one"
+                result.error.evalue += f"; {ADVICE}"
             raise CodeExecutionError.of(result, images)
         return CodeExecutionResult(result.text or None, images, result.changed)
 

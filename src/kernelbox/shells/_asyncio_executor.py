@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from kernelbox.base._errors import ExecutorStopped, KernelNotFound
+from kernelbox.base._errors import ExecutorStopped, KernelDied, KernelNotFound
 from kernelbox.core._executor_values import CodeExecutionChunk, read_variables
 from kernelbox.core._images import ImageFiles
 from kernelbox.core._memory import Sessions
@@ -14,7 +14,7 @@ from kernelbox.core._tool_events import ToolEvent
 from kernelbox.host._forks import forget_in_forks
 from kernelbox.shells._asyncio import Run, query
 from kernelbox.shells._asyncio_asks import Asks
-from kernelbox.shells._asyncio_cell import ExecutorCell
+from kernelbox.shells._asyncio_cell import ADVICE, ExecutorCell
 from kernelbox.shells._loop_connection import in_thread
 from kernelbox.wire._messages import Ask, Withdraw
 from kernelbox.wire._results import OutputItem
@@ -118,7 +118,10 @@ class Executor:
         """Returns what lives in the kernel."""
         async with self._cells:
             kernel = await self._find()
-            content = await query(kernel, "variables", {}, timeout=timeout)
+            try:
+                content = await query(kernel, "variables", {}, timeout=timeout)
+            except KernelDied as exc:
+                raise KernelDied(kernel.name, exc.cause, ADVICE) from exc
         return read_variables(kernel.name, content)
 
     async def stream(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from kernelbox.base._errors import InvalidInput, KernelBoxError, KernelNotFound
+from kernelbox.base._errors import InvalidInput, KernelBoxError, KernelDied, KernelNotFound
 from kernelbox.core._arguments import check_code, check_language, check_name
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._memory import Sessions
@@ -116,6 +116,7 @@ class Workplace:
             record = await in_thread(self._kernels.find, kernel.record.kernel_id)
             if record is not None:
                 found.append((name, record))
+        await in_thread(self._kernels.note_held, [record for _, record in found])
         return found
 
     async def variables(self, name: str, *, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # part of the query
@@ -126,6 +127,9 @@ class Workplace:
             content = await query(kernel, "variables", {}, timeout=timeout)
         except TimeoutError as exc:
             raise KernelBoxError(f"kernel {name!r} is busy; interrupt it, or ask again when it is idle") from exc
+        except KernelDied as exc:
+            await in_thread(self._kernels.condition.claim_report, kernel.record)
+            raise KernelDied(name, exc.cause, "the next call starts a fresh kernel") from exc
         return read_variables(name, content)
 
     async def interrupt(self, name: str) -> bool:

@@ -31,7 +31,8 @@ _CHOICES = ("anyOf", "oneOf", "allOf")
 def make_safe(schema: object, *, lenient: bool = False) -> dict[str, Any]:
     """Returns a schema that holds nothing but descriptions of values.
 
-    A lenient one, for what a server answers, lets objects have more properties than it names.
+    A lenient one, for what a server answers, lets objects have more properties than it names, and has no patterns: the
+    server could make one that takes for ever to compare with its answer.
     """
     reader = _Reader(schema if isinstance(schema, dict) else {}, lenient)
     safe = reader.read(schema, 0)
@@ -58,7 +59,7 @@ class _Reader:
             return {}
         if isinstance(reference := schema.get("$ref"), str):
             return self._refer(reference, schema, level)
-        safe = {**_read_type(schema), **(_read_limits(schema) if limits else {})}
+        safe = {**_read_type(schema), **(_read_limits(schema, patterns=not self._lenient) if limits else {})}
         if isinstance(description := schema.get("description"), str):
             safe["description"] = _clean(description)
         for key in _CHOICES:
@@ -143,10 +144,10 @@ def _read_type(schema: dict[Any, Any]) -> dict[str, Any]:
     return safe
 
 
-def _read_limits(schema: dict[Any, Any]) -> dict[str, Any]:
+def _read_limits(schema: dict[Any, Any], *, patterns: bool) -> dict[str, Any]:
     safe = {key: schema[key] for key in _NUMBERS if _is_number(schema.get(key))}
     safe.update({key: schema[key] for key in _COUNTS if _is_number(schema.get(key)) and schema[key] >= 0})
-    if isinstance(pattern := schema.get("pattern"), str) and _is_pattern(pattern):
+    if patterns and isinstance(pattern := schema.get("pattern"), str) and _is_pattern(pattern):
         safe["pattern"] = pattern
     return safe
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._key import read_key
 from kernelbox.host._lock import locked
-from kernelbox.host._place import Place
+from kernelbox.host._servers_file import LARGEST, SERVERS_FILE, open_beside_key
 from kernelbox.tools._parameters import read_parameters
 
 TYPE_CHECKING = False
@@ -22,22 +21,19 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.base._config import KernelBoxConfig
+    from kernelbox.host._place import Place
     from kernelbox.tools._parameters import ServerParameters
 
-_FILE = "servers.json"
 _LOCK = "servers.lock"
-
-# Bytes: thousands of servers.
-_LARGEST = 4 * 1024 * 1024
 
 
 class Servers:
     """The servers of one home, each with the directory that its package was written to."""
 
     def __init__(self, config: KernelBoxConfig) -> None:
+        self._config = config
         self._home = config.home
         self._key = read_key(config.key_file)
-        self._directory = os.path.dirname(self._key.path)
         self._seen: tuple[object, dict[str, Any]] = (None, {})
 
     def __repr__(self) -> str:
@@ -50,9 +46,9 @@ class Servers:
 
     def all(self) -> dict[str, Any]:
         """Returns the servers by name: their parameters, and the root of their packages."""
-        with self._open() as place:
+        with open_beside_key(self._config) as place:
             try:
-                info = place.stat(_FILE)
+                info = place.stat(SERVERS_FILE)
             except FileNotFoundError:
                 return {}
             stamp = (info.st_ino, info.st_mtime_ns, info.st_size)
@@ -69,7 +65,7 @@ class Servers:
         self._change(lambda servers: servers.pop(name, None))
 
     def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
-        with self._open() as place, locked(place, _LOCK, self._key.secret):
+        with open_beside_key(self._config) as place, locked(place, _LOCK, self._key.secret):
             homes = {}
             with contextlib.suppress(FileNotFoundError):
                 homes = self._read(place)
@@ -78,12 +74,12 @@ class Servers:
             if not servers:
                 del homes[self._home]
             body = json.dumps(homes, indent=1).encode()
-            place.replace(_FILE, self._seal(body) + b"\n" + body)
+            place.replace(SERVERS_FILE, self._seal(body) + b"\n" + body)
 
     def _read(self, place: Place) -> dict[str, Any]:
-        seal, _, body = place.read(_FILE, _LARGEST).partition(b"\n")
+        seal, _, body = place.read(SERVERS_FILE, LARGEST).partition(b"\n")
         if seal != self._seal(body):
-            path = place.path_of(_FILE)
+            path = place.path_of(SERVERS_FILE)
             raise StoreFailed(
                 f"{path!r} was not written by this user's kernelbox, or its key has changed; it was not used. Remove "
                 "it, and add your tool servers again"
@@ -95,6 +91,3 @@ class Servers:
         from hashlib import blake2b
 
         return blake2b(body, key=self._key.secret, person=b"servers").hexdigest().encode()
-
-    def _open(self) -> Place:
-        return Place.open(self._directory, private=False, setting="KERNELBOX_KEY_FILE")

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 from contextlib import AsyncExitStack
 
-from kernelbox.base._errors import ToolServerFailed
+from kernelbox.base._errors import KernelBoxError, ToolServerFailed
+from kernelbox.base._shown import show
 from kernelbox.core._tool_events import ToolEvent
+from kernelbox.tools._bounds import LONGEST_NOTICE, Listener, Words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,9 +41,10 @@ class Session:
         self._running: asyncio.Task[None] | None = None
         self._opened: asyncio.Future[Client] | None = None
         self._closing = asyncio.Event()
+        self._words = Words()
         self._calls: dict[object, tuple[OnEvent, str]] = {}  # those under way: who is told, and the tool
         self._suspect = False
-        self._listed = False
+        self._listed = frozenset[str]()
         self.ended = False
 
     def __repr__(self) -> str:
@@ -55,19 +58,29 @@ class Session:
         return await asyncio.shield(self._opened)
 
     async def call(self, tool: str, args: dict[str, Any], on_event: OnEvent) -> CallToolResult:
-        """Calls a tool. Raises ToolServerFailed, and MCPError with the server's words."""
+        """Calls a tool. Raises KernelBoxError with what the server says is wrong, or what is wrong with the server."""
+        from kernelbox.tools._connecting import describe
+
         client = await self.open()
-        if not self._listed:
+        if tool not in self._listed:
             # The SDK compares results with what the list of tools says, and would ask for its first page each time.
             await self.list_tools()
+        if tool not in self._listed:
+            raise ToolServerFailed(
+                self.server, f"it has no tool {show(tool)} now; generate its package again: `kernelbox tools refresh`"
+            )
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            on_event(ToolEvent("progress", self.server, tool, message or "", progress, total))
+            said = (message or "")[:LONGEST_NOTICE]
+            on_event(ToolEvent("progress", self.server, tool, said, progress, total))
 
         call = object()
         self._calls[call] = (on_event, tool)
         try:
             return await client.call_tool(tool, args, progress_callback=on_progress)
+        except Exception as exc:
+            self._suspect = True
+            raise KernelBoxError(f"{self.server}.{tool}: {describe(exc, self._words)}") from exc
         except BaseException:
             self._suspect = True
             raise
@@ -105,8 +118,8 @@ class Session:
         except Exception as exc:
             from kernelbox.tools._connecting import describe
 
-            raise ToolServerFailed(self.server, f"its tools cannot be listed: {describe(exc)}") from exc
-        self._listed = True
+            raise ToolServerFailed(self.server, f"its tools cannot be listed: {describe(exc, self._words)}") from exc
+        self._listed = frozenset(tool.name for tool in tools)
         return tools
 
     async def _list_pages(self, client: Client) -> list[Tool]:
@@ -133,20 +146,22 @@ class Session:
         """Opens the session, waits and closes it, all in one task, as the SDK's scopes want it."""
         from kernelbox.tools._connecting import connecting, describe
 
+        listener = Listener(self._on_end, self._on_log, self._words)
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._connect_timeout):
-                    client = await connecting(stack, self.server, self.parameters, self._on_end, self._on_log)
+                    client = await connecting(stack, self.server, self.parameters, listener)
                 opened.set_result(client)
                 await self._closing.wait()
         except TimeoutError:
-            self._fail(opened, f"it did not answer within {self._connect_timeout:g} s (connect_timeout)")
+            silence = f"it did not answer within {self._connect_timeout:g} s (connect_timeout)"
+            self._fail(opened, self._words.after(silence))
         except ToolServerFailed as exc:
             self._fail(opened, exc)
         except asyncio.CancelledError:
             self._fail(opened, "the session was closed")
         except BaseException as exc:  # noqa: BLE001  # also groups of exceptions: what a transport raises is its affair
-            self._fail(opened, describe(exc))
+            self._fail(opened, describe(exc, self._words))
         finally:
             self.ended = True
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+
 from kernelbox.tools._classes import PYDANTIC_NAMES, TYPING_NAMES, Class, docstring, names_used, rename, write_class
+from kernelbox.tools._schemas import clean_text
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -12,10 +15,9 @@ if TYPE_CHECKING:
 # Any server may have a tool whose schema is beyond us: its arguments then are what the caller passes.
 OPEN_PARAMS = Class("Params", "The server checks the arguments.", (), None, "allow")
 
+# Neither package has names of its own that a tool or a server could have.
 _PACKAGE = """\
 {docstring}
-
-from __future__ import annotations
 
 from kernelbox.guest.discovery import Server
 
@@ -35,11 +37,9 @@ ROOT = '''\
 Printing this package lists the servers; `search("words")` finds tools, `help("server.tool")` shows how one is called.
 """
 
-from __future__ import annotations
+from kernelbox.guest.discovery import install as _install
 
-from kernelbox.guest.discovery import install
-
-install(__name__)
+_install(__name__)
 '''
 
 
@@ -54,16 +54,17 @@ class Tool:
     output_schema: dict[str, object] | None
 
 
-def write_module(server: str, tool: Tool, params: list[Class], result: list[Class] | None) -> str:
+def write_module(server: str, tool: Tool, params: list[Class], result: list[Class]) -> str:
     """Returns the text of a tool's module."""
-    classes = [*params, *([] if result is None else _apart(params, result))]
+    classes = [*params, *result]
     used = names_used(classes)
     typing = used & TYPING_NAMES | (set() if result else {"Any"})
     returns, kind = ("Result", ", Result") if result else ("Any", "")
     names = f"{_quote(server)}, {_quote(tool.name)}, params{kind}"
-    says = docstring(tool.description or f"The tool {tool.name}.", "    ")
+    description = tool.description or clean_text(f"The tool {tool.name}.")
+    says = docstring(description, "    ")
     head = [
-        *docstring(_first_line(tool.description) or f"The tool {tool.name}.", ""),
+        *docstring(_first_line(description), ""),
         "",
         "from __future__ import annotations",
         "",
@@ -94,20 +95,18 @@ def write_package(server: str, description: str, tools: Iterable[Tool]) -> str:
     return _PACKAGE.format(docstring="\n".join(says), modules=[tool.module for tool in tools])
 
 
-def signature(params: list[Class]) -> str:
-    """Returns how Params is called, on one line: names, types, defaults."""
-    import ast
-
+def signature(made: Class) -> str:
+    """Returns how a class is called, on one line: names, types, defaults."""
+    if made.root is not None:
+        return f"{made.name}({ast.unparse(made.root)})"
     shown = []
-    for made in params:
-        if made.name == "Params":
-            for field in made.fields:
-                default = "" if field.default is None else f" = {field.default}"
-                shown.append(f"{field.name}: {ast.unparse(field.annotation)}{default}")
-    return f"Params({', '.join(shown)})"
+    for field in made.fields:
+        default = "" if field.default is None else f" = {field.default}"
+        shown.append(f"{field.name}: {ast.unparse(field.annotation)}{default}")
+    return f"{made.name}({', '.join(shown)})"
 
 
-def _apart(params: list[Class], result: list[Class]) -> list[Class]:
+def apart(params: list[Class], result: list[Class]) -> list[Class]:
     """Returns the classes of a result with names that those of the parameters do not have."""
     taken = {made.name for made in params} | {made.name for made in result}
     names = {}

@@ -9,11 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
-import sys
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 from mcp.shared.message import SessionMessage
@@ -21,87 +18,51 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, json
 
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import ToolServerFailed
-from kernelbox.host._forks import forget_in_forks
+from kernelbox.tools._bounds import LARGEST_MESSAGE, check_message
+from kernelbox.tools._supervised import start_supervised
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+    from kernelbox.tools._bounds import Listener, Words
     from kernelbox.tools._parameters import ServerParameters
+    from kernelbox.tools._supervised import Lifeline
 
 Incoming = SessionMessage | Exception
 
-_SUPERVISOR = str(Path(__file__).with_name("_supervisor.py"))
-
 _READ = 1024 * 1024
 
-# A line beyond this is no answer that a kernel could take; the server has lost its mind.
-_LONGEST_LINE = 256 * 1024 * 1024
-
-# Of what a server says on stderr, or of noise on stdout, this much of the end is kept, to be told when it fails.
-_KEPT = 2_000
+# Bytes of a line of noise that are kept.
+_NOISE = 2_000
 
 # How an answer names its request, at the beginning or the end of its line.
 _ANSWER = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]{1,100}")')
 _HEAD = 1_000
 
+_UNREADABLE = "its answer cannot be read: it is not valid, nested too deeply, or has too many values"
+
 # How long the supervisor may take: the graces that it gives the server, and a busy machine.
 _PATIENCE = 20.0
 
 
-class Words:
-    """What a server said beside the protocol: the end of it."""
-
-    def __init__(self) -> None:
-        self._text = bytearray()
-
-    def add(self, data: bytes | bytearray) -> None:
-        self._text += data[-_KEPT:]
-        del self._text[:-_KEPT]
-
-    def __str__(self) -> str:
-        text = self._text.decode("utf-8", "replace").strip()
-        return "\n".join(line for line in text.splitlines()[-10:])
-
-
-class _Lifeline:
-    """A pipe whose one end the supervisor watches; no fork of this process holds the other."""
-
-    def __init__(self) -> None:
-        self.end, self._ours = os.pipe()
-        forget_in_forks(self)
-
-    def forget(self) -> None:
-        """Closes our end."""
-        ours, self._ours = self._ours, -1
-        if ours >= 0:
-            os.close(ours)
-
-
 @asynccontextmanager
 async def connect_stdio(
-    server: str, parameters: ServerParameters, words: Words, on_end: Callable[[], None]
+    server: str, parameters: ServerParameters, listener: Listener
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]], None]:
-    """Starts a server and gives the two streams that a session uses. `on_end` is called when it writes no more."""
-    lifeline = _Lifeline()
-    try:
-        process = await _start(server, parameters, lifeline.end)
-    except BaseException:
-        lifeline.forget()
-        raise
-    finally:
-        os.close(lifeline.end)
+    """Starts a server and gives the two streams that a session uses."""
+    process, lifeline = await _start(server, parameters)
     incoming_in, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, outgoing_out = anyio.create_memory_object_stream[SessionMessage](0)
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
     tasks = [
-        asyncio.create_task(_read(process.stdout, incoming_in, words, on_end)),
+        asyncio.create_task(_read(process.stdout, incoming_in, listener)),
         asyncio.create_task(_write(process.stdin, outgoing_out)),
-        asyncio.create_task(_listen(process.stderr, words)),
+        asyncio.create_task(_listen(process.stderr, listener.words)),
     ]
     try:
         yield incoming, outgoing
@@ -115,23 +76,14 @@ async def connect_stdio(
         await asyncio.shield(_reap(process, tasks))
 
 
-async def _start(server: str, parameters: ServerParameters, lifeline: int) -> asyncio.subprocess.Process:
+async def _start(server: str, parameters: ServerParameters) -> tuple[asyncio.subprocess.Process, Lifeline]:
     try:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-I",
-            "-S",
-            _SUPERVISOR,
-            str(lifeline),
-            parameters.command,
-            *parameters.args,
+        return await start_supervised(
+            [parameters.command, *parameters.args],
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=scrubbed_environment(dict(parameters.env)),
             cwd=parameters.cwd or None,
-            pass_fds=(lifeline,),
-            start_new_session=True,
             limit=_READ,
         )
     except OSError as exc:
@@ -151,12 +103,7 @@ async def _reap(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[No
     process._transport.close()  # type: ignore[attr-defined]  # there is no other way to close its pipes
 
 
-async def _read(
-    stdout: asyncio.StreamReader,
-    incoming: MemoryObjectSendStream[Incoming],
-    words: Words,
-    on_end: Callable[[], None],
-) -> None:
+async def _read(stdout: asyncio.StreamReader, incoming: MemoryObjectSendStream[Incoming], listener: Listener) -> None:
     """Passes messages on until the server writes no more; lines that are none are noise."""
     line = bytearray()
     try:
@@ -164,14 +111,14 @@ async def _read(
             *whole, rest = data.split(b"\n")
             for part in whole:
                 line += part
-                await _take(line, incoming, words)
+                await _take(line, incoming, listener.words)
                 line = bytearray()
             line += rest
-            if len(line) > _LONGEST_LINE:
-                words.add(b"a line of more than 256 MiB")
+            if len(line) > LARGEST_MESSAGE:
+                listener.words.add(b"a line of more than %d bytes\n" % LARGEST_MESSAGE)
                 return
     finally:
-        on_end()
+        listener.on_end()
         incoming.close()
 
 
@@ -180,9 +127,10 @@ async def _take(line: bytearray, incoming: MemoryObjectSendStream[Incoming], wor
         return
     message: JSONRPCMessage
     try:
+        check_message(line)
         message = jsonrpc_message_adapter.validate_json(bytes(line), by_name=False)
     except ValueError:
-        words.add(line[:_KEPT] + b"\n")
+        words.add(line[:_NOISE] + b"\n")
         if (failed := _failed_answer(line)) is None:
             return
         message = failed
@@ -191,7 +139,7 @@ async def _take(line: bytearray, incoming: MemoryObjectSendStream[Incoming], wor
 
 
 def _failed_answer(line: bytearray) -> JSONRPCError | None:
-    """Returns an error in the place of an answer that cannot be read, such as one that is nested too deeply.
+    """Returns an error in the place of an answer that cannot be read, such as one of too many values.
 
     Without it the request that it answers would wait for ever.
     """
@@ -199,7 +147,7 @@ def _failed_answer(line: bytearray) -> JSONRPCError | None:
     if found is None or b'"method"' in head or b"{" not in head:
         return None
     number = json.loads(found[1])
-    error = ErrorData(code=PARSE_ERROR, message="its answer cannot be read: it is not valid, or nested too deeply")
+    error = ErrorData(code=PARSE_ERROR, message=_UNREADABLE)
     return JSONRPCError(jsonrpc="2.0", id=number, error=error)
 
 

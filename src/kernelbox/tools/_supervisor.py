@@ -1,4 +1,4 @@
-"""Runs a tool server, and ends it with all that it started when the application is gone, however that ended.
+"""Runs a tool server, or an installer, and ends it with all that it started when the application is gone.
 
 A program of its own, run by its path without the packages of any environment: `_supervisor.py LIFELINE COMMAND…`. The
 server gets the standard streams; LIFELINE is a pipe whose other end only the application has.

@@ -7,6 +7,7 @@ making them: none of it belongs into the application's process. One request come
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import re
 import signal
@@ -20,7 +21,7 @@ from pydantic import BaseModel
 
 from kernelbox.tools._classes import Class, read_classes
 from kernelbox.tools._schemas import clean_text, make_safe
-from kernelbox.tools._source import OPEN_PARAMS, Tool, signature, write_module, write_package
+from kernelbox.tools._source import OPEN_PARAMS, Tool, apart, signature, write_module, write_package
 
 # Seconds of the processor's time for the classes of one schema; the largest that was seen takes a tenth of one.
 _MOMENT = 3.0
@@ -28,6 +29,7 @@ _MOMENT = 3.0
 
 def main() -> None:
     """Answers one request."""
+    gc.set_threshold(100_000)  # the generator makes many objects, and this process ends soon
     warnings.simplefilter("ignore")  # the generator's remarks are not for the user
     answers = sys.stdout
     sys.stdout = sys.stderr
@@ -42,10 +44,10 @@ def build(server: str, instructions: object, listed: list[dict[str, Any]], modul
     files, index, tools = {}, [], []
     for entry in listed:
         tool = _read_tool(entry, modules[entry["name"]])
-        params, text = _build_tool(server, tool)
+        params, result, text = _build_tool(server, tool)
         files[f"{tool.module}.py"] = text
         tools.append(tool)
-        index.append(_describe(tool, params))
+        index.append(_describe(tool, params, result))
     files["__init__.py"] = write_package(server, clean_text(instructions), tools)
     files["tools.json"] = json.dumps({"server": server, "tools": index}, indent=1)
     return {"files": files}
@@ -62,27 +64,30 @@ def _read_tool(entry: dict[str, Any], module: str) -> Tool:
     )
 
 
-def _build_tool(server: str, tool: Tool) -> tuple[list[Class], str]:
-    """Returns the classes of the parameters and the text of the module: the most exact that works."""
+def _build_tool(server: str, tool: Tool) -> tuple[list[Class], list[Class], str]:
+    """Returns the classes of parameters and result, and the text of the module: the most exact that works."""
     params = _classes("Params", tool.input_schema) or [OPEN_PARAMS]
-    result = _classes("Result", tool.output_schema) if tool.output_schema is not None else None
-    for attempt in (result, None):
+    result = apart(params, _classes("Result", tool.output_schema) or [])
+    for attempt in (result, []):
         text = write_module(server, tool, params, attempt)
         if _works(text):
-            return params, text
-    text = write_module(server, tool, [OPEN_PARAMS], None)
+            return params, attempt, text
+    text = write_module(server, tool, [OPEN_PARAMS], [])
     assert _works(text), tool.name
-    return [OPEN_PARAMS], text
+    return [OPEN_PARAMS], [], text
 
 
-def _describe(tool: Tool, params: list[Class]) -> dict[str, Any]:
-    fields = [field for made in params if made.name == "Params" for field in made.fields]
+def _describe(tool: Tool, params: list[Class], result: list[Class]) -> dict[str, Any]:
+    called = next(made for made in params if made.name == "Params")
+    parts = [made for made in (*params, *result) if made.name not in ("Params", "Result")]
     return {
         "name": tool.name,
         "module": tool.module,
         "description": tool.description,
-        "signature": signature(params),
-        "parameters": {field.name: field.description for field in fields},
+        "signature": signature(called),
+        "returns": next((signature(made) for made in result if made.name == "Result"), ""),
+        "parts": list(map(signature, parts)),
+        "parameters": {field.name: field.description for field in called.fields},
     }
 
 

@@ -56,7 +56,7 @@ class BoundedText:
             return whole
         head = whole[: self._head_room] if self._head is None else self._head
         tail = whole[len(whole) - self._tail_room :]
-        return f"{head}{_notice(self.cut, self._limit)}{tail}"
+        return f"{head}{cut_notice(self.cut, self._limit)}{tail}"
 
     def __bool__(self) -> bool:
         return self._size > 0
@@ -64,7 +64,7 @@ class BoundedText:
     @property
     def _tail_room(self) -> int:
         """What head and notice leave of the limit; the notice is counted as if a few characters more were cut."""
-        longest = _notice(self._size - self._limit + _LONGEST_NOTICE, self._limit)
+        longest = cut_notice(self._size - self._limit + _LONGEST_NOTICE, self._limit)
         return self._limit - self._head_room - len(longest)
 
     def _compact(self) -> None:
@@ -72,14 +72,12 @@ class BoundedText:
         if self._head is None:
             self._head, whole = whole[: self._head_room], whole[self._head_room :]
         # The notice can only become longer, and the tail shorter.
-        keep = whole[max(0, len(whole) - self._tail_room) :]
+        keep = whole[len(whole) - self._tail_room :]
         self._parts, self._held = [keep], len(keep)
 
 
 def bound(text: str, limit: int) -> str:
     """Returns `text` with its middle cut to `limit` characters, if it is longer."""
-    if limit <= 0 or len(text) <= limit:
-        return text
     bounded = BoundedText(limit)
     bounded.add(text)
     return bounded.text
@@ -90,5 +88,6 @@ def value_limit(limit: int) -> int:
     return max(limit, _WHOLE_VALUE) if limit > 0 else 0
 
 
-def _notice(cut: int, limit: int) -> str:
+def cut_notice(cut: int, limit: int) -> str:
+    """Returns what stands for characters that were cut where a text is kept to `limit`."""
     return f"\n[… {cut:,} characters cut …]\n" if limit >= _SMALL else _SMALL_NOTICE

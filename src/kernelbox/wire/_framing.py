@@ -184,7 +184,6 @@ class Decoder:
 
 
 def _decode(header: bytearray, binary: bytearray) -> m.Message:
-    beginning = bytes(header[:80])
     # Halves of characters are spelled so, or have this byte; whole characters may too.
     halves = b"\\ud" in header or b"\\uD" in header or b"\xed" in header
     try:
@@ -195,7 +194,7 @@ def _decode(header: bytearray, binary: bytearray) -> m.Message:
         if halves and type(message) in _FROM_GUEST:
             to_json(array).encode()
     except (ValueError, TypeError, KeyError) as exc:
-        raise ProtocolError(f"not a message: {beginning!r}") from exc
+        raise ProtocolError(f"not a message: {bytes(header[:80])!r}") from exc
     return message
 
 

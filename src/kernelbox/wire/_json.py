@@ -167,19 +167,24 @@ def _check_shape(data: bytes | bytearray) -> None:
     opened = data.count(b"[") + data.count(b"{")
     if opened <= MAX_DEPTH and opened + data.count(b",") <= _MAX_SEPARATORS:
         return  # those in texts are counted too: there can only be fewer
-    unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if unescaped.count(b'"') > 4 * _MAX_SEPARATORS:
-        raise ValueError("too many texts")
-    outside = b"".join(unescaped.split(b'"')[::2])
-    if outside.count(b"[") + outside.count(b"{") + outside.count(b",") > _MAX_SEPARATORS:
-        raise ValueError("too many values")
-    brackets = outside.translate(_ROUND, _NO_BRACKETS)
+    brackets = outside_texts(data, _MAX_SEPARATORS).translate(_ROUND, _NO_BRACKETS)
     for _ in range(MAX_DEPTH + _MESSAGE_DEPTH):
         if not brackets:
             return
         brackets = brackets.replace(b"()", b"")  # the innermost level
     if brackets:
         raise ValueError("nested too deeply, or not closed")
+
+
+def outside_texts(data: bytes | bytearray, most: int) -> bytes:
+    """Returns JSON without its texts; raises ValueError if it has more than so many commas and opening brackets."""
+    unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if unescaped.count(b'"') > 4 * most:
+        raise ValueError("too many texts")
+    outside = b"".join(unescaped.split(b'"')[::2])
+    if outside.count(b"[") + outside.count(b"{") + outside.count(b",") > most:
+        raise ValueError("too many values")
+    return outside
 
 
 _ROUND = bytes.maketrans(b"[]{}", b"()()")

@@ -33,6 +33,9 @@ TEMPLATE = "template-"
 # How lines of a template's log begin: before it imports a module of KERNELBOX_PRELOAD, and after the last.
 IMPORTING, WARM = "importing", "imported all"
 
+# What generated packages import; a template imports it beforehand in a home that has tool servers.
+TOOLS = ("kernelbox.guest.tools", "kernelbox.guest.discovery")
+
 RECORD = "connection.json"
 SOCKET = "socket"
 STATE = "state"

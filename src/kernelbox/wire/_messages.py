@@ -71,11 +71,13 @@ class Execute(Message):
 class Interrupt(Message):
     """Stops execution `id` if it is running, drops it if it is queued; an empty id means whatever runs now.
 
-    `harder` kills the processes that the cell started, which may be what it waits for.
+    `harder` kills the processes that the cell started, which may be what it waits for. With `tell`, a Reply says
+    whether the execution was running when the kernel took this.
     """
 
     id: str = ""
     harder: bool = False
+    tell: bool = False
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -195,7 +197,7 @@ class Query(Message):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Reply(Message):
-    """Answers a Query."""
+    """Answers a Query, or an Interrupt."""
 
     id: str
     content: dict[str, Any]
@@ -208,18 +210,25 @@ class Farewell(Message):
     reason: str
 
 
+# What an opener writes into the pipe that came with Spawn, when the start of its kernel has come to an end.
+SETTLED = b"settled"
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class Spawn(Message):
     """Asks a keeper for a process. With it come descriptors: the listening socket, the kernel's directory, its state
-    file, its log, its environment (as in environ(7)), and if `lifeline` is set one that shows the end of its owner.
+    file, its log, its environment (as in environ(7)), a pipe that says when its start has come to an end, and if
+    `lifeline` is set one that shows the end of its owner.
 
-    With `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel.
+    `entrances` are the files in the directory that a client needs; some may be made only by the process itself. With
+    `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel.
     """
 
     kernel_id: str
     directory: str
     cwd: str
     umask: int
+    entrances: list[str] = field(default_factory=list)
     argv: list[str] = field(default_factory=list)
     lifeline: bool = False
     idle_timeout: float = 0.0

@@ -51,7 +51,7 @@ class OutputItem:
         if self.kind == "error":
             return "\n".join(self.data.get("traceback", ())) or self.text or ""
         text = self.text or ""
-        return (_source(self.data) if self.data and _says_nothing(text) else "") or text
+        return (_source(self.data) if _says_nothing(text) else "") or text
 
     def to_dict(self) -> dict[str, Any]:
         return {

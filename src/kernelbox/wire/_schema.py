@@ -91,9 +91,11 @@ def _is_bundle(value: object) -> bool:
     return not value or max(map(len, value)) <= MAX_MIME_TYPE
 
 
+_has_lists_of_names = _is_map_of(_is_list_of(_is_short(MAX_VARIABLE), MAX_CHANGED))
+
+
 def _is_changed(value: Any) -> bool:
-    names = _is_list_of(_is_short(MAX_VARIABLE), MAX_CHANGED)
-    return value is None or (_is_map_of(names)(value) and value.keys() <= {"added", "changed", "removed"})
+    return value is None or (_has_lists_of_names(value) and value.keys() <= {"added", "changed", "removed"})
 
 
 # How a field's annotation is checked.

@@ -56,9 +56,9 @@ class KernelState:
     executions: int
     busy_since: float
     last_used: float
-    running: str = ""
-    client: int = 0
-    farewell: str = ""
+    running: str
+    client: int
+    farewell: str
 
 
 def parse(data: bytes) -> KernelState | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelbox.host._local import TERMINATE_PATIENCE, LocalEngine, identify, process_of
 from kernelbox.host.jupyter._connection import JupyterConnection
 from kernelbox.host.jupyter._launch import ask_to_shut_down, launch_jupyter
+from kernelbox.host.jupyter._link import entrances
 from kernelbox.host.jupyter._spec import find_spec
 from kernelbox.wire._layout import JUPYTER, LINK
 
@@ -22,7 +23,6 @@ class JupyterEngine(LocalEngine):
 
     name: EngineName = "jupyter"
     connection_file = JUPYTER
-    entrance = LINK
 
     def check(self, kernel_type: str) -> None:
         find_spec(kernel_type)
@@ -35,6 +35,12 @@ class JupyterEngine(LocalEngine):
         if process is None:
             raise ConnectionRefusedError("the machine has been restarted")
         return JupyterConnection(directory, process)
+
+    def _entrances(self, directory: KernelDirectory) -> list[str]:
+        try:
+            return entrances(directory)
+        except OSError:
+            return [LINK]  # it is gone, or damaged
 
     def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:
         ask_to_shut_down(directory, process, TERMINATE_PATIENCE)

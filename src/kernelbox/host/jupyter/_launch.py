@@ -14,7 +14,7 @@ from kernelbox.host._process import Process
 from kernelbox.host._spawning import preparing, spawn_cold, tail
 from kernelbox.host.jupyter._activity import read_activity, write_activity
 from kernelbox.host.jupyter._connection import JupyterConnection
-from kernelbox.host.jupyter._link import create_link
+from kernelbox.host.jupyter._link import create_link, entrances
 from kernelbox.host.jupyter._queue import end_queue
 from kernelbox.host.jupyter._spec import find_spec
 from kernelbox.wire._layout import LOG
@@ -39,7 +39,8 @@ def launch_jupyter(launch: Launch) -> Spawned:
     end_queue(directory)
     with create_link(directory, spec) as connection_file:
         environment = spec.environment(launch.environment)
-        with preparing(launch, argv=spec.command(connection_file), environment=environment) as request:
+        command = spec.command(connection_file)
+        with preparing(launch, entrances(directory), argv=command, environment=environment) as request:
             spawned = spawn_cold(request, directory, environment)
         process = Process(spawned.pid, spawned.start_time)
         try:

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host.jupyter._spec import JupyterSpec
-
 # A key, five numbers and three words.
 _LONGEST_LINK = 64 * 1024
 
 _CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+
+# Those without which no cell can be run.
+_NEEDED = ("iopub", "shell")
 
 # sun_path holds 108 bytes on Linux and 104 on macOS; this leaves room for the number of a socket.
 _LONGEST_PATH = 98
@@ -57,11 +59,21 @@ class Link:
         except (ValueError, TypeError, RecursionError) as exc:
             raise ConnectionRefusedError(f"{directory.path_of(LINK)!r} is damaged") from exc
 
+    @property
+    def sockets(self) -> list[str]:
+        """The sockets that every cell needs, if they are files."""
+        return [] if self.transport == "tcp" else [f"{ZMQ}-{self.ports[channel]}" for channel in _NEEDED]
+
     def address(self, directory: str, channel: str) -> str:
         """Returns where a channel is, for a client that sees the kernel's directory as `directory`."""
         if self.transport == "tcp":
             return f"tcp://127.0.0.1:{self.ports[channel]}"
         return f"ipc://{os.path.join(directory, ZMQ)}-{self.ports[channel]}"
+
+
+def entrances(directory: KernelDirectory) -> list[str]:
+    """Returns the files that a client needs; raises OSError if the kernel has no link."""
+    return [LINK, *Link.read(directory).sockets]
 
 
 @contextlib.contextmanager

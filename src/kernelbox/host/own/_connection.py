@@ -12,10 +12,10 @@ from kernelbox.host._forks import forget_in_forks
 from kernelbox.host._local import LocalConnection
 from kernelbox.host._process import DIRECT_INTERRUPT, Process
 from kernelbox.host._sockets import dial
-from kernelbox.host._state_file import aim
+from kernelbox.host._state_file import aim, read_state
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._layout import SOCKET
-from kernelbox.wire._messages import Answer, Ask, Execute, Farewell, Interrupt
+from kernelbox.wire._messages import Answer, Ask, Execute, Farewell, Interrupt, Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,14 @@ _END_PATIENCE = 1.0
 # A guest sends a message in one go, as fast as it is read. After this long without the rest it is looked whether the
 # guest still runs the cell.
 _REST_PATIENCE = 1.0
+
+# A kernel takes an interrupt within milliseconds, while a cell runs too. One that has not after this long cannot,
+# because the interpreter is held.
+_INTERRUPT_PATIENCE = 2.0
+
+# Bytes asked for at once: as many as malloc has at hand, and more while there are more.
+_ROOM = 64 * 1024
+_LARGE_ROOM = 256 * 1024
 
 # Bytes passed to one send(2): more than a socket's buffer takes.
 _PIECE = 1024 * 1024
@@ -46,6 +54,7 @@ class Connection(LocalConnection):
         self.ended = False
         self.inherited = False
         self._decoder = Decoder()
+        self._room = _ROOM
         self._key = os.urandom(16).hex()
         self._execution_id = ""
         self._questions: Questions | None = None
@@ -149,11 +158,12 @@ class Connection(LocalConnection):
     def read(self) -> list[Message]:
         """Takes what has arrived."""
         try:
-            data = self._sock.recv(256 * 1024)
+            data = self._sock.recv(self._room)
         except BlockingIOError:
             return []
         except OSError:
             data = b""
+        self._room = _LARGE_ROOM if len(data) == self._room else _ROOM
         try:
             messages = self._decoder.feed(data) if data else self._end()
             if self._decoder.pending:
@@ -202,14 +212,33 @@ class Connection(LocalConnection):
             self.process.wait(_KILL_PATIENCE)
         return super().cause(farewell)
 
-    def interrupt(self, execution_id: str, *, harder: bool = False) -> None:
+    def interrupt(self, execution_id: str, *, harder: bool = False, tell: bool = False) -> None:
         """Sends the request; `harder` also by a signal, which reaches a cell that holds the interpreter's lock."""
         self.process.wake()
         if harder:
             aim(self.directory, execution_id)
-        self.send(Interrupt(execution_id, harder=harder))
+        self.send(Interrupt(execution_id, harder=harder, tell=tell))
         if harder:
             self.process.signal(DIRECT_INTERRUPT)
+
+    def interrupt_holder(self) -> bool:
+        state = read_state(self.directory)
+        running = state.running if state is not None else ""
+        if running:
+            self.interrupt(running, tell=True)
+            told = self._wait_for_reply(running)
+            if told is not None:
+                return bool(told.content.get("running"))
+        self.interrupt(running, harder=True, tell=True)
+        return self._wait_for_reply(running) is not None
+
+    def _wait_for_reply(self, message_id: str) -> Reply | None:
+        deadline = time.monotonic() + _INTERRUPT_PATIENCE
+        while not self.ended and (left := deadline - time.monotonic()) > 0:
+            for message in self.receive(left):
+                if isinstance(message, Reply) and message.id == message_id:
+                    return message
+        return None
 
     def close(self) -> None:
         self.ended = True

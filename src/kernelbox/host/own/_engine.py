@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from kernelbox.host._record import KernelRecord
 
 
+# Of a kernel in which no code of a user's has started one: the main thread and the helper.
+_THREADS = 2
+
+
 class OwnEngine(LocalEngine):
     """Forks kernels from a warm template; where there can be none, each is started cold."""
 
     name: EngineName = "kernelbox"
     connection_file = RECORD
-    entrance = SOCKET
 
     def check(self, kernel_type: str) -> None:
         if kernel_type != "python3":
@@ -31,17 +34,24 @@ class OwnEngine(LocalEngine):
         from kernelbox.host._spawning import preparing, spawn_cold
         from kernelbox.host.own._template import fork_warm, has_warm_template
 
-        with preparing(launch) as request:
+        with preparing(launch, [SOCKET]) as request:
             if launch.config.template and has_warm_template():
                 spawned = fork_warm(request, launch)
             else:
                 spawned = spawn_cold(request, launch.directory, launch.environment)
         identify(launch.record, spawned)
 
+    def may_be_held(self, record: KernelRecord) -> bool:
+        process = process_of(record)
+        return process is not None and process.threads not in (1, _THREADS)
+
     def tidy(self, runtime: Place, secret: bytes) -> None:
         from kernelbox.host.own._templates import dismiss_templates
 
         dismiss_templates(runtime, secret)
+
+    def _entrances(self, directory: KernelDirectory) -> tuple[str]:
+        return (SOCKET,)
 
     def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
         process = process_of(record)

@@ -8,6 +8,7 @@ is killed and replaced, and its kernels live on.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -17,10 +18,11 @@ import time
 from kernelbox.base._config import template_environment
 from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.host._lock import locked
+from kernelbox.host._servers_file import has_servers
 from kernelbox.host._sockets import dial, listen
 from kernelbox.host._spawning import ANSWER_PATIENCE, PACKAGE, receive_answer, send_request, start_keeper, tail
 from kernelbox.host.own._templates import process_behind
-from kernelbox.wire._layout import IMPORTING, TEMPLATE, WARM
+from kernelbox.wire._layout import IMPORTING, TEMPLATE, TOOLS, WARM
 
 # How often an opener that waits for an answer looks at the template.
 _LOOK_EVERY = 0.5
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
 
-    from kernelbox.base._config import KernelBoxConfig
     from kernelbox.host._engine import Launch
     from kernelbox.host._place import Place
     from kernelbox.host._spawning import Request
@@ -47,7 +48,8 @@ def has_warm_template() -> bool:
 
 def fork_warm(request: Request, launch: Launch) -> Spawned:
     """Has a kernel forked by the template of the runtime directory, which is started if there is none."""
-    name = f"{TEMPLATE}{_template_digest(launch.environment, launch.config.preload)}"
+    modules = [*launch.config.preload, *(TOOLS if has_servers(launch.config) else ())]
+    name = f"{TEMPLATE}{_template_digest(launch.environment, modules)}"
     with launch.directory.runtime() as runtime:
         for _ in range(3):
             client = _dial(runtime, name)
@@ -60,7 +62,7 @@ def fork_warm(request: Request, launch: Launch) -> Spawned:
             with locked(runtime, name + ".lock", launch.directory.secret()):
                 another = _dial(runtime, name)
                 if another is None:
-                    _start(runtime, name, launch.environment, launch.config)
+                    _start(runtime, name, launch, modules)
                 else:
                     another.close()  # another opener has started it meanwhile
         raise StartFailed(_describe_failure(runtime, name, "does not answer"))
@@ -119,11 +121,11 @@ def _last_stage(runtime: Place, name: str) -> str:
     return next((line for line in reversed(lines) if line.startswith((IMPORTING, WARM))), "")
 
 
-def _start(runtime: Place, name: str, env: dict[str, str], config: KernelBoxConfig) -> None:
+def _start(runtime: Place, name: str, launch: Launch, modules: Sequence[str]) -> None:
     with listen(runtime, name) as listener:
         fds = [listener.fileno(), runtime.fd]
-        argv = ["warm", *map(str, fds), name, str(config.template_idle_timeout), *config.preload]
-        start_keeper(argv, fds, runtime, name + ".log", env)
+        argv = ["warm", *map(str, fds), name, str(launch.config.template_idle_timeout), *modules]
+        start_keeper(argv, fds, runtime, name + ".log", launch.environment)
 
 
 def _template_digest(env: dict[str, str], preload: Sequence[str]) -> str:
@@ -136,8 +138,12 @@ def _template_digest(env: dict[str, str], preload: Sequence[str]) -> str:
     return blake2b(json.dumps([identity, shared]).encode(), digest_size=8).hexdigest()
 
 
+@functools.cache
 def _code_stamp() -> int:
-    """Returns when the code that a template runs was last changed: an upgraded package needs a new template."""
+    """Returns when the code that a template runs was last changed: an upgraded package needs a new template.
+
+    Asked for once: a process goes on with the code that it has loaded, and with templates that fit it.
+    """
     rooms = (os.path.join(PACKAGE, room) for room in ("guest", "wire"))
     return max(entry.stat().st_mtime_ns for room in rooms for entry in os.scandir(room) if entry.name.endswith(".py"))
 

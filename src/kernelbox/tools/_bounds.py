@@ -1,0 +1,69 @@
+"""What a tool server says: who hears it, and how much it may be at once. Without the SDK."""
+
+from __future__ import annotations
+
+from kernelbox.wire._json import outside_texts
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Bytes of one message. More is no answer that a kernel could take, however it was escaped.
+LARGEST_MESSAGE = 256 * 1024 * 1024
+
+# Values in one message. Each becomes an object of some hundred bytes while the host reads it: a megabyte of `[],[],`
+# would take a hundred.
+_MOST_VALUES = 1_000_000
+
+# Characters of a line of a server's log, or of what it says of its progress.
+LONGEST_NOTICE = 2_000
+
+# Of what a server says on stderr, or of noise on stdout, this much of the end is kept, to be told when it fails.
+_KEPT = 2_000
+_KEPT_LINES = 10
+
+
+class Words:
+    """What a server said beside the protocol: the end of it."""
+
+    def __init__(self) -> None:
+        self._text = bytearray()
+
+    def __repr__(self) -> str:
+        return f"<Words {str(self)!r}>"
+
+    def add(self, data: bytes | bytearray) -> None:
+        """Keeps the end of what was said."""
+        self._text += data[-_KEPT:]
+        del self._text[:-_KEPT]
+
+    def add_once(self, line: str) -> None:
+        """Keeps a line, unless it was the last one as well."""
+        if not str(self).endswith(line):
+            self.add(f"{line}\n".encode())
+
+    def __str__(self) -> str:
+        text = self._text.decode("utf-8", "replace").strip()
+        lines = text.splitlines()[-_KEPT_LINES:]
+        return "\n".join("".join(char if char.isprintable() else " " for char in line) for line in lines)
+
+    def after(self, sentence: str) -> str:
+        """Returns a sentence about a failure, followed by what the server said."""
+        said = str(self)
+        return f"{sentence}; it said: {said}" if said else sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who hears of a server: that it writes no more, a line of its log with the level, and its other words."""
+
+    on_end: Callable[[], None]
+    on_log: Callable[[str, str], None]
+    words: Words
+
+
+def check_message(data: bytes | bytearray) -> None:
+    """Raises ValueError for a message that would fill the memory of who reads it."""
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > _MOST_VALUES:
+        outside_texts(data, _MOST_VALUES)
