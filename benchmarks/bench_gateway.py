@@ -1,4 +1,4 @@
-"""Jupyter's protocol over a WebSocket: the same client against our server, and against jupyter_server with ipykernel."""
+"""Jupyter's protocol over a WebSocket: one client against our server, and against jupyter_server with ipykernel."""
 
 from __future__ import annotations
 

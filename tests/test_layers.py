@@ -94,7 +94,7 @@ POWERS = (
     (("websockets",), ("gateway/_link.py",)),
     (("PIL",), ("mcp/*",)),
     (("starlette", "uvicorn"), ("mcp/*", "server/*")),
-    (("fastapi", "prometheus_client"), ("server/*",)),
+    (("fastapi", "fastapi_offline", "prometheus_client", "pythonjsonlogger"), ("server/*",)),
     (
         ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"),
         ("base/_config.py", "guest/*", "tools/_supervisor.py"),

@@ -240,6 +240,56 @@ class Begun(BaseModel):
     events: str = Field(description="where its events are, relative to the server")
 
 
+class VariableModel(BaseModel):
+    name: str
+    type: str
+    size: int = Field(description="bytes")
+    preview: str
+
+
+class VariableList(BaseModel):
+    variables: list[VariableModel]
+
+
+class Complete(BaseModel):
+    code: str = Field(max_length=1_000_000, examples=["import os\nos.pa"])
+    cursor_pos: int | None = Field(None, ge=0, description="in characters; the end of the code, if it is missing")
+
+
+class Completions(BaseModel):
+    """What can stand between `cursor_start` and `cursor_end`."""
+
+    matches: list[str]
+    cursor_start: int
+    cursor_end: int
+
+
+class Input(BaseModel):
+    execution_count: int
+    code: str
+
+
+class History(BaseModel):
+    inputs: list[Input]
+
+
+class FileEntry(BaseModel):
+    name: str
+    kind: Literal["file", "directory", "link", "other"]
+    size: int
+
+
+class FileList(BaseModel):
+    path: str
+    entries: list[FileEntry]
+    total: int = Field(description="how many there are; of many only the first are listed")
+
+
+class Written(BaseModel):
+    path: str
+    size: int
+
+
 class RetryExecute(Execute):
     max_attempts: int | None = Field(None, ge=1, le=1000, description="by default KERNELBOX_MAX_RETRIES", examples=[5])
     replacement_codes: list[str] = Field(

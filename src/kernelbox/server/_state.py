@@ -11,6 +11,7 @@ from kernelbox.api._here import kernels
 from kernelbox.base._config import scrubbed_environment, variables_for_kernels
 from kernelbox.host._home import Home
 from kernelbox.host._journal import Journal
+from kernelbox.host._workspace import Workspace
 from kernelbox.server._access import CALLER
 from kernelbox.server._errors import Refused
 from kernelbox.server._executions import Executions
@@ -18,6 +19,7 @@ from kernelbox.server._front_ends import FrontEnds
 from kernelbox.server._jobs import Jobs
 from kernelbox.server._kernels import CallerKernels
 from kernelbox.server._logs import FIELDS
+from kernelbox.server._metrics import Metrics
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tokens import Caller, Scope
 from kernelbox.shells._loop_kernels import LoopKernels
@@ -30,6 +32,7 @@ class State:
     options: ServiceOptions
     kernels: LoopKernels
     executions: Executions
+    metrics: Metrics
     jobs: Jobs
     front_ends: FrontEnds
 
@@ -40,7 +43,15 @@ def make_state(options: ServiceOptions) -> State:
     cwd = os.path.realpath(options.workspace)
     reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels, lifetime=options.lifetime)
     journal = Journal(Home(reached.config.home, reached.config.key_file))
-    return State(options, reached, Executions(reached, options), Jobs(journal, reached), FrontEnds(reached, options))
+    metrics = Metrics()
+    return State(
+        options=options,
+        kernels=reached,
+        executions=Executions(reached, options, metrics),
+        metrics=metrics,
+        jobs=Jobs(journal, reached),
+        front_ends=FrontEnds(reached, options),
+    )
 
 
 def state_of(connection: HTTPConnection) -> State:
@@ -62,4 +73,16 @@ def caller_of(connection: HTTPConnection, scope: Scope) -> Caller:
 def kernels_of(connection: HTTPConnection, scope: Scope) -> CallerKernels:
     """Returns the kernels as the sender of a request sees them."""
     caller = caller_of(connection, scope)
-    return CallerKernels(state_of(connection).kernels, caller, connection.scope[FIELDS])
+    kernels = state_of(connection).kernels
+    return CallerKernels(kernels.within(caller.name) if caller.name else kernels, caller, connection.scope[FIELDS])
+
+
+def workspace_of(connection: HTTPConnection, scope: Scope) -> Workspace:
+    """Returns the files that the sender of a request sees: of a caller with a name, those in its own folder."""
+    caller, root = caller_of(connection, scope), state_of(connection).options.workspace
+    if caller.name:
+        root = os.path.join(root, caller.name)
+        os.makedirs(root, exist_ok=True)
+        if os.path.islink(root):  # a cell has put it there
+            raise Refused(409, "folder_replaced", "the folder of this caller has been replaced by a link")
+    return Workspace(root)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import os
 
 from kernelbox.base._errors import KernelBusy, KernelNotFound, LimitReached
@@ -67,6 +68,13 @@ class LoopKernels:
     @property
     def config(self) -> KernelBoxConfig:
         return self._kernels.config
+
+    def within(self, folder: str) -> LoopKernels:
+        """Returns the same kernels, of which new ones work in a folder of the directory, made if it is missing."""
+        inner = copy.copy(self)
+        inner._cwd = os.path.join(self._cwd, folder)
+        os.makedirs(inner._cwd, exist_ok=True)
+        return inner
 
     # -- finding ---------------------------------------------------------------------------------------------
 
