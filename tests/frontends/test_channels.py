@@ -254,6 +254,19 @@ def test_a_kernel_of_another_language_is_used_through_the_same_channels(
         assert served.http.delete(f"/api/kernels/{kernel_id}").status_code == 204
 
 
+def test_a_request_for_which_there_is_no_room_is_refused_at_once(served: Served, kernel_id: str) -> None:
+    with attached(served, kernel_id) as front_end:
+        front_end.send("execute_request", {"code": "print('on')\nimport time\ntime.sleep(1000)"})
+        while front_end.receive().kind != "stream":
+            pass
+        for _ in range(10_000):
+            front_end.send("kernel_info_request")
+        last = front_end.send("kernel_info_request")
+        while (message := front_end.receive()).parent.get("msg_id") != last.id:
+            pass
+        assert (message.kind, message.content["ename"]) == ("kernel_info_reply", "QueueFull")
+
+
 def test_a_slow_front_end_slows_the_cell_down_and_loses_nothing(served: Served, kernel_id: str) -> None:
     with attached(served, kernel_id) as front_end:
         answered = front_end.run("for n in range(60): print(str(n % 10) * 1_000_000)")

@@ -29,8 +29,8 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Protocol
+    from collections.abc import Awaitable, Callable, Coroutine
+    from typing import Any, Protocol
 
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._memory import Sessions
@@ -124,13 +124,19 @@ class Channels:
             if self._cell is not None:
                 self._cell.answer_input(front_end, request)
         elif request.channel == "control" or request.kind in _AT_ONCE:
-            task = asyncio.get_running_loop().create_task(self._serve(front_end, request))
-            self._at_once.add(task)
-            task.add_done_callback(self._at_once.discard)
+            self._begin(self._serve(front_end, request))
         elif len(self._waiting) < _MOST_WAITING:
             self._waiting.append((front_end, request))
             if self._worker is None:
                 self._worker = asyncio.get_running_loop().create_task(self._work())
+        else:
+            sentence = f"{_MOST_WAITING:,} requests wait for this kernel already; wait for some, or interrupt it"
+            self._begin(front_end.send(Exchange(self._author, request).reply(failure("QueueFull", sentence))))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._at_once.add(task)
+        task.add_done_callback(self._at_once.discard)
 
     async def tell_all(self, state: str) -> None:
         """Tells every front end that the kernel restarts or is dead; what waits is not run any more."""

@@ -38,6 +38,14 @@ def open_directory(start: str, parts: Iterable[str], *, make: bool, flags: int =
     return current
 
 
+def create_new(name: str, directory: int, *, mode: int | None = None) -> int:
+    """Makes a file that must not be there yet; returns a descriptor to write to it."""
+    fd = os.open(name, _NEW, 0o644, dir_fd=directory)
+    if mode is not None:
+        os.fchmod(fd, mode)
+    return fd
+
+
 def write_new(name: str, data: bytes, directory: int, *, mode: int | None = None) -> None:
     """Makes a file that must not be there yet, and writes it; none is left if that fails half-way."""
     fd = os.open(name, _NEW, 0o644, dir_fd=directory)

@@ -8,7 +8,7 @@ import os
 import stat
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.host._user_files import open_directory, write_new
+from kernelbox.host._user_files import create_new, open_directory
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -42,6 +42,20 @@ class Entry:
     size: int
 
 
+class Arriving:
+    """A file that comes in pieces."""
+
+    def __init__(self, fd: int, *, is_new: bool) -> None:
+        self.is_new = is_new
+        self._fd = fd
+
+    def add(self, data: bytes) -> None:
+        """Writes the next piece."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+
+
 class Workspace:
     """A directory and what is below it. Paths are relative to it, or absolute and inside it."""
 
@@ -69,20 +83,45 @@ class Workspace:
             finally:
                 os.close(fd)
 
+    def open(self, path: str) -> tuple[int, int] | None:
+        """Returns a descriptor of a file and how many bytes it has; None if the path is a directory's."""
+        parts = self._parts(path)
+        if not parts:
+            return None
+        with self._refusing(path), self._directory(parts[:-1]) as directory:
+            fd = os.open(parts[-1], os.O_RDONLY | _FILE, dir_fd=directory)
+            try:
+                return fd, _require_regular(fd)
+            except IsADirectoryError:
+                os.close(fd)
+                return None
+            except BaseException:
+                os.close(fd)
+                raise
+
     def write(self, path: str, data: bytes) -> bool:
         """Writes a file whole or not at all, and makes the directories it needs; returns whether it is new."""
+        with self.writing(path) as arriving:
+            arriving.add(data)
+        return arriving.is_new
+
+    @contextlib.contextmanager
+    def writing(self, path: str) -> Iterator[Arriving]:
+        """Opens a file that comes in pieces; it is there, whole, when the block has ended without an exception."""
         *folders, name = self._file_parts(path)
         with self._refusing(path), self._directory(folders, make=True) as directory:
             mode = _mode_of(name, directory)
             beside = f".{name[:100]}.{os.urandom(6).hex()}"
-            write_new(beside, data, directory, mode=mode)
+            fd = create_new(beside, directory, mode=mode)
             try:
+                yield Arriving(fd, is_new=mode is None)
                 os.rename(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(beside, dir_fd=directory)
                 raise
-        return mode is None
+            finally:
+                os.close(fd)
 
     def _parts(self, path: str) -> list[str]:
         """Returns the names that lead to a path from the root; raises InvalidInput for one that leads outside."""

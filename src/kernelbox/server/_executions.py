@@ -15,6 +15,7 @@ from kernelbox.core._kernel import Kernel, dead_result
 from kernelbox.core._memory import Sessions
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
+from kernelbox.server._metrics import Metrics
 from kernelbox.server._options import ServiceOptions
 from kernelbox.shells._asyncio_jobs import Job, JobOptions
 from kernelbox.shells._loop_kernels import LoopKernels
@@ -50,7 +51,8 @@ class Drained:
 class Executions:
     """Runs cells in kernels, and knows how many wait or run in each."""
 
-    def __init__(self, kernels: LoopKernels, options: ServiceOptions) -> None:
+    def __init__(self, kernels: LoopKernels, options: ServiceOptions, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._kernels = kernels
         self._options = options
         self._home = Home(kernels.config.home, kernels.config.key_file)
@@ -91,6 +93,7 @@ class Executions:
                 if on_begin is not None:
                     on_begin(job)
                 result = await job.finished()
+                self._metrics.count(result)
             finally:
                 job.cancel()
                 self._running.discard(job)

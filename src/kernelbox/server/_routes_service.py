@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
+from starlette.responses import Response
 
 from kernelbox import __version__
 from kernelbox.server._errors import Refused
+from kernelbox.server._metrics import CONTENT_TYPE_LATEST
 from kernelbox.server._models import ApiLink, Health, Ready, Root
 from kernelbox.server._responses import FULL
-from kernelbox.server._state import state_of
+from kernelbox.server._state import caller_of, state_of
+from kernelbox.shells._loop_connection import in_thread
 
 router = APIRouter(tags=["Service"])
 
@@ -28,6 +31,20 @@ async def root() -> Root:
 @router.get("/health", summary="Tell whether the process answers")
 async def health() -> Health:
     return Health(status="ok", service="kernelbox", version=__version__)
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    responses={200: {"description": "the metrics", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request) -> Response:
+    if caller_of(request, "read").name:
+        raise Refused(403, "scope_missing", "metrics are about the kernels of all callers; use a token without a name")
+    state = state_of(request)
+    records = await state.kernels.all()
+    text = await in_thread(state.metrics.render, records, len(state.executions.running))
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/ready", summary="Tell whether code can be run", responses=FULL)

@@ -28,6 +28,9 @@ from kernelbox.server.app import create_app
 # Descriptors: thousands of streams, and a thousand kernels.
 _DESCRIPTORS = 65_536
 
+# Seconds that a connection without a request is kept: an agent thinks between two of them.
+_KEEP_ALIVE = 75
+
 # Seconds that answers have to be sent, once all cells have ended.
 _LAST_ANSWERS = 2
 
@@ -77,6 +80,7 @@ def serve(
         proxy_headers=False,
         http=BoundedProtocol,
         ws_max_size=options.max_body,
+        timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=_LAST_ANSWERS,
     )
     with _listening(binding) as (listener, bound):
@@ -109,6 +113,7 @@ async def _run(
     if not serving.done():
         drained = await state.executions.drain(grace, hurry=signals.second)
         kernels = "end with it" if state.options.lifetime == "process" else "stay, and are found again"
+        await state.jobs.settle()
         _log.info(
             f"stopping: kernels {kernels}",
             extra={"cells_finished": drained.finished, "cells_interrupted": drained.interrupted},

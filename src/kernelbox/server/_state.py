@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from starlette.requests import HTTPConnection
 
 from kernelbox.api._here import kernels
-from kernelbox.base._config import scrubbed_environment, variables_with_prefix
+from kernelbox.base._config import scrubbed_environment, variables_for_kernels
+from kernelbox.host._home import Home
+from kernelbox.host._journal import Journal
+from kernelbox.host._workspace import Workspace
 from kernelbox.server._access import CALLER
 from kernelbox.server._errors import Refused
 from kernelbox.server._executions import Executions
 from kernelbox.server._front_ends import FrontEnds
+from kernelbox.server._jobs import Jobs
 from kernelbox.server._kernels import CallerKernels
 from kernelbox.server._logs import FIELDS
+from kernelbox.server._metrics import Metrics
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tokens import Caller, Scope
 from kernelbox.shells._loop_kernels import LoopKernels
-
-# What a variable of the server is called that is for kernels: KERNEL_ENV_X becomes X.
-KERNEL_PREFIX = "KERNEL_ENV_"
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,26 @@ class State:
     options: ServiceOptions
     kernels: LoopKernels
     executions: Executions
+    metrics: Metrics
+    jobs: Jobs
     front_ends: FrontEnds
 
 
 def make_state(options: ServiceOptions) -> State:
     """Returns what the routes share; nothing is opened before it is used."""
-    environment = scrubbed_environment(variables_with_prefix(KERNEL_PREFIX))
+    environment = scrubbed_environment(variables_for_kernels())
     cwd = os.path.realpath(options.workspace)
     reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels, lifetime=options.lifetime)
-    return State(options, reached, Executions(reached, options), FrontEnds(reached, options))
+    journal = Journal(Home(reached.config.home, reached.config.key_file))
+    metrics = Metrics()
+    return State(
+        options=options,
+        kernels=reached,
+        executions=Executions(reached, options, metrics),
+        metrics=metrics,
+        jobs=Jobs(journal, reached),
+        front_ends=FrontEnds(reached, options),
+    )
 
 
 def state_of(connection: HTTPConnection) -> State:
@@ -60,4 +73,16 @@ def caller_of(connection: HTTPConnection, scope: Scope) -> Caller:
 def kernels_of(connection: HTTPConnection, scope: Scope) -> CallerKernels:
     """Returns the kernels as the sender of a request sees them."""
     caller = caller_of(connection, scope)
-    return CallerKernels(state_of(connection).kernels, caller, connection.scope[FIELDS])
+    kernels = state_of(connection).kernels
+    return CallerKernels(kernels.within(caller.name) if caller.name else kernels, caller, connection.scope[FIELDS])
+
+
+def workspace_of(connection: HTTPConnection, scope: Scope) -> Workspace:
+    """Returns the files that the sender of a request sees: of a caller with a name, those in its own folder."""
+    caller, root = caller_of(connection, scope), state_of(connection).options.workspace
+    if caller.name:
+        root = os.path.join(root, caller.name)
+        os.makedirs(root, exist_ok=True)
+        if os.path.islink(root):  # a cell has put it there
+            raise Refused(409, "folder_replaced", "the folder of this caller has been replaced by a link")
+    return Workspace(root)

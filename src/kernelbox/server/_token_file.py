@@ -9,15 +9,18 @@ scopes = ["read", "run", "manage"]   # the default
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tomllib
 from typing import Any
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.base._text import is_name
 from kernelbox.server._tokens import SCOPES, Caller, Token
 
 _FIELDS = {"name", "secret", "sha256", "scopes"}
+
+# A name is the beginning of kernels' names, and a directory's.
+_NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 # Bytes: thousands of tokens.
 _LARGEST = 1024 * 1024
@@ -47,8 +50,8 @@ def _read(entry: Any, what: str) -> Token:
     if not isinstance(entry, dict) or not entry.keys() <= _FIELDS:
         raise InvalidInput.saying(f"{what} can have {', '.join(sorted(_FIELDS))} and nothing else")
     name, scopes = entry.get("name", ""), entry.get("scopes", sorted(SCOPES))
-    if not isinstance(name, str) or (name and (not is_name(name) or ":" in name or len(name) > 100)):
-        raise InvalidInput.saying(f"the name of {what} is none: use up to 100 letters, digits or signs, without ':'")
+    if not isinstance(name, str) or (name and not _NAME.fullmatch(name)):
+        raise InvalidInput.saying(f"the name of {what} is none: use letters, digits, '_' and '-', at most 64")
     if not isinstance(scopes, list) or not SCOPES.issuperset(scopes):
         raise InvalidInput.saying(f"the scopes of {what} can be {', '.join(sorted(SCOPES))}")
     caller = Caller(name, frozenset(scopes))

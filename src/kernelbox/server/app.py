@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
 
 from kernelbox import __version__
-from kernelbox.server import _routes_execution, _routes_jupyter, _routes_kernels, _routes_service
+from kernelbox.server import (
+    _routes_execution,
+    _routes_files,
+    _routes_jobs,
+    _routes_jupyter,
+    _routes_kernels,
+    _routes_looking,
+    _routes_service,
+    _routes_sockets,
+)
 from kernelbox.server._access import NoWebPages, TokenRequired
 from kernelbox.server._errors import add_error_handlers
 from kernelbox.server._limits import BodyLimited
@@ -16,13 +26,25 @@ from kernelbox.server._responses import COMMON
 from kernelbox.server._state import make_state
 
 # The routes, each module's in one router.
-ROUTERS = (_routes_service.router, _routes_kernels.router, _routes_execution.router, _routes_jupyter.router)
+ROUTERS = (
+    _routes_service.router,
+    _routes_kernels.router,
+    _routes_execution.router,
+    _routes_jobs.router,
+    _routes_sockets.router,
+    _routes_looking.router,
+    _routes_files.router,
+    _routes_jupyter.router,
+)
 
 _TAGS = [
     {"name": "Service", "description": "Documentation, health, metrics"},
     {"name": "Kernels", "description": "Kernels, by id, name or session name"},
     {"name": "Sessions", "description": "Kernels by name, opened when they are first used"},
     {"name": "Execution", "description": "Running code"},
+    {"name": "Looking", "description": "What is in a kernel"},
+    {"name": "Files", "description": "The files of the workspace, and the pictures of cells"},
+    {"name": "Jobs", "description": "Running code that is not waited for, and following it"},
     {
         "name": "Jupyter",
         "description": "Jupyter's kernel API, for front ends: `jupyter lab --gateway-url` and the like",
@@ -33,7 +55,8 @@ _TAGS = [
 def create_app(options: ServiceOptions | None = None) -> FastAPI:
     """Returns an application with these options; without them, with what the environment says."""
     options = options or ServiceOptions.from_env()
-    app = FastAPI(
+    app = FastAPIOffline(  # whose documentation needs no other server
+        static_url="/static",
         title="KernelBox API",
         summary="Persistent, named Python kernels for AI agents",
         version=__version__,

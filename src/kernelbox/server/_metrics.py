@@ -1,0 +1,73 @@
+"""Metrics for Prometheus: what this server has done, and how the kernels of the home are."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Tally
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from kernelbox.host._process import read_memory
+from kernelbox.host._record import KernelRecord
+from kernelbox.wire._results import ExecutionResult
+
+__all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
+
+# Seconds: from a cell that does nothing to one that trains a model.
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+_STATES = ("idle", "running", "dead", "unknown")
+
+
+class Metrics:
+    """Counts executions and requests as they end; looks at kernels when it is asked."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._executions = Counter(
+            "kernelbox_executions", "Cells that have ended, by status", ["status"], registry=self._registry
+        )
+        self._failures = Counter(
+            "kernelbox_failures", "Cells that failed, by cause", ["cause"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "kernelbox_execution_seconds", "How long cells took", buckets=_BUCKETS, registry=self._registry
+        )
+        self._running = Gauge(
+            "kernelbox_executions_running", "Cells that run or wait in this server", registry=self._registry
+        )
+        self._kernels = Gauge("kernelbox_kernels", "Kernels in the home, by state", ["state"], registry=self._registry)
+        self._memory = Gauge(
+            "kernelbox_kernel_memory_bytes", "Memory of a kernel's process", ["kernel"], registry=self._registry
+        )
+        self._began = Gauge("kernelbox_start_time_seconds", "When this server began", registry=self._registry)
+        self._began.set(time.time())
+
+    def count(self, result: ExecutionResult) -> None:
+        """Counts a cell that has ended."""
+        self._executions.labels(result.status).inc()
+        self._seconds.observe(result.duration_ms / 1000)
+        if not result.ok:
+            self._failures.labels(_cause_of(result)).inc()
+
+    def render(self, records: list[KernelRecord], running: int) -> bytes:
+        """Returns all of them in Prometheus's format; reads the memory of each kernel, in a thread."""
+        self._running.set(running)
+        states: Tally[str] = Tally(record.status for record in records)
+        for state in _STATES:
+            self._kernels.labels(state).set(states[state])
+        self._memory.clear()
+        for record in records:
+            if record.alive and record.pid is not None and (memory := read_memory(record.pid)) is not None:
+                self._memory.labels(record.name).set(memory)
+        return generate_latest(self._registry)
+
+
+def _cause_of(result: ExecutionResult) -> str:
+    """Returns one of few words: what a label can be must not be the cell's to choose."""
+    if result.status == "timeout":
+        return "timeout"
+    return {"died": "death", "never ran": "not run", "interrupted": "interrupt", "restarted": "timeout"}.get(
+        result.ending, "exception"
+    )

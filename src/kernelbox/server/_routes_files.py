@@ -1,0 +1,127 @@
+"""Routes for the files of the workspace, and for the pictures that cells have shown.
+
+Cells make these files, so nothing in them may act for the server: a browser saves them, and runs no script in them.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import os
+import re
+from collections.abc import AsyncIterator
+from io import FileIO
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response, StreamingResponse
+
+from kernelbox.base._errors import InvalidInput
+from kernelbox.host._workspace import Workspace
+from kernelbox.server._answers import JsonAnswer
+from kernelbox.server._errors import Refused
+from kernelbox.server._models import FileList, Written
+from kernelbox.server._responses import NOT_FOUND
+from kernelbox.server._state import state_of, workspace_of
+from kernelbox.shells._loop_connection import in_thread
+
+router = APIRouter(tags=["Files"])
+
+# Bytes that are read or written at a time.
+_PIECE = 256 * 1024
+
+# Entries of one directory that are listed.
+_MOST_ENTRIES = 10_000
+
+_IMAGE = re.compile(r"\d{8}-\d{6}-[0-9a-f]{16}-\d{1,6}\.(png|jpg|svg|gif|webp)", re.ASCII)
+_LARGEST_IMAGE = 256 * 1024 * 1024
+
+_HARMLESS = {
+    "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+}
+_BYTES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "the file, or the entries of the directory",
+        "content": {
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            "application/json": {"schema": {"$ref": "#/components/schemas/FileList"}},
+        },
+    }
+}
+
+
+@router.get("/files", summary="List the workspace", responses={200: {"model": FileList}})
+async def list_workspace(request: Request) -> Response:
+    return await get_file("", request)
+
+
+@router.get("/files/{path:path}", summary="Fetch a file, or list a directory", responses={**_BYTES, **NOT_FOUND})
+async def get_file(path: str, request: Request) -> Response:
+    workspace = workspace_of(request, "read")
+    opened = await _found(workspace.open, path)
+    if opened is None:
+        entries, total = await _found(workspace.entries, path, _MOST_ENTRIES)
+        listed = [{"name": entry.name, "kind": entry.kind, "size": entry.size} for entry in entries]
+        return JsonAnswer({"path": path, "entries": listed, "total": total})
+    fd, size = opened
+    name = quote(os.path.basename(path), safe="")
+    headers = {"Content-Length": str(size), "Content-Disposition": f"attachment; filename*=UTF-8''{name}", **_HARMLESS}
+    file = FileIO(fd)  # closed where it is read
+    return StreamingResponse(_read(file, size), headers=headers, media_type="application/octet-stream")
+
+
+@router.put(
+    "/files/{path:path}",
+    status_code=201,
+    summary="Write a file, whole or not at all; directories are made as needed",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def put_file(path: str, request: Request) -> Written:
+    workspace, size = workspace_of(request, "run"), 0
+    with workspace.writing(path) as arriving:
+        async for piece in request.stream():
+            size += len(piece)
+            await in_thread(arriving.add, piece)
+    return Written(path=path, size=size)
+
+
+@router.get(
+    "/images/{name}",
+    summary="Fetch a picture that a cell has shown",
+    responses={200: {"description": "the picture", "content": {"image/*": {}}}, **NOT_FOUND},
+)
+async def get_image(name: str, request: Request) -> Response:
+    workspace_of(request, "read")
+    if not _IMAGE.fullmatch(name):
+        raise Refused(404, "file_not_found", "there is no such picture")
+    images = Workspace(os.path.join(state_of(request).kernels.config.home, "images"))
+    raw, _ = await _found(images.read, name, 0, _LARGEST_IMAGE)
+    headers = {"Cache-Control": "private, max-age=31536000, immutable", **_HARMLESS}
+    return Response(raw, media_type=mimetypes.guess_type(name)[0], headers=headers)
+
+
+async def _found(function: Any, path: str, *args: Any) -> Any:
+    """Calls what looks at a path; what is not there is 404, and a path that cannot be used 422."""
+    try:
+        return await in_thread(function, path, *args)
+    except InvalidInput as exc:
+        if isinstance(exc.__cause__, FileNotFoundError | NotADirectoryError):
+            raise Refused(404, "file_not_found", "there is no such file") from exc
+        raise
+
+
+async def _read(file: FileIO, size: int) -> AsyncIterator[bytes]:
+    """Yields as many bytes as were announced; a file that shrinks meanwhile ends the connection."""
+    with file:
+        while size > 0:
+            piece = await in_thread(file.read, min(size, _PIECE))
+            if not piece:
+                raise OSError("the file was cut while it was being sent")
+            size -= len(piece)
+            yield piece

@@ -1,0 +1,52 @@
+"""Routes that look into a kernel between cells: variables, completion, history."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import ValidationError
+
+from kernelbox.base._errors import KernelBoxError
+from kernelbox.server._models import Complete, Completions, History, Input, VariableList, VariableModel
+from kernelbox.server._responses import CONFLICT, NOT_FOUND
+from kernelbox.server._state import kernels_of
+
+router = APIRouter(prefix="/kernels/{key}", tags=["Looking"], responses={**NOT_FOUND, **CONFLICT})
+
+
+@router.get("/variables", summary="List the variables: type, size and the beginning of each value")
+async def list_variables(key: str, request: Request) -> VariableList:
+    found = await kernels_of(request, "read").variables(key)
+    described = [VariableModel(name=v.name, type=v.type, size=v.size, preview=v.preview) for v in found]
+    return VariableList(variables=described)
+
+
+@router.post("/complete", summary="Complete code at a place")
+async def complete(key: str, body: Complete, request: Request) -> Completions:
+    cursor = len(body.code) if body.cursor_pos is None else min(body.cursor_pos, len(body.code))
+    reply = await kernels_of(request, "read").ask(key, "complete", {"code": body.code, "cursor_pos": cursor})
+    return _checked(Completions, reply, key)
+
+
+@router.get("/history", summary="List the code that a kernel's process has run")
+async def get_history(key: str, request: Request, last: Annotated[int, Query(ge=1, le=10_000)] = 1000) -> History:
+    asked = {"hist_access_type": "tail", "n": last, "output": False, "raw": True}
+    reply = await kernels_of(request, "read").ask(key, "history", asked)
+    history = reply.get("history", [])
+    try:
+        return History(inputs=[Input(execution_count=line, code=code) for _, line, code in history])
+    except (TypeError, ValueError):
+        raise _forged(key, reply) from None
+
+
+def _checked(model: type[Completions], reply: dict[str, Any], key: str) -> Completions:
+    try:
+        return model.model_validate(reply, strict=True)
+    except ValidationError:
+        raise _forged(key, reply) from None
+
+
+def _forged(key: str, reply: dict[str, Any]) -> KernelBoxError:
+    """Says that a kernel could not answer, or has been made to answer nonsense by its own cells."""
+    return KernelBoxError(f"kernel {key!r} has no answer: {reply.get('evalue', 'a cell has tampered with it')!s:.1000}")

@@ -1,0 +1,196 @@
+"""What can be looked at over HTTP: variables, completions, history, files, pictures, metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+import httpx2
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from .support import DEADLINE, PICTURE, Served
+
+
+def test_variables_are_listed(served: Served, key: str) -> None:
+    served.execute(key, "x = [1, 2, 3]; name = 'ann'")
+    found = served.http.get(f"/kernels/{key}/variables").json()["variables"]
+    assert [(each["name"], each["type"], each["preview"]) for each in found] == [
+        ("name", "str", "'ann'"),
+        ("x", "list", "[1, 2, 3]"),
+    ]
+
+
+def test_code_is_completed_by_what_lives_in_the_kernel(served: Served, key: str) -> None:
+    served.execute(key, "particular_name = 1")
+    for body in ({"code": "particular_n"}, {"code": "particular_n + 1", "cursor_pos": 12}):
+        found = served.post(f"/kernels/{key}/complete", body).json()
+        assert found == {"matches": ["particular_name"], "cursor_start": 0, "cursor_end": 12}
+    assert served.post(f"/kernels/{key}/complete", {"code": "x", "cursor_pos": 99}).status_code == 200
+
+
+def test_history_has_the_code_that_was_run(served: Served, key: str) -> None:
+    for code in ("a = 1", "a + 1"):
+        served.execute(key, code)
+    inputs = served.http.get(f"/kernels/{key}/history").json()["inputs"]
+    assert inputs == [{"execution_count": 1, "code": "a = 1"}, {"execution_count": 2, "code": "a + 1"}]
+    assert served.http.get(f"/kernels/{key}/history?last=1").json()["inputs"] == inputs[1:]
+
+
+@pytest.mark.parametrize("path", ["variables", "history", "complete"])
+def test_a_dead_kernel_and_none_at_all_have_nothing_to_look_at(served: Served, key: str, path: str) -> None:
+    method, body = ("POST", {"code": "x"}) if path == "complete" else ("GET", None)
+    assert served.http.request(method, f"/kernels/nobody/{path}", json=body).status_code == 404
+    served.execute(key, "import os; os._exit(1)")
+    answer = served.http.request(method, f"/kernels/{key}/{path}", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (409, "kernel_died")
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_written_listed_and_fetched(served: Served) -> None:
+    data = os.urandom(1_000_000)
+    written = served.http.put("/files/in/deep/data é.bin", content=data)
+    assert (written.status_code, written.json()) == (201, {"path": "in/deep/data é.bin", "size": len(data)})
+    assert (served.workspace / "in/deep/data é.bin").read_bytes() == data
+    listed = served.http.get("/files/in/deep").json()
+    assert listed["entries"] == [{"name": "data é.bin", "kind": "file", "size": len(data)}]
+    fetched = served.http.get("/files/in/deep/data é.bin")
+    assert fetched.content == data
+    assert fetched.headers["content-disposition"].startswith("attachment")
+    assert "in" in {entry["name"] for entry in served.http.get("/files").json()["entries"]}
+
+
+def test_a_file_is_replaced_whole_and_a_kernel_reads_it(served: Served, key: str) -> None:
+    for text in ("first", "second"):
+        served.http.put("/files/replaced.txt", content=text.encode())
+    assert served.execute(key, "open('replaced.txt').read()")["return_value"] == "'second'"
+    served.execute(key, "open('made.txt', 'w').write('by a cell')")
+    assert served.http.get("/files/made.txt").content == b"by a cell"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("%2e%2e/outside", "a/%2e%2e/%2e%2e/outside", "%2fetc%2fpasswd", "..%2f..%2fetc%2fpasswd", "link/passwd"),
+        *("linked", ".env", ".kernelbox/x", "in%00side", "fifo", "%2e%2e%5coutside/%2e%2e/%2e%2e/x"),
+    ],
+)
+def test_no_path_leads_outside(served: Served, path: str) -> None:
+    (served.workspace / ".env").write_text("SECRET=1")
+    for name, target in (("link", "/etc"), ("linked", "/etc/passwd")):
+        with contextlib.suppress(FileExistsError):
+            (served.workspace / name).symlink_to(target)
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(served.workspace / "fifo")
+    host, port = served.url.removeprefix("http://").split(":")
+    for method in ("GET", "PUT"):
+        with socket.create_connection((host, int(port)), timeout=DEADLINE) as client:
+            head = f"{method} /files/{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx"
+            client.sendall(head.encode())
+            answer = b""
+            while piece := client.recv(10_000):
+                answer += piece
+        assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 422")), answer
+        assert b"root:" not in answer
+        assert b"SECRET" not in answer
+    assert not (served.workspace.parent / "outside").exists()
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(served: Served) -> None:
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=DEADLINE) as client:
+        client.sendall(f"PUT /files/broken/off HTTP/1.1\r\nHost: {host}\r\nContent-Length: 100\r\n\r\nx".encode())
+        while not list((served.workspace / "broken").glob(".off*")):
+            pass
+    while list((served.workspace / "broken").glob(".off*")):
+        pass
+    assert list((served.workspace / "broken").iterdir()) == []
+
+
+def test_a_directory_is_no_file_and_a_file_no_directory(served: Served) -> None:
+    served.http.put("/files/folder/file", content=b"x")
+    assert served.http.put("/files/folder", content=b"x").status_code == 422
+    assert served.http.put("/files/", content=b"x").status_code == 422
+    assert served.http.get("/files/folder/file/inner").status_code == 404
+    assert served.http.get("/files/none").status_code == 404
+
+
+def test_an_empty_file_is_a_file(served: Served) -> None:
+    assert served.http.put("/files/empty", content=b"").json()["size"] == 0
+    assert served.http.get("/files/empty").content == b""
+
+
+def test_pictures_of_a_result_are_fetched_by_their_addresses(served: Served, key: str) -> None:
+    code = f"import base64\nfrom IPython.display import Image\nImage(base64.b64decode('{PICTURE}'))"
+    (address,) = served.execute(key, code)["images"]
+    picture = served.http.get(address)
+    assert picture.headers["content-type"] == "image/png"
+    assert picture.content.startswith(b"\x89PNG")
+    assert "sandbox" in picture.headers["content-security-policy"]
+    for name in ("none.png", "%2e%2e%2fregistry.json", "..%2fseal", "20260101-000000-0123456789abcdef-1.png"):
+        assert served.http.get(f"/images/{name}").status_code == 404
+
+
+# -- metrics ---------------------------------------------------------------------------------------------------
+
+
+def read_metrics(served: Served) -> dict[tuple[str, str], float]:
+    text = served.http.get("/metrics").text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(sample.name, next(iter(sample.labels.values()), "")): sample.value for sample in samples}
+
+
+def test_metrics_count_executions_and_failures_by_cause(served: Served, key: str) -> None:
+    before = read_metrics(served)
+    served.execute(key, "1")
+    served.execute(key, "1 / 0")
+    served.execute(key, "while True: pass", timeout=0.1)
+    after = read_metrics(served)
+
+    def grown(name: str, label: str) -> float:
+        return after.get((name, label), 0) - before.get((name, label), 0)
+
+    assert grown("kernelbox_executions_total", "success") == 1
+    assert grown("kernelbox_failures_total", "exception") == 1
+    assert grown("kernelbox_failures_total", "timeout") == 1
+    assert grown("kernelbox_execution_seconds_count", "") == 3
+    assert after["kernelbox_kernels", "idle"] >= 1
+    assert after["kernelbox_kernel_memory_bytes", key] > 1_000_000
+
+
+def test_health_is_told_while_many_cells_run(served: Served, key: str) -> None:
+    jobs = [served.post(f"/kernels/{key}/jobs", {"code": "while True: pass"}).json()["id"] for _ in range(20)]
+    assert {httpx2.get(f"{served.url}{path}").status_code for path in ("/health", "/ready")} == {200}
+    for job_id in reversed(jobs):
+        served.post(f"/jobs/{job_id}/cancel")
+
+
+def test_files_of_callers_are_apart(key_file: Path, service_home: Path, tmp_path: Path) -> None:
+    from .support import serving
+
+    ann, bob = "anns-own-secret-word", "bobs-own-secret-word"
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'[[token]]\nname = "ann"\nsecret = "{ann}"\n[[token]]\nname = "bob"\nsecret = "{bob}"\n')
+    tokens.chmod(0o600)
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    with serving(folder, "--tokens", str(tokens), KERNELBOX_HOME=str(service_home)) as served:
+        as_ann, as_bob = ({"Authorization": f"Bearer {secret}"} for secret in (ann, bob))
+        assert served.http.put("/files/mine.txt", content=b"ann", headers=as_ann).status_code == 201
+        assert (folder / "ann/mine.txt").read_text() == "ann"
+        assert served.http.get("/files/mine.txt", headers=as_bob).status_code == 404
+        assert served.http.get("/files/..%2fann%2fmine.txt", headers=as_bob).status_code == 422
+        code = {"code": "open('mine.txt').read()"}
+        read = served.http.post("/sessions/s/execute", json=code, headers=as_ann)
+        assert read.json()["return_value"] == "'ann'"
+        assert served.http.get("/metrics", headers=as_ann).status_code == 403
+        job = served.http.post("/kernels/s/jobs", json={"code": "1"}, headers=as_ann).json()["id"]
+        assert served.http.get(f"/jobs/{job}", headers=as_bob).status_code == 404
+        assert served.http.get(f"/jobs/{job}/events", headers=as_bob).status_code == 404
+        assert served.http.post(f"/jobs/{job}/cancel", headers=as_bob).status_code == 404
+        assert served.http.get("/jobs", headers=as_bob).json() == {"jobs": []}
+        served.http.delete("/kernels", headers=as_ann)

@@ -1,0 +1,55 @@
+"""The schema: what it promises holds, and its pages need no other server."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urljoin
+
+import pytest
+from tests.conftest import new_home
+
+from .support import Served, serving
+
+# Characters of what a failed run says.
+_TAIL = 6000
+
+
+@pytest.mark.parametrize("page", ["/docs", "/redoc"])
+def test_the_pages_load_nothing_from_other_servers(served: Served, page: str) -> None:
+    html = served.http.get(page).text
+    loaded = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="([^"]+)"', html)
+    assert loaded
+    for address in loaded:
+        assert urljoin(f"{served.url}{page}", address).startswith(served.url), address
+        assert served.http.get(address).status_code == 200, address
+
+
+def test_every_failure_in_the_schema_has_a_model_and_every_route_a_summary(served: Served) -> None:
+    schema = served.http.get("/openapi.json").json()
+    for path, methods in schema["paths"].items():
+        for method, route in methods.items():
+            assert route.get("summary"), path
+            for status, answer in route["responses"].items():
+                if int(status) >= 400:
+                    assert answer["content"]["application/json"]["schema"], (method, path, status)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_schemathesis_finds_nothing(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home:
+        words = ["--max-kernels", "20", "--log-level", "ERROR"]
+        with serving(tmp_path, *words, KERNELBOX_HOME=str(home), KERNELBOX_EXECUTION_TIMEOUT="2") as served:
+            served.post("/sessions/known")
+            # WebSockets are not in a schema; the events of a job that runs have no end.
+            command = [sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/openapi.json", "--seed", "1"]
+            command += ["--phases", "examples,coverage,fuzzing", "--max-examples", "15", "--request-timeout", "60"]
+            command += ["--exclude-path-regex", "/stream$|/events$|^/api", "--workers", "2"]
+            env = {**os.environ, "SCHEMATHESIS_COVERAGE": "false"}
+            done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+            served.http.delete("/kernels")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-_TAIL:]
