@@ -81,7 +81,7 @@ def start(
     """
     record = kernel.record
     record.status, record.death, record.busy_since = "unknown", None, None
-    with _opening() as opening:
+    with _opening() as (opening, settling):
         _launch(record, environment, store, config, opening)
         try:
             if config.startup_code:
@@ -89,16 +89,19 @@ def start(
                 _run_startup_code(kernel, config, run)
         finally:
             record.status = "idle"
+            os.write(settling, SETTLED)  # first: a kernel that a record calls alive must not be ended
             store.publish(record)
 
 
 @contextlib.contextmanager
-def _opening() -> Iterator[int]:
-    """Gives a descriptor that tells a keeper when the start has come to an end, or that we have ended before."""
+def _opening() -> Iterator[tuple[int, int]]:
+    """Gives a pipe that tells a keeper when the start has come to an end, or that we have ended before.
+
+    Writing to it cannot fail, whatever has become of the keeper: we hold the other end too.
+    """
     opening, settling = os.pipe()
     try:
-        yield opening
-        os.write(settling, SETTLED)  # it cannot fail: we hold the other end too
+        yield opening, settling
     finally:
         os.close(settling)
         os.close(opening)
