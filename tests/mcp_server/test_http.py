@@ -101,9 +101,9 @@ def test_a_server_that_is_ended_while_clients_listen_says_nothing_and_succeeds(t
 
 
 def test_the_token_can_be_given_and_is_not_printed(tmp_path: Path, own_home: Path) -> None:
-    with serving(tmp_path, KERNELBOX_MCP_TOKEN="chosen") as server:
+    with serving(tmp_path, KERNELBOX_MCP_TOKEN="chosen-by-the-user") as server:
         assert server.token == ""
-        known = Served(server.url, "chosen", server.workspace, server.process)
+        known = Served(server.url, "chosen-by-the-user", server.workspace, server.process)
         assert post(known).status_code == 200
 
         async def scenario() -> None:

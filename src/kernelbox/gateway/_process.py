@@ -9,10 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from kernelbox.base._config import environment_with_prefix
+from kernelbox.base._config import environment_of_server
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.core._arguments import check_environment, check_path, check_switch
-from kernelbox.server._state import KERNEL_PREFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ class KernelGateway:
                 stdin=asyncio.subprocess.PIPE,  # broken when this process ends
                 stdout=asyncio.subprocess.PIPE,
                 stderr=None if self.log_to_stderr else asyncio.subprocess.DEVNULL,
-                env=environment_with_prefix(KERNEL_PREFIX, self.env),
+                env=environment_of_server(self.env),
                 cwd=self.working_dir,
                 start_new_session=True,  # Ctrl-C in a terminal is for this process, which then stops the gateway
             )

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from starlette.requests import HTTPConnection
 
 from kernelbox.api._here import kernels
-from kernelbox.base._config import scrubbed_environment, variables_with_prefix
+from kernelbox.base._config import scrubbed_environment, variables_for_kernels
+from kernelbox.host._home import Home
+from kernelbox.host._journal import Journal
 from kernelbox.server._access import CALLER
 from kernelbox.server._errors import Refused
 from kernelbox.server._executions import Executions
 from kernelbox.server._front_ends import FrontEnds
+from kernelbox.server._jobs import Jobs
 from kernelbox.server._kernels import CallerKernels
 from kernelbox.server._logs import FIELDS
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tokens import Caller, Scope
 from kernelbox.shells._loop_kernels import LoopKernels
-
-# What a variable of the server is called that is for kernels: KERNEL_ENV_X becomes X.
-KERNEL_PREFIX = "KERNEL_ENV_"
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,17 @@ class State:
     options: ServiceOptions
     kernels: LoopKernels
     executions: Executions
+    jobs: Jobs
     front_ends: FrontEnds
 
 
 def make_state(options: ServiceOptions) -> State:
     """Returns what the routes share; nothing is opened before it is used."""
-    environment = scrubbed_environment(variables_with_prefix(KERNEL_PREFIX))
+    environment = scrubbed_environment(variables_for_kernels())
     cwd = os.path.realpath(options.workspace)
     reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels, lifetime=options.lifetime)
-    return State(options, reached, Executions(reached, options), FrontEnds(reached, options))
+    journal = Journal(Home(reached.config.home, reached.config.key_file))
+    return State(options, reached, Executions(reached, options), Jobs(journal, reached), FrontEnds(reached, options))
 
 
 def state_of(connection: HTTPConnection) -> State:
