@@ -63,7 +63,7 @@ class Session:
 
         client = await self.open()
         if tool not in self._listed:
-            # The SDK compares results with what the list of tools says, and would ask for its first page each time.
+            # A server may have changed; over HTTP its list also says which arguments are sent as headers, too.
             await self.list_tools()
         if tool not in self._listed:
             raise ToolServerFailed(
