@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 from benchmarks._measure import Row, table
 
-_BENCHMARKS = ("engine", "cli", "store", "executor", "tools", "tokens")
+_BENCHMARKS = ("engine", "cli", "store", "executor", "tools", "tokens", "gateway")
 
 
 def main() -> None:

@@ -58,7 +58,9 @@ ROOMS = {
     "mcp": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
     "server": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "frontends", "__version__")),
     "gateway": Room(ours=("wire", "base", "host", "core", "shells", "frontends", "server")),
-    "cli": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "mcp", "server", "__version__")),
+    "cli": Room(
+        ours=("wire", "base", "host", "core", "tools", "shells", "api", "frontends", "mcp", "server", "__version__")
+    ),
     # The package itself: the lazy table of public names, and `python -m kernelbox`.
     "": Room(ours=("wire", "base", "host", "core", "tools", "api")),
     "__main__.py": Room(ours=("cli",)),
@@ -73,7 +75,7 @@ PURE_FILES = (
 
 # One importer per power: (what is used, the only files that may).
 POWERS = (
-    (("zmq", "jupyter_client"), ("host/jupyter/*",)),
+    (("zmq", "jupyter_client"), ("host/jupyter/*", "frontends/_zeromq.py", "frontends/_kernelspec.py")),
     # What tells one kind of kernel from another; all others go through the engine.
     (("kernelbox.host.own",), ("host/own/*", "host/_engine.py", "cli/_doctor.py")),
     (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py", "gateway/_remote_cell.py")),

@@ -55,3 +55,28 @@ def serving(workspace: Path, *words: str, port: str = "0", **env: str) -> Iterat
         finally:
             process.terminate()
             process.wait(DEADLINE)
+
+
+# One pixel, as a PNG in base64.
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def events_of(
+    served: Served, job_id: str, after: int = 0, *, headers: dict[str, str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Follows a job; yields its events with their numbers and types."""
+    with served.http.stream("GET", f"/jobs/{job_id}/events?after={after}", headers=headers) as answer:
+        assert answer.status_code == 200
+        yield from read_events(answer)
+
+
+def read_events(answer: httpx2.Response) -> Iterator[dict[str, Any]]:
+    """Reads server-sent events."""
+    fields: dict[str, str] = {}
+    for line in answer.iter_lines():
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif "data" in fields:
+            yield {"seq": int(fields["id"]), "type": fields["event"], **json.loads(fields["data"])}
+            fields = {}

@@ -155,7 +155,7 @@ print(len(await asyncio.gather(*(meet.run_async(params("task", n)) for n in rang
 def test_a_timeout_cancels_the_call_at_the_server_and_the_kernel_goes_on(project: Path) -> None:
     async def scenario() -> str | None:
         async with executing(project) as executor:
-            await executor.execute("x = 1")
+            await executor.execute("x = 1\n" + cell("echo"))  # from now on a call takes no time to begin
             waiting = asyncio.create_task(executor.execute(cell("wait", marks=str(project)), timeout=2))
             with pytest.raises(ExecutionTimeout):
                 await waiting

@@ -15,6 +15,7 @@ import pytest
 from kernelbox import ErrorInfo, ExecutionResult, KernelBoxConfig, KernelRecord
 from kernelbox.wire._messages import Done, Interrupt, Started
 from kernelbox.wire._state import KernelState
+from kernelbox.wire._values import dataclass
 
 VALUES: list[Any] = [
     ErrorInfo("ValueError", "no", ["a", "b"]),
@@ -84,6 +85,28 @@ def test_values_of_different_classes_differ() -> None:
 def test_a_value_shows_its_fields_unless_it_is_made_otherwise() -> None:
     assert repr(ErrorInfo("E", "v")) == "ErrorInfo(ename='E', evalue='v', traceback=[])"
     assert repr(KernelState("idle", 1, 0.0, 0.0, "", 0, "")).startswith("<kernelbox.wire._state.KernelState object at ")
+
+
+@dataclass(slots=True)
+class Doubled:
+    number: int
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.number *= 2
+
+    def __repr__(self) -> str:
+        return f"<{self.number}>"
+
+
+def test_a_class_of_values_may_finish_and_show_them_itself() -> None:
+    assert (Doubled(2).number, Doubled(number=2).number, Doubled(2, "two").number) == (4, 4, 4)
+    assert repr(Doubled(2)) == "<4>"
+
+
+def test_only_what_is_missing_is_named_as_missing() -> None:
+    with pytest.raises(TypeError, match=r"missing [^']*'number'$"):
+        Doubled(name="x")  # type: ignore[call-arg]
 
 
 def test_a_value_that_can_be_changed_is_no_key() -> None:

@@ -216,6 +216,12 @@ def _tools(parser: Parser) -> None:
     )
 
 
+def _jupyter(parser: Parser) -> None:
+    from kernelbox.cli._parser_servers import add_jupyter_options
+
+    add_jupyter_options(parser)
+
+
 def _completion(parser: Parser) -> None:
     parser.add_argument("shell", choices=["bash", "zsh", "fish"])
 
@@ -265,6 +271,7 @@ _OPTIONS: dict[str, Callable[[Parser], None]] = {
     "console": _console,
     "mcp": _mcp,
     "serve": _serve,
+    "jupyter": _jupyter,
     "logs": _logs,
     "tools": _tools,
     "doctor": _pretty,

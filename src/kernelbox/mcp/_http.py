@@ -35,7 +35,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def serve_http(options: ServerOptions, address: Address, allowed_hosts: tuple[str, ...] = ()) -> int:
     """Serves any number of clients until a signal ends us; prints the URL and, if it made one, the token."""
     given = host_variable(TOKEN_VARIABLE)
-    token = check_token(given) if given else os.urandom(24).hex()
+    token = check_token(given, TOKEN_VARIABLE) if given else os.urandom(24).hex()
     listener = _listen(address)
     bound = Address(address.host, listener.getsockname()[1])
     state = make_state(options)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -39,6 +40,8 @@ _ANSWERS: tuple[tuple[type[KernelBoxError], int, str], ...] = (
 
 _CODES = {404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large"}
 
+_INTERNAL = "the server failed; its log says how"
+
 # Characters of a value that is not accepted: it may be a whole program.
 _LONGEST_MESSAGE = 500
 
@@ -65,6 +68,17 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(Exception, _on_unexpected)
+
+
+def describe_failure(exc: KernelBoxError | Refused | None) -> dict[str, Any]:
+    """Returns what an answer to a failure says, for a job that nobody may be waiting for; None is a failure of ours."""
+    match exc:
+        case Refused():
+            return {"status": exc.status, "code": exc.code, "detail": str(exc)}
+        case None:
+            return {"status": 500, "code": "internal_error", "detail": _INTERNAL}
+    answer = answer_to(exc)
+    return {"status": answer.status_code, **json.loads(bytes(answer.body))}
 
 
 def answer_to(exc: KernelBoxError) -> JSONResponse:
@@ -97,6 +111,12 @@ async def _on_invalid(request: Request, exc: Exception) -> JSONResponse:
     return failure(422, "invalid_request", [_describe(problem) for problem in exc.errors()])
 
 
+def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
+    """Returns what does not fit the schema as one sentence."""
+    described = [_describe(problem) for problem in problems[:10]]
+    return "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in described)
+
+
 def _describe(problem: Mapping[str, Any]) -> dict[str, Any]:
     return {"loc": list(problem["loc"]), "msg": problem["msg"][:_LONGEST_MESSAGE], "type": problem["type"]}
 
@@ -107,4 +127,4 @@ async def _on_http(request: Request, exc: Exception) -> JSONResponse:
 
 
 async def _on_unexpected(request: Request, exc: Exception) -> JSONResponse:
-    return failure(500, "internal_error", "the server failed; its log says how")
+    return failure(500, "internal_error", _INTERNAL)

@@ -152,21 +152,92 @@ class ResultModel(BaseModel):
     ending: Literal["finished", "interrupted", "restarted", "died", "never ran"]
 
 
-class Execute(BaseModel):
+class CellBody(BaseModel):
     code: str = Field(examples=["import math\nmath.sqrt(81)"])
     language: Literal["python", "bash"] = "python"
     timeout: _Seconds = Field(None, description="seconds; by default KERNELBOX_EXECUTION_TIMEOUT")
-    approve: Literal["all", "none"] | None = Field(
-        None,
-        description="what becomes of shell commands and tool calls that the server's policy leaves open: all run, none "
-        "runs; without it, commands run and tool calls are rejected",
-    )
     output_char_limit: int | None = Field(
         None,
         ge=0,
         le=100_000_000,
         description="characters that are kept of each text, 0 for all; by default KERNELBOX_OUTPUT_CHAR_LIMIT",
     )
+
+
+class Execute(CellBody):
+    approve: Literal["all", "none"] | None = Field(
+        None,
+        description="what becomes of shell commands and tool calls that the server's policy leaves open: all run, none "
+        "runs; without it, commands run and tool calls are rejected",
+    )
+
+
+class JobExecute(CellBody):
+    approve: Literal["ask", "all", "none"] | None = Field(
+        None, description="as for `execute`; `ask` puts each to whoever follows the events"
+    )
+
+
+class StreamExecute(JobExecute):
+    on_disconnect: Literal["continue", "interrupt"] = Field(
+        "continue", description="what becomes of the cell when the client goes away; what goes on can be followed again"
+    )
+
+
+class ApprovalModel(BaseModel):
+    """A shell command or tool call that waits for an answer; `call` shows it on one line."""
+
+    id: str
+    server_name: str
+    tool_name: str
+    tool_args: dict[str, Any]
+    call: str
+
+
+class ApprovalAnswer(BaseModel):
+    accept: bool
+    reason: str | None = Field(None, max_length=10_000, description="why not, for the cell to read")
+    remember: Literal["execution", "session"] | None = Field(
+        None, description="accept the very same call again: in this cell, or while the kernel's process lives"
+    )
+
+
+class Answered(BaseModel):
+    accepted: bool
+
+
+class JobFailure(BaseModel):
+    """Why a job has no result."""
+
+    status: int
+    code: str
+    detail: str | list[InvalidField]
+
+
+class JobModel(BaseModel):
+    """A job. It is `lost` if the server that ran it was killed: how far its cell came is not known."""
+
+    id: str
+    state: Literal["running", "done", "lost"]
+    kernel_id: str | None
+    kernel: str | None = Field(description="the kernel's name")
+    created_at: str
+    ended_at: str | None
+    result: ResultModel | None
+    failed: JobFailure | None
+
+
+class JobStatus(JobModel):
+    approvals: list[ApprovalModel] = Field(description="what waits for an answer")
+
+
+class JobList(BaseModel):
+    jobs: list[JobModel]
+
+
+class Begun(BaseModel):
+    id: str
+    events: str = Field(description="where its events are, relative to the server")
 
 
 class RetryExecute(Execute):

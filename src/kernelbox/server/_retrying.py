@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from kernelbox.base._errors import KernelNotFound
 from kernelbox.core._kernel import Kernel
-from kernelbox.server._executions import Cell
+from kernelbox.server._beginning import cell_of
 from kernelbox.server._models import RetryExecute
 from kernelbox.server._state import State
+from kernelbox.shells._asyncio_jobs import Job
 from kernelbox.wire._results import ExecutionResult
+
+if TYPE_CHECKING:
+    from kernelbox.shells._asyncio_jobs import Watch
 
 
 async def run_until_success(
-    state: State, body: RetryExecute, cell: Cell, find: Callable[[], Awaitable[Kernel]]
+    state: State,
+    body: RetryExecute,
+    find: Callable[[], Awaitable[Kernel]],
+    *,
+    watch: Watch | None = None,
+    on_begin: Callable[[Job], None] | None = None,
 ) -> ExecutionResult:
-    """Runs code until it succeeds or has been tried often enough; a kernel that an attempt ends is started anew."""
+    """Runs code until it succeeds, is interrupted, or has been tried often enough.
+
+    A kernel that an attempt ends is started anew.
+    """
+    cell = cell_of(body)
     allowed = body.max_attempts or state.kernels.config.max_retries
     attempts = []
     for attempt in range(1, allowed + 1):
         kernel = await find()
-        result = await state.executions.run(kernel, cell)
+        result = await state.executions.run(kernel, cell, watch=watch, on_begin=on_begin)
         attempts.append(result.snapshot(attempt, cell.code))
         result.attempts = attempts
-        if result.ok:
+        if result.ok or _was_interrupted(result):
             return result
         if attempt == allowed:
             break
@@ -33,6 +47,11 @@ async def run_until_success(
         cell = dataclasses.replace(cell, code=body.code_after(attempt) or cell.code)
     result.status = "max_attempts_exceeded"
     return result
+
+
+def _was_interrupted(result: ExecutionResult) -> bool:
+    """Tells whether somebody wanted the code to stop."""
+    return result.ending in ("interrupted", "never ran") and result.status == "error" and result.state == "kept"
 
 
 async def _can_go_on(state: State, kernel: Kernel) -> bool:

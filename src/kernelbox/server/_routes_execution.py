@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -10,38 +11,47 @@ from starlette.responses import Response
 from kernelbox.core._kernel import Kernel
 from kernelbox.server._answers import JsonAnswer, describe_result
 from kernelbox.server._attending import run_attended
-from kernelbox.server._executions import Cell
+from kernelbox.server._beginning import Key, begin_job, cell_of
+from kernelbox.server._errors import failure
+from kernelbox.server._jobs import LOST
 from kernelbox.server._models import Execute, ResultModel, RetryExecute
-from kernelbox.server._responses import FULL, NOT_FOUND, QUEUE_FULL
+from kernelbox.server._responses import CONFLICT, FULL, NOT_FOUND, QUEUE_FULL
 from kernelbox.server._retrying import run_until_success
 from kernelbox.server._state import kernels_of, state_of
+from kernelbox.shells._asyncio_jobs import Job
+from kernelbox.wire._results import ExecutionResult
+
+if TYPE_CHECKING:
+    from kernelbox.server._beginning import Work
+    from kernelbox.shells._asyncio_jobs import Watch
 
 router = APIRouter(tags=["Execution"])
 
-_IN_KERNEL = {200: {"model": ResultModel}, **NOT_FOUND, **QUEUE_FULL, **FULL}
-_IN_SESSION = {200: {"model": ResultModel}, **QUEUE_FULL, **FULL}
+_IN_KERNEL = {200: {"model": ResultModel}, **CONFLICT, **NOT_FOUND, **QUEUE_FULL, **FULL}
+_IN_SESSION = {200: {"model": ResultModel}, **CONFLICT, **QUEUE_FULL, **FULL}
 
 FindKernel = Callable[[], Awaitable[Kernel]]
+OnBegin = Callable[[Job], None]
 
 
 @router.post("/kernels/{key}/execute", summary="Run code in a kernel", responses=_IN_KERNEL)
-async def execute(key: str, body: Execute, request: Request) -> Response:
+async def execute(key: str, body: Execute, request: Request, idempotency_key: Key = None) -> Response:
     kernels = kernels_of(request, "run")
-    return await _execute(request, body, lambda: kernels.kernel(key))
+    return await _execute(request, body, lambda: kernels.kernel(key), idempotency_key)
 
 
 @router.post("/kernels/{key}/execute/retry", summary="Run code, and other code where it fails", responses=_IN_KERNEL)
-async def execute_with_retry(key: str, body: RetryExecute, request: Request) -> Response:
+async def execute_with_retry(key: str, body: RetryExecute, request: Request, idempotency_key: Key = None) -> Response:
     kernels = kernels_of(request, "run")
-    return await _retry(request, body, lambda: kernels.kernel(key))
+    return await _retry(request, body, lambda: kernels.kernel(key), idempotency_key)
 
 
 @router.post(
     "/sessions/{name}/execute", summary="Run code in the kernel of a name, opened if it is new", responses=_IN_SESSION
 )
-async def execute_in_session(name: str, body: Execute, request: Request) -> Response:
+async def execute_in_session(name: str, body: Execute, request: Request, idempotency_key: Key = None) -> Response:
     kernels = kernels_of(request, "run")
-    return await _execute(request, body, lambda: kernels.use(name))
+    return await _execute(request, body, lambda: kernels.use(name), idempotency_key)
 
 
 @router.post(
@@ -49,30 +59,45 @@ async def execute_in_session(name: str, body: Execute, request: Request) -> Resp
     summary="Run code in the kernel of a name, and other code where it fails",
     responses=_IN_SESSION,
 )
-async def execute_in_session_with_retry(name: str, body: RetryExecute, request: Request) -> Response:
+async def execute_in_session_with_retry(
+    name: str, body: RetryExecute, request: Request, idempotency_key: Key = None
+) -> Response:
     kernels = kernels_of(request, "run")
-    return await _retry(request, body, lambda: kernels.use(name))
+    return await _retry(request, body, lambda: kernels.use(name), idempotency_key)
 
 
-async def _execute(request: Request, body: Execute, find: FindKernel) -> Response:
-    executions = state_of(request).executions
-    kernel = await find()
-    result = await run_attended(request, executions.run(kernel, cell_of(body)))
+async def _execute(request: Request, body: Execute, find: FindKernel, once: str | None) -> Response:
+    executions, cell = state_of(request).executions, cell_of(body)
+    if once is not None:
+
+        async def work(watch: Watch, on_begin: OnBegin) -> ExecutionResult:
+            return await executions.run(await find(), cell, watch=watch, on_begin=on_begin)
+
+        return await _run_once(request, body, work, once)
+    result = await run_attended(request, executions.run(await find(), cell))
     return JsonAnswer(describe_result(result))
 
 
-async def _retry(request: Request, body: RetryExecute, find: FindKernel) -> Response:
+async def _retry(request: Request, body: RetryExecute, find: FindKernel, once: str | None) -> Response:
     state = state_of(request)
-    result = await run_attended(request, run_until_success(state, body, cell_of(body), find))
+    if once is not None:
+
+        async def work(watch: Watch, on_begin: OnBegin) -> ExecutionResult:
+            return await run_until_success(state, body, find, watch=watch, on_begin=on_begin)
+
+        return await _run_once(request, body, work, once)
+    result = await run_attended(request, run_until_success(state, body, find))
     return JsonAnswer(describe_result(result))
 
 
-def cell_of(body: Execute) -> Cell:
-    """Returns what a request wants run."""
-    return Cell(
-        code=body.code,
-        language=body.language,
-        timeout=body.timeout,
-        approve=body.approve,
-        output_char_limit=body.output_char_limit,
-    )
+async def _run_once(request: Request, body: Execute, work: Work, once: str) -> Response:
+    """Answers with the result of the job that the key began, also where the first answer was lost."""
+    job_id = await begin_job(request, body, work, once)
+    record = await state_of(request).jobs.result(job_id)
+    headers = {"Location": f"/jobs/{job_id}"}
+    match record:
+        case {"result": dict(result)}:
+            return JsonAnswer(result, headers=headers)
+        case {"failed": {"status": int(status), "code": str(code), "detail": detail}}:
+            return failure(status, code, detail, headers)
+    return failure(409, "job_lost", LOST, headers)

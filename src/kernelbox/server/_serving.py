@@ -109,6 +109,7 @@ async def _run(
     if not serving.done():
         drained = await state.executions.drain(grace, hurry=signals.second)
         kernels = "end with it" if state.options.lifetime == "process" else "stay, and are found again"
+        await state.jobs.settle()
         _log.info(
             f"stopping: kernels {kernels}",
             extra={"cells_finished": drained.finished, "cells_interrupted": drained.interrupted},

@@ -9,10 +9,13 @@ from starlette.requests import HTTPConnection
 
 from kernelbox.api._here import kernels
 from kernelbox.base._config import scrubbed_environment, variables_for_kernels
+from kernelbox.host._home import Home
+from kernelbox.host._journal import Journal
 from kernelbox.server._access import CALLER
 from kernelbox.server._errors import Refused
 from kernelbox.server._executions import Executions
 from kernelbox.server._front_ends import FrontEnds
+from kernelbox.server._jobs import Jobs
 from kernelbox.server._kernels import CallerKernels
 from kernelbox.server._logs import FIELDS
 from kernelbox.server._options import ServiceOptions
@@ -27,6 +30,7 @@ class State:
     options: ServiceOptions
     kernels: LoopKernels
     executions: Executions
+    jobs: Jobs
     front_ends: FrontEnds
 
 
@@ -35,7 +39,8 @@ def make_state(options: ServiceOptions) -> State:
     environment = scrubbed_environment(variables_for_kernels())
     cwd = os.path.realpath(options.workspace)
     reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels, lifetime=options.lifetime)
-    return State(options, reached, Executions(reached, options), FrontEnds(reached, options))
+    journal = Journal(Home(reached.config.home, reached.config.key_file))
+    return State(options, reached, Executions(reached, options), Jobs(journal, reached), FrontEnds(reached, options))
 
 
 def state_of(connection: HTTPConnection) -> State:

@@ -6,7 +6,14 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from kernelbox import __version__
-from kernelbox.server import _routes_execution, _routes_jupyter, _routes_kernels, _routes_service
+from kernelbox.server import (
+    _routes_execution,
+    _routes_jobs,
+    _routes_jupyter,
+    _routes_kernels,
+    _routes_service,
+    _routes_sockets,
+)
 from kernelbox.server._access import NoWebPages, TokenRequired
 from kernelbox.server._errors import add_error_handlers
 from kernelbox.server._limits import BodyLimited
@@ -16,13 +23,21 @@ from kernelbox.server._responses import COMMON
 from kernelbox.server._state import make_state
 
 # The routes, each module's in one router.
-ROUTERS = (_routes_service.router, _routes_kernels.router, _routes_execution.router, _routes_jupyter.router)
+ROUTERS = (
+    _routes_service.router,
+    _routes_kernels.router,
+    _routes_execution.router,
+    _routes_jobs.router,
+    _routes_sockets.router,
+    _routes_jupyter.router,
+)
 
 _TAGS = [
     {"name": "Service", "description": "Documentation, health, metrics"},
     {"name": "Kernels", "description": "Kernels, by id, name or session name"},
     {"name": "Sessions", "description": "Kernels by name, opened when they are first used"},
     {"name": "Execution", "description": "Running code"},
+    {"name": "Jobs", "description": "Running code that is not waited for, and following it"},
     {
         "name": "Jupyter",
         "description": "Jupyter's kernel API, for front ends: `jupyter lab --gateway-url` and the like",

@@ -92,6 +92,10 @@ class Run:
         return f"<Run {self._state} {self.execution!r}>"
 
     @property
+    def kernel_id(self) -> str:
+        return self._kernel.record.kernel_id
+
+    @property
     def ended(self) -> bool:
         """Whether the kernel is free."""
         return self._state == "ended"

@@ -76,6 +76,7 @@ class Job:
     def __init__(self, kernel_name: str, run: Run, asks: Asks, options: JobOptions, watch: Watch | None = None) -> None:
         self.id = os.urandom(16).hex()
         self.kernel_name = kernel_name
+        self.kernel_id = run.kernel_id
         self.requests: dict[str, ApprovalRequest] = {}
         self.notice = ""
         self._began = time.monotonic()
@@ -113,6 +114,11 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.id} in {self.kernel_name!r} {'done' if self.done else 'running'}>"
+
+    @property
+    def execution_id(self) -> str:
+        """What the kernel knows the cell by."""
+        return self._run.execution.request.id
 
     @property
     def done(self) -> bool:

@@ -7,6 +7,7 @@ that its kernel lives. So any number of processes on the same home see the same 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 
 from kernelbox.base._errors import KernelBusy, KernelNotFound, LimitReached
@@ -14,7 +15,7 @@ from kernelbox.core._arguments import check_key, check_name
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._options import KernelOptions
 from kernelbox.shells._asyncio import query
-from kernelbox.shells._loop_connection import in_thread
+from kernelbox.shells._loop_connection import connect, in_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,11 +41,17 @@ QUERY_PATIENCE = 10.0
 class LoopKernels:
     """Finds, opens, asks, interrupts and ends kernels without blocking the loop.
 
-    New processes get the environment and the directory that it was made with, never the environment of this process.
+    New processes get the directory and the environment that it was made with, that of this process only for None.
     """
 
     def __init__(
-        self, kernels: Kernels, *, cwd: str, env: dict[str, str], most: int = 0, lifetime: Lifetime = "kernel"
+        self,
+        kernels: Kernels,
+        *,
+        cwd: str,
+        env: dict[str, str] | None,
+        most: int = 0,
+        lifetime: Lifetime = "kernel",
     ) -> None:
         """`most` is how many kernels there may be before none is opened any more, 0 for any number."""
         self._lifetime = lifetime
@@ -137,6 +144,14 @@ class LoopKernels:
     async def interrupt(self, key: str) -> bool:
         """Interrupts what holds a kernel; returns whether anything did. Raises KernelNotFound."""
         return await in_thread(self._kernels.interrupt, check_key(key))
+
+    async def interrupt_execution(self, kernel_id: str, execution_id: str) -> None:
+        """Interrupts one execution of a kernel, whichever process sent it; one that waits for its turn never runs."""
+        kernel = await self.kernel(kernel_id)
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            connection = await connect(kernel)
+            connection.interrupt(execution_id)
+            kernel.release(connection)
 
     async def restart(self, key: str) -> KernelRecord:
         """Starts a kernel's process anew under the same name and id; raises KernelNotFound."""

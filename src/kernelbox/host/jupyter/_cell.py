@@ -91,6 +91,12 @@ class Cell:
     def take_output(self, name: str, text: str) -> list[Message]:
         return [Output(self.id, name if name == "stderr" else "stdout", text)]
 
+    def take_loss(self, messages: int, size: int) -> list[Message]:
+        """Takes that what the kernel published was left out; the result says so."""
+        self._cut = True
+        what = f"{messages:,} messages of the kernel ({size:,} bytes) were left out"
+        return self.take_output("stderr", f"[{what}: they came faster than they were read]\n")
+
     def take_published(self, message: JupyterMessage) -> list[Message]:
         """Takes what the kernel published about the cell (iopub)."""
         self.begun = True

@@ -1,0 +1,71 @@
+"""How jobs begin: in a kernel or in the kernel of a name, once for each Idempotency-Key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Header
+from fastapi.requests import HTTPConnection
+
+from kernelbox.core._kernel import Kernel
+from kernelbox.server._errors import Refused
+from kernelbox.server._executions import Cell
+from kernelbox.server._jobs import fingerprint
+from kernelbox.server._models import CellBody, Execute, JobExecute
+from kernelbox.server._state import caller_of, kernels_of, state_of
+from kernelbox.shells._asyncio_jobs import Job
+from kernelbox.wire._results import ExecutionResult
+
+if TYPE_CHECKING:
+    from kernelbox.shells._asyncio_jobs import Watch
+
+    Work = Callable[[Watch, Callable[[Job], None]], Coroutine[Any, Any, ExecutionResult]]
+
+Key = Annotated[
+    str | None, Header(alias="Idempotency-Key", description="runs the request once, however often it comes")
+]
+
+_KEY = re.compile(r"[!-~]{1,255}")
+
+
+async def begin_in_kernel(request: HTTPConnection, key: str, body: Execute | JobExecute, once: str | None) -> str:
+    """Begins a job in a kernel that there is; returns its id."""
+    kernels = kernels_of(request, "run")
+    return await begin_job(request, body, _run(request, body, lambda: kernels.kernel(key)), once)
+
+
+async def begin_in_session(request: HTTPConnection, name: str, body: Execute | JobExecute, once: str | None) -> str:
+    """Begins a job in the kernel of a name, which is opened if it is new; returns its id."""
+    kernels = kernels_of(request, "run")
+    return await begin_job(request, body, _run(request, body, lambda: kernels.use(name)), once)
+
+
+async def begin_job(request: HTTPConnection, body: CellBody, work: Work, once: str | None) -> str:
+    """Begins a job that does the work; the same request with the same key begins one job."""
+    if once is not None and not _KEY.fullmatch(once):
+        sentence = "an Idempotency-Key has 1 to 255 letters, digits or signs of ASCII, without blanks"
+        raise Refused(422, "invalid_request", sentence)
+    about = {"fingerprint": fingerprint(request.url.path, body.model_dump_json())}
+    return await state_of(request).jobs.begin(caller_of(request, "run"), about, work, key=once)
+
+
+def _run(request: HTTPConnection, body: Execute | JobExecute, find: Callable[[], Awaitable[Kernel]]) -> Work:
+    executions = state_of(request).executions
+
+    async def work(watch: Watch, on_begin: Callable[[Job], None]) -> ExecutionResult:
+        return await executions.run(await find(), cell_of(body), watch=watch, on_begin=on_begin)
+
+    return work
+
+
+def cell_of(body: Execute | JobExecute) -> Cell:
+    """Returns what a request wants run."""
+    return Cell(
+        code=body.code,
+        language=body.language,
+        timeout=body.timeout,
+        approve=body.approve,
+        output_char_limit=body.output_char_limit,
+    )

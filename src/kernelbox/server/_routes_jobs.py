@@ -1,0 +1,123 @@
+"""Routes for jobs: begin, list, look, follow, answer, cancel."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+
+from kernelbox.server._answers import JsonAnswer
+from kernelbox.server._beginning import Key, begin_in_kernel, begin_in_session
+from kernelbox.server._models import (
+    Answered,
+    ApprovalAnswer,
+    Begun,
+    JobExecute,
+    JobList,
+    JobModel,
+    JobStatus,
+    StreamExecute,
+)
+from kernelbox.server._responses import CONFLICT, FULL, NOT_FOUND, QUEUE_FULL
+from kernelbox.server._state import caller_of, state_of
+from kernelbox.server._streams import EventStream
+from kernelbox.server._tokens import Caller
+
+router = APIRouter(tags=["Jobs"])
+
+_BEGUN = {**NOT_FOUND, **QUEUE_FULL, **FULL}
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "the events"}
+}
+After = Annotated[int, Query(ge=0, le=2**53, description="the number of the last event that was seen")]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="as `after`; browsers send it")]
+
+
+@router.post("/kernels/{key}/jobs", status_code=202, summary="Run code as a job", responses=_BEGUN)
+async def begin_job(key: str, body: JobExecute, request: Request, idempotency_key: Key = None) -> Begun:
+    return _begun(await begin_in_kernel(request, key, body, idempotency_key))
+
+
+@router.post(
+    "/sessions/{name}/jobs", status_code=202, summary="Run code as a job in the kernel of a name", responses=_BEGUN
+)
+async def begin_job_in_session(name: str, body: JobExecute, request: Request, idempotency_key: Key = None) -> Begun:
+    return _begun(await begin_in_session(request, name, body, idempotency_key))
+
+
+@router.post("/kernels/{key}/stream", summary="Run code and follow its events", responses={**_STREAM, **_BEGUN})
+async def stream(key: str, body: StreamExecute, request: Request, idempotency_key: Key = None) -> Response:
+    return _follow_new(request, body, await begin_in_kernel(request, key, body, idempotency_key))
+
+
+@router.post(
+    "/sessions/{name}/stream",
+    summary="Run code in the kernel of a name and follow its events",
+    responses={**_STREAM, **_BEGUN},
+)
+async def stream_in_session(name: str, body: StreamExecute, request: Request, idempotency_key: Key = None) -> Response:
+    return _follow_new(request, body, await begin_in_session(request, name, body, idempotency_key))
+
+
+@router.get("/jobs", summary="List the jobs, oldest first", responses={200: {"model": JobList}})
+async def list_jobs(
+    request: Request, kernel: Annotated[str | None, Query(description="only those in this kernel")] = None
+) -> Response:
+    caller = caller_of(request, "read")
+    jobs = [describe(record, caller) for record in await state_of(request).jobs.all(caller)]
+    return JsonAnswer({"jobs": [job for job in jobs if kernel in (None, job["kernel"], job["kernel_id"])]})
+
+
+@router.get("/jobs/{job_id}", summary="Look at a job", responses={200: {"model": JobStatus}, **NOT_FOUND})
+async def get_job(job_id: str, request: Request) -> Response:
+    caller, jobs = caller_of(request, "read"), state_of(request).jobs
+    record = await jobs.get(caller, job_id)
+    approvals = await jobs.approvals(job_id) if record["state"] == "running" else []
+    return JsonAnswer({**describe(record, caller), "approvals": approvals})
+
+
+@router.get("/jobs/{job_id}/events", summary="Follow the events of a job", responses={**_STREAM, **NOT_FOUND})
+async def follow_job(job_id: str, request: Request, after: After = 0, last_event_id: LastEventId = None) -> Response:
+    caller, jobs = caller_of(request, "read"), state_of(request).jobs
+    await jobs.get(caller, job_id)
+    if last_event_id is not None and last_event_id.isdecimal() and len(last_event_id) < 16:
+        after = int(last_event_id)
+    return EventStream(jobs.events(job_id, after), headers={})
+
+
+@router.post("/jobs/{job_id}/cancel", summary="Stop a job; the kernel keeps its variables", responses=NOT_FOUND)
+async def cancel_job(job_id: str, request: Request) -> JobModel:
+    caller, state = caller_of(request, "run"), state_of(request)
+    await state.jobs.cancel(await state.jobs.get(caller, job_id))
+    record = await state.jobs.get(caller, job_id)
+    return JobModel.model_construct(**describe(record, caller))
+
+
+@router.post(
+    "/jobs/{job_id}/approvals/{request_id}",
+    summary="Answer an approval request",
+    responses={**NOT_FOUND, **CONFLICT},
+)
+async def answer_approval(job_id: str, request_id: str, body: ApprovalAnswer, request: Request) -> Answered:
+    caller, jobs = caller_of(request, "run"), state_of(request).jobs
+    await jobs.answer(await jobs.get(caller, job_id), request_id, body.model_dump())
+    return Answered(accepted=body.accept)
+
+
+def describe(record: dict[str, Any], caller: Caller) -> dict[str, Any]:
+    """Returns a job as answers have it."""
+    described = {name: record.get(name) for name in JobModel.model_fields}
+    if isinstance(described["kernel"], str):
+        described["kernel"] = described["kernel"].removeprefix(caller.prefix)
+    return described
+
+
+def _begun(job_id: str) -> Begun:
+    return Begun(id=job_id, events=f"/jobs/{job_id}/events")
+
+
+def _follow_new(request: Request, body: StreamExecute, job_id: str) -> Response:
+    state = state_of(request)
+    on_gone = None if body.on_disconnect == "continue" else lambda: state.jobs.cancel_here(job_id)
+    return EventStream(state.jobs.events(job_id, 0), headers={"Location": f"/jobs/{job_id}"}, on_gone=on_gone)

@@ -1,0 +1,114 @@
+"""Streams of events: server-sent events and WebSockets, both from the numbered events of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from kernelbox.base._errors import KernelBoxError
+from kernelbox.server._errors import Refused, describe_failure
+
+Events = AsyncIterator[tuple[int, str, bytes]]
+
+# Seconds after which a stream without events says that it lives: proxies close what is silent for a minute.
+_SIGN_OF_LIFE = 15.0
+
+# What a WebSocket is closed with where the request was refused (RFC 6455, 7.4.1), and where the server failed.
+_REFUSED = 1008
+
+
+class EventStream(Response):
+    """Sends events as they come (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: Events, *, headers: dict[str, str], on_gone: Callable[[], object] | None = None) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
+        del self.headers["content-length"]
+        self._events = events
+        self._on_gone = on_gone
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        sending = asyncio.ensure_future(self._send_all(send))
+        gone = asyncio.ensure_future(_until_gone(receive))
+        try:
+            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                with contextlib.suppress(OSError):
+                    sending.result()
+        finally:
+            if not sending.done() and self._on_gone is not None:
+                self._on_gone()
+            gone.cancel()
+            sending.cancel()
+
+    async def _send_all(self, send: Send) -> None:
+        async for piece in _with_signs_of_life(self._events):
+            body = b": \n\n" if piece is None else b"id: %d\nevent: %s\ndata: %s\n\n" % _encode(*piece)
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _encode(number: int, kind: str, event: bytes) -> tuple[int, bytes, bytes]:
+    return number, kind.encode("ascii"), event
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _with_signs_of_life(events: Events) -> AsyncIterator[tuple[int, str, bytes] | None]:
+    """Yields the events, and None where there is none for long."""
+    coming: asyncio.Future[tuple[int, str, bytes]] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(events))
+            await asyncio.wait({coming}, timeout=_SIGN_OF_LIFE)
+            if not coming.done():
+                yield None
+                continue
+            try:
+                yield coming.result()
+            except StopAsyncIteration:
+                return
+            coming = None
+    finally:
+        if coming is not None:
+            coming.cancel()
+
+
+async def send_events(socket: WebSocket, events: Events) -> None:
+    """Sends events over a WebSocket, each as one message with its number and type."""
+    async for number, kind, event in events:
+        await socket.send_text(f'{{"seq":{number},"type":"{kind}",{event[1:].decode()}' if event != b"{}" else "{}")
+
+
+async def refuse(socket: WebSocket, exc: KernelBoxError | Refused) -> None:
+    """Says on a WebSocket why nothing is done, and closes it."""
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it is closed already
+        await socket.send_text(json.dumps({"type": "failed", **describe_failure(exc)}))
+        await socket.close(_REFUSED)
+
+
+async def receive_message(socket: WebSocket) -> dict[str, Any]:
+    """Returns the next message of a client's; raises Refused if it is no JSON object."""
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", 1005))
+    text = message.get("text")
+    try:
+        value = json.loads(text if text is not None else message.get("bytes", b""))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise Refused(422, "invalid_request", "send JSON objects")
+    return value

@@ -1,0 +1,251 @@
+"""Jobs: begun, listed, followed, answered, cancelled, by any server on the home; and requests that come twice."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from tests.conftest import new_home
+
+from .support import DEADLINE, Served, events_of, serving
+
+ENDLESS = "import time\nwhile True: time.sleep(0.01)"
+
+
+@pytest.fixture
+def other(service_home: Path, served: Served) -> Iterator[Served]:
+    """Starts a second server on the home of the first."""
+    with serving(served.workspace, KERNELBOX_HOME=str(service_home)) as server:
+        yield server
+
+
+def begin(served: Served, key: str, code: str, **fields: Any) -> str:
+    answer = served.post(f"/kernels/{key}/jobs", {"code": code, **fields})
+    assert answer.status_code == 202, answer.text
+    job_id: str = answer.json()["id"]
+    return job_id
+
+
+def look(served: Served, job_id: str) -> dict[str, Any]:
+    job: dict[str, Any] = served.http.get(f"/jobs/{job_id}").json()
+    return job
+
+
+def wait_for(served: Served, job_id: str) -> dict[str, Any]:
+    while (job := look(served, job_id))["state"] == "running":
+        pass
+    return job
+
+
+def wait_for_approval(served: Served, job_id: str) -> dict[str, Any]:
+    while not (job := look(served, job_id)).get("approvals"):
+        assert job["state"] == "running"
+    request: dict[str, Any] = job["approvals"][0]
+    return request
+
+
+def test_a_job_is_begun_and_its_result_fetched_later(served: Served, key: str) -> None:
+    job_id = begin(served, key, "print('so far')\n6 * 7")
+    job = wait_for(served, job_id)
+    assert (job["state"], job["kernel"], job["failed"]) == ("done", key, None)
+    assert (job["result"]["return_value"], job["result"]["output"]) == ("42", "so far\n")
+    assert job_id in {each["id"] for each in served.http.get("/jobs").json()["jobs"]}
+    assert [each["id"] for each in served.http.get(f"/jobs?kernel={key}").json()["jobs"]] == [job_id]
+
+
+def test_a_job_in_a_session_opens_its_kernel(served: Served) -> None:
+    answer = served.post("/sessions/job-session/jobs", {"code": "1 + 1"})
+    assert wait_for(served, answer.json()["id"])["result"]["return_value"] == "2"
+    served.http.delete("/kernels/job-session")
+
+
+def test_a_job_that_cannot_begin_leaves_nothing(served: Served) -> None:
+    before = served.http.get("/jobs").json()
+    answer = served.post("/kernels/nobody/jobs", {"code": "1"})
+    assert (answer.status_code, answer.json()["code"]) == (404, "kernel_not_found")
+    assert served.http.get("/jobs").json() == before
+
+
+@pytest.mark.parametrize("job_id", ["x", "0" * 32, "%2e%2e%2fx", "job"])
+@pytest.mark.parametrize("path", ["", "/events", "/cancel", "/approvals/1"])
+def test_a_job_that_is_not_there_is_not_found(served: Served, job_id: str, path: str) -> None:
+    method = "POST" if path in ("/cancel", "/approvals/1") else "GET"
+    answer = served.http.request(method, f"/jobs/{job_id}{path}", json={"accept": True} if method == "POST" else None)
+    assert answer.status_code == 404
+
+
+def test_a_job_is_cancelled_and_its_kernel_keeps_its_variables(served: Served, key: str) -> None:
+    job_id = begin(served, key, f"x = 1\nprint('begun')\n{ENDLESS}")
+    next(event for event in events_of(served, job_id) if event["type"] == "output")
+    assert served.post(f"/jobs/{job_id}/cancel").status_code == 200
+    result = wait_for(served, job_id)["result"]
+    assert (result["error"]["ename"], result["output"], result["state"]) == ("Cancelled", "begun\n", "kept")
+    assert served.execute(key, "x")["return_value"] == "1"
+    assert served.post(f"/jobs/{job_id}/cancel").json()["state"] == "done"
+
+
+def test_a_job_that_waits_for_its_turn_never_runs_once_it_is_cancelled(served: Served, key: str) -> None:
+    first, second = begin(served, key, ENDLESS), begin(served, key, "ran = True")
+    served.post(f"/jobs/{second}/cancel")
+    assert wait_for(served, second)["result"]["ending"] == "never ran"
+    served.post(f"/jobs/{first}/cancel")
+    wait_for(served, first)
+    assert served.execute(key, "ran")["error"]["ename"] == "NameError"
+
+
+def test_another_server_tells_of_a_job_follows_it_and_cancels_it(served: Served, other: Served, key: str) -> None:
+    job_id = begin(served, key, f"print('first')\n{ENDLESS}")
+    waiting = begin(served, key, "1")
+    assert look(other, job_id)["state"] == "running"
+    followed = events_of(other, job_id)
+    assert next(event for event in followed if event["type"] == "output")["text"] == "first\n"
+    other.post(f"/jobs/{job_id}/cancel")
+    assert list(followed)[-1]["result"]["ending"] == "interrupted"
+    assert wait_for(other, waiting)["result"]["status"] == "success"
+
+
+def test_an_answer_that_comes_to_another_server_reaches_the_cell(served: Served, other: Served, key: str) -> None:
+    job_id = begin(served, key, "!echo ran", approve="ask")
+    request = wait_for_approval(other, job_id)
+    assert other.post(f"/jobs/{job_id}/approvals/{request['id']}", {"accept": True}).json() == {"accepted": True}
+    assert wait_for(other, job_id)["result"]["output"] == "ran\n"
+    late = other.post(f"/jobs/{job_id}/approvals/{request['id']}", {"accept": True})
+    assert (late.status_code, late.json()["code"]) == (409, "approval_closed")
+
+
+def test_the_jobs_of_a_server_that_was_killed_are_lost_and_say_so(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home:
+        with serving(tmp_path, KERNELBOX_HOME=str(home)) as first:
+            first.post("/sessions/s")
+            job_id = begin(first, "s", f"print('begun')\n{ENDLESS}")
+            keyed = threading.Thread(target=_forget_failure, args=(first,))
+            keyed.start()
+            while len(first.http.get("/jobs").json()["jobs"]) < 2:
+                pass
+            first.process.kill()
+            keyed.join(DEADLINE)
+        with serving(tmp_path, KERNELBOX_HOME=str(home)) as second:
+            assert look(second, job_id)["state"] == "lost"
+            assert list(events_of(second, job_id))[-1]["type"] == "lost"
+            again = second.post("/kernels/s/execute", {"code": "1"}, **{"Idempotency-Key": "lost-one"})
+            assert (again.status_code, again.json()["code"]) == (409, "job_lost")
+            second.http.delete("/kernels")
+
+
+def _forget_failure(served: Served) -> None:
+    headers = {"Idempotency-Key": "lost-one"}
+    with pytest.raises(httpx2.TransportError):
+        httpx2.post(f"{served.url}/kernels/s/execute", json={"code": "1"}, headers=headers, timeout=DEADLINE)
+
+
+# -- approvals -------------------------------------------------------------------------------------------------
+
+
+def test_a_command_waits_for_its_answer(served: Served, key: str) -> None:
+    job_id = begin(served, key, "!echo ran", approve="ask")
+    request = wait_for_approval(served, job_id)
+    assert (request["tool_name"], request["tool_args"]) == ("shell", {"cmd": "echo ran"})
+    served.post(f"/jobs/{job_id}/approvals/{request['id']}", {"accept": False, "reason": "not today"})
+    job = wait_for(served, job_id)
+    assert job["result"]["error"]["ename"] == "ApprovalRejectedError"
+    assert "not today" in job["result"]["error"]["evalue"]
+    decision = next(event for event in events_of(served, job_id) if event["type"] == "decision")
+    assert (decision["accepted"], decision["reason"]) == (False, "not today")
+
+
+def test_an_answer_can_be_remembered(served: Served, key: str) -> None:
+    job_id = begin(served, key, "for _ in range(3):\n    !echo ran", approve="ask")
+    request = wait_for_approval(served, job_id)
+    answer = {"accept": True, "remember": "execution"}
+    assert served.post(f"/jobs/{job_id}/approvals/{request['id']}", answer).status_code == 200
+    assert wait_for(served, job_id)["result"]["output"] == "ran\n" * 3
+
+
+@pytest.mark.parametrize("body", [{}, {"accept": "yes!"}, {"accept": True, "remember": "for ever"}, [], None])
+def test_an_answer_that_is_none_is_refused_and_the_question_stays(served: Served, key: str, body: object) -> None:
+    job_id = begin(served, key, "!echo ran", approve="ask")
+    request = wait_for_approval(served, job_id)
+    assert served.post(f"/jobs/{job_id}/approvals/{request['id']}", body).status_code == 422
+    assert served.post(f"/jobs/{job_id}/approvals/none", {"accept": True}).status_code == 409
+    assert wait_for_approval(served, job_id) == request
+    served.post(f"/jobs/{job_id}/cancel")
+    assert wait_for(served, job_id)["result"]["error"]["ename"] == "Cancelled"
+
+
+# -- the same request twice ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("route", ["kernels/{}/execute", "sessions/{}/execute", "kernels/{}/execute/retry"])
+def test_a_request_that_comes_twice_runs_once(served: Served, other: Served, key: str, route: str) -> None:
+    body = {"code": "globals().setdefault('ran', []).append(1); len(ran)"}
+    path = "/" + route.format(key)
+    once = {"Idempotency-Key": f"twice-{key}"}
+    first, second, third = (server.post(path, body, **once) for server in (served, served, other))
+    assert first.json()["return_value"] == "1"
+    assert first.json() == second.json() == third.json()
+    assert served.execute(key, "len(ran)")["return_value"] == "1"
+
+
+def test_requests_that_come_at_once_run_once(served: Served, other: Served, key: str) -> None:
+    answers: list[Any] = []
+
+    def send(server: Served) -> None:
+        body = {"code": "import time; time.sleep(0.2); globals().setdefault('ran', []).append(1); len(ran)"}
+        headers = {"Idempotency-Key": f"at-once-{key}"}
+        answer = httpx2.post(f"{server.url}/kernels/{key}/execute", json=body, headers=headers, timeout=DEADLINE)
+        answers.append(answer.json()["return_value"])
+
+    threads = [threading.Thread(target=send, args=(server,)) for server in (served, other) * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert answers == ["1"] * 8
+
+
+def test_a_request_whose_answer_was_lost_runs_once(served: Served, key: str) -> None:
+    body, once = {"code": "import time; time.sleep(0.3); x = globals().get('x', 0) + 1; x"}, {"Idempotency-Key": key}
+    with pytest.raises(httpx2.ReadTimeout):
+        httpx2.post(f"{served.url}/kernels/{key}/execute", json=body, headers=once, timeout=0.1)
+    assert served.post(f"/kernels/{key}/execute", body, **once).json()["return_value"] == "1"
+    assert served.execute(key, "x")["return_value"] == "1"
+
+
+def test_a_key_is_for_one_request(served: Served, key: str) -> None:
+    once = {"Idempotency-Key": f"one-{key}"}
+    served.post(f"/kernels/{key}/execute", {"code": "1"}, **once)
+    for path, body in (("execute", {"code": "2"}), ("execute/retry", {"code": "1"}), ("jobs", {"code": "1"})):
+        answer = served.post(f"/kernels/{key}/{path}", body, **once)
+        assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
+
+
+def test_a_request_that_was_refused_does_not_use_up_its_key(served: Served) -> None:
+    once = {"Idempotency-Key": "refused-first"}
+    assert served.post("/kernels/later/execute", {"code": "1"}, **once).status_code == 404
+    served.post("/sessions/later")
+    assert served.post("/kernels/later/execute", {"code": "1"}, **once).json()["return_value"] == "1"
+    served.http.delete("/kernels/later")
+
+
+@pytest.mark.parametrize("value", ["", "a b", "x" * 256])
+def test_a_key_that_is_none_is_refused(served: Served, key: str, value: str) -> None:
+    answer = served.post(f"/kernels/{key}/execute", {"code": "1"}, **{"Idempotency-Key": value})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+
+
+def test_what_a_cell_writes_into_the_journal_is_not_believed(served: Served, key: str, service_home: Path) -> None:
+    job_id = begin(served, key, "print('true')")
+    wait_for(served, job_id)
+    folder = service_home / "jobs" / job_id
+    forged = {"id": job_id, "state": "done", "caller": "", "result": {"return_value": "forged"}}
+    with (folder / "events-1").open("a") as events:
+        events.write(f"{'0' * 32} 99 output {json.dumps({'text': 'forged'})}\n")
+    assert [event["type"] for event in events_of(served, job_id)][-1] == "result"
+    assert "forged" not in json.dumps(list(events_of(served, job_id)))
+    (folder / "job").write_text(f"{'0' * 32} {json.dumps(forged)}")
+    assert served.http.get(f"/jobs/{job_id}").status_code == 404
