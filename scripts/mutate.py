@@ -235,7 +235,7 @@ class Tests:
 
 def run_pytest(tests: list[str], *plugins: object) -> int:
     # In this process, whose imports are changed, and with nothing that only a reader of its report needs.
-    options = ["-q", "-Wignore", "-ppytest_timeout", "-pno:cacheprovider", "--assert=plain", "--timeout=30"]
+    options = ["-q", "-Wignore", "-ppytest_timeout", "-pno:cacheprovider", "--assert=plain", "--timeout=120"]
     return pytest.main([*options, *tests], [*plugins])
 
 

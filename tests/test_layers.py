@@ -57,7 +57,10 @@ ROOMS = {
     "frontends": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
     "mcp": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
     "server": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "frontends", "__version__")),
-    "cli": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "mcp", "server", "__version__")),
+    "gateway": Room(ours=("wire", "base", "host", "core", "shells", "frontends", "server")),
+    "cli": Room(
+        ours=("wire", "base", "host", "core", "tools", "shells", "api", "frontends", "mcp", "server", "__version__")
+    ),
     # The package itself: the lazy table of public names, and `python -m kernelbox`.
     "": Room(ours=("wire", "base", "host", "core", "tools", "api")),
     "__main__.py": Room(ours=("cli",)),
@@ -72,12 +75,12 @@ PURE_FILES = (
 
 # One importer per power: (what is used, the only files that may).
 POWERS = (
-    (("zmq", "jupyter_client"), ("host/jupyter/*",)),
+    (("zmq", "jupyter_client"), ("host/jupyter/*", "frontends/_zeromq.py", "frontends/_kernelspec.py")),
     # What tells one kind of kernel from another; all others go through the engine.
     (("kernelbox.host.own",), ("host/own/*", "host/_engine.py", "cli/_doctor.py")),
-    (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py")),
+    (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py", "gateway/_remote_cell.py")),
     (
-        ("mcp", "mcp_types", "httpx2"),
+        ("mcp", "mcp_types"),
         (
             "tools/_connecting.py",
             "tools/_http.py",
@@ -87,6 +90,8 @@ POWERS = (
             "mcp/*",
         ),
     ),
+    (("httpx2",), ("tools/_connecting.py", "tools/_http.py", "mcp/*", "gateway/_link.py")),
+    (("websockets",), ("gateway/_link.py",)),
     (("PIL",), ("mcp/*",)),
     (("starlette", "uvicorn"), ("mcp/*", "server/*")),
     (("fastapi", "fastapi_offline", "prometheus_client", "pythonjsonlogger"), ("server/*",)),

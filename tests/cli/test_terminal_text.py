@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.support import kernelbox
 from tests.cli.test_console import Terminal
+from tests.wire.strategies import untimed
 
 from kernelbox import get_or_create
 from kernelbox.cli._terminal_text import TerminalText, for_terminal
@@ -49,6 +50,7 @@ def test_a_colour_that_is_left_on_ends_with_the_text(text: str) -> None:
     assert for_terminal(text) == f"{text}\x1b[0m"
 
 
+@untimed
 @given(st.lists(st.sampled_from(["\x1b", "[", "3", "1", ";", "m", "]", "\x07", "a", "\n", "\x9b", "\x1b[1m"])))
 def test_the_pieces_in_which_text_comes_do_not_matter(pieces: list[str]) -> None:
     stream = TerminalText()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -115,6 +116,16 @@ def wait_for_end(pid: int) -> None:
         assert poller.poll(DEADLINE * 1000), f"process {pid} lives on: {command_line(pid)}"
     finally:
         os.close(pidfd)
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stops a process for a while: a template then ends no kernel that it finds changed."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def is_running(pid: int) -> bool:

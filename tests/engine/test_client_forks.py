@@ -9,25 +9,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.programs import WAITING_CELL, run_program
 
 from kernelbox import execute, get_or_create
 
 from .support import DEADLINE, eventually, value
 
 # The parent has read the first output of a cell, and the cell goes on when the child has ended.
-STREAMING = """
-import gc, os, sys
+STREAMING = f"""{WAITING_CELL}
+import gc, os
 from contextlib import suppress
 from kernelbox import KernelBoxError, OutputItem, execute, stream
 
-go = sys.argv[1] + "/go"
-code = f'''
-import os, time
-x = 42
-print("begun", flush=True)
-while not os.path.exists({go!r}): time.sleep(0.01)
-print("ended")
-'''
 steps = stream("forked", code, timeout=60)
 first = next(steps)
 child = os.fork()
@@ -39,7 +32,7 @@ if child == 0:
     finally:
         END
 _, status = os.waitpid(child, 0)
-assert status == 0, f"the child ended with {status}"
+assert status == 0, status
 open(go, "w").close()
 *outputs, result = steps
 print(first.text, *(item.text for item in outputs), result.status, result.ending, execute("forked", "x").return_value)
@@ -51,16 +44,7 @@ LEAVE_IN_ORDER = "sys.exit(status)"
 
 def fork_in_a_client(script: str, directory: Path, *, child: str, end: str = LEAVE_AT_ONCE) -> str:
     script = script.replace("CHILD", child.replace("\n", "\n        ")).replace("END", end)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, str(directory)],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
+    return run_program(script, directory)
 
 
 @pytest.mark.parametrize(

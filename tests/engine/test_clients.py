@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import termios
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +20,7 @@ from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kern
 from kernelbox.host.own._connection import Connection
 from kernelbox.wire._messages import Answer, Ask, Done, Execute, Interrupt, Message, Output
 
-from .support import DEADLINE, Running, connected, eventually, run, until_queued, value
+from .support import DEADLINE, Running, connected, eventually, parent_of, run, stopped, until_queued, value
 
 
 def receive_until(connection: Connection, kind: type[Message], id: str) -> Any:
@@ -237,14 +239,17 @@ print(len(client.recv(1)), flush=True)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-def test_nothing_is_sent_to_a_socket_that_another_user_serves(own_home: Path, tmp_path: Path) -> None:
+def test_nothing_is_sent_to_a_socket_that_another_user_serves(own_home: Path) -> None:
     kernel = get_or_create("mine")
     path = Path(kernel.connection_file).parent / "socket"
-    tmp_path.chmod(0o777)
-    for parent in tmp_path.parents[:-2]:
-        parent.chmod(parent.stat().st_mode | 0o011)
-    other = tmp_path / "other"
-    with subprocess.Popen([sys.executable, "-c", SERVE_AS_ANOTHER, other], stdout=subprocess.PIPE, text=True) as server:
+    with tempfile.TemporaryDirectory() as shared, contextlib.ExitStack() as stack:
+        os.chmod(shared, 0o777)
+        other = f"{shared}/other"
+        server = stack.enter_context(
+            subprocess.Popen([sys.executable, "-c", SERVE_AS_ANOTHER, other], stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(server.kill)
+        stack.enter_context(stopped(parent_of(kernel.pid or 0)))
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
         path.unlink()

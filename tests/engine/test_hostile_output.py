@@ -219,7 +219,7 @@ def deep_size(part: object) -> int:
 FLOODS = {
     "20 pictures of 20 MB": "from IPython.display import Image\nfor _ in range(20):\n"
     "    display(Image(bytes(20 * 1024 * 1024), format='png'))",
-    "200 texts of 2 M emoji": "for _ in range(200): display({'text/plain': '\\U0001f600' * 2_000_000}, raw=True)",
+    "40 texts of 2 M emoji": "for _ in range(40): display({'text/plain': '\\U0001f600' * 2_000_000}, raw=True)",
     "20 markups of 2 M emoji": "for _ in range(20): display({'text/html': '\\U0001f600' * 2_000_000}, raw=True)",
     "40 streams of 2 M emoji": "import sys\nfor n in range(40):\n"
     "    print('\\U0001f600' * 2_000_000, file=(sys.stdout, sys.stderr)[n % 2])",

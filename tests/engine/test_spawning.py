@@ -80,6 +80,14 @@ def test_python_and_pip_in_a_cell_are_the_kernels_own_unless_the_path_says_other
     assert value(kernel, "import os; os.environ['PATH']") == repr(expected.format(own=own))
 
 
+def test_a_kernel_whose_directory_is_deleted_as_soon_as_it_is_opened_lives(home: Path, tmp_path: Path) -> None:
+    for number in range(10):
+        (tmp_path / "vanishing").mkdir()
+        kernel = get_or_create(f"homeless {number}", cwd=tmp_path / "vanishing")
+        (tmp_path / "vanishing").rmdir()
+        assert value(kernel, "1 + 1") == "2"
+
+
 def test_a_kernel_that_cannot_be_specialized_is_told_of_and_leaves_no_process(home: Path, tmp_path: Path) -> None:
     directory = tmp_path / "vanishing"
     directory.mkdir()

@@ -634,17 +634,18 @@ def test_an_answer_from_anybody_but_the_client_that_was_asked_does_not_count(hom
     """The cell connects to its own kernel and accepts its own question."""
     made = tmp_path / "made"
     code = f"""
-import glob, os, socket, threading
+import glob, os, socket, threading, time
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Answer
 kernel = get_ipython().kernel
 (path,) = glob.glob({str(home)!r} + '/runtime/' + os.environ['KERNELBOX_KERNEL_ID'] + '/socket')
 client = socket.socket(socket.AF_UNIX); client.connect(path)
 def forge():
-    for number in range(1, 50):
+    while not kernel.asks._open: time.sleep(0.001)
+    for number in (*range(1, 50), *kernel.asks._open):
         client.send(encode(Answer(kernel.outbox.execution_id, number, True)))
     print('forged', flush=True)
-timer = threading.Timer(0.2, forge); timer.start()
+threading.Thread(target=forge).start()
 !touch {made}
 """
 

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.executor.support import DEADLINE
+from tests.programs import WAITING_CELL, run_program
 
 pytestmark = pytest.mark.usefixtures("home")
 
-SCENARIO = """
-import asyncio, gc, os, sys
+SCENARIO = f"""{WAITING_CELL}
+import asyncio, gc, os
 from kernelbox import CodeExecutor, ExecutorStopped, InheritedStream
-
-go = sys.argv[1] + "/go"
-CODE = f'''
-import os, time
-x = 42
-print("begun", flush=True)
-while not os.path.exists({go!r}): time.sleep(0.01)
-print("ended")
-'''
 
 async def child(executor, items):
     CHILD
@@ -30,18 +19,18 @@ async def child(executor, items):
 async def main():
     executor = CodeExecutor(name=NAME)
     await executor.start()
-    items = executor.stream(CODE, timeout=60, chunks=True)
+    items = executor.stream(code, timeout=60, chunks=True)
     first = await anext(items)
     pid = os.fork()
     if pid == 0:
         try:
             await child(executor, items)
         except BaseException as exc:
-            print(f"child: {exc!r}", file=sys.stderr, flush=True)
+            print("child:", repr(exc), file=sys.stderr, flush=True)
             os._exit(1)
         os._exit(0)
     status = await asyncio.to_thread(os.waitpid, pid, 0)
-    assert status[1] == 0, f"the child ended with {status[1]}"
+    assert status[1] == 0, status
     open(go, "w").close()
     *_, result = [item async for item in items]
     again = await executor.execute("print(x)")
@@ -54,15 +43,7 @@ asyncio.run(main())
 
 def fork_with_an_executor(child: str, directory: Path, *, name: str | None) -> str:
     script = SCENARIO.replace("CHILD", child.replace("\n", "\n    ")).replace("NAME", repr(name))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, str(directory)],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_program(script, directory)
 
 
 REFUSES = "try:\n    await {}\nexcept ExecutorStopped:\n    return\nraise AssertionError('it was not refused')"
@@ -118,13 +99,5 @@ asyncio.run(main())
 """
 
 
-def test_a_worker_starts_an_inherited_executor_anew_with_a_kernel_of_its_own(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WORKER],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "(False, 1) (False, 2)\n42\n"
+def test_a_worker_starts_an_inherited_executor_anew_with_a_kernel_of_its_own() -> None:
+    assert run_program(WORKER) == "(False, 1) (False, 2)\n42\n"

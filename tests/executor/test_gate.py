@@ -119,6 +119,26 @@ def test_a_decision_that_is_cancelled_closes_its_request() -> None:
     assert not asyncio.run(scenario()).open
 
 
+def test_a_cell_that_asks_for_more_at_once_than_a_host_keeps_is_refused_until_there_are_answers() -> None:
+    gate, answered = make_gate(), asyncio.Event()
+
+    async def later(request: ApprovalRequest) -> None:
+        await answered.wait()
+        await request.accept()
+
+    async def scenario() -> list[bool]:
+        first = asyncio.ensure_future(gate.decide(shell("x" * 40_000_000), ApprovalRequest, later))
+        await asyncio.sleep(0)
+        refused = await gate.decide(shell("y" * 40_000_000), ApprovalRequest, later)
+        assert "too much at once" in refused.reason
+        small = asyncio.ensure_future(gate.decide(shell("ls"), ApprovalRequest, later))
+        answered.set()
+        afterwards = gate.decide(shell("y" * 40_000_000), ApprovalRequest, later)
+        return [(await decision).accepted for decision in (first, small, afterwards)]
+
+    assert asyncio.run(scenario()) == [True, True, True]
+
+
 def test_a_call_of_a_server_that_is_not_there_is_refused_with_its_name_escaped_and_shortened() -> None:
     answer = decide(make_gate(tools="accept"), Ask("c", 1, "hub\x1b" + "x" * 1_000_000, "t", {}))
     assert not answer.accepted

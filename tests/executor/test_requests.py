@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.strategies import untimed
 
 from kernelbox import ApprovalClosed, ApprovalRequest, InvalidInput, SyncApprovalRequest
 from kernelbox.core._requests import Verdict
@@ -200,6 +201,7 @@ json_values = st.recursive(
 )
 
 
+@untimed
 @given(texts, texts, st.dictionaries(texts, json_values, max_size=3))
 def test_whatever_is_asked_for_is_shown_on_one_line_of_characters_that_stay_where_they_are(
     server: str, tool: str, args: dict[str, Any]

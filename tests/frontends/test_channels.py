@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from tests.server.support import DEADLINE, Served
+from tests.server.support import DEADLINE, Served, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from kernelbox.frontends._message import JupyterMessage
@@ -232,6 +235,36 @@ def test_there_is_no_way_to_a_kernel_that_is_not_there(served: Served) -> None:
 def test_a_web_page_of_another_site_does_not_reach_the_channels(served: Served, kernel_id: str) -> None:
     with pytest.raises(InvalidStatus), attached(served, kernel_id, Origin="http://evil.example"):
         pass
+
+
+def test_a_kernel_of_another_language_is_used_through_the_same_channels(
+    key_file: Path, service_home: Path, tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-m", "bash_kernel.install", "--prefix", str(tmp_path)], check=True)
+    path = str(tmp_path / "share/jupyter")
+    with serving(tmp_path, KERNELBOX_HOME=str(service_home), JUPYTER_PATH=path) as served:
+        kernel_id = served.post("/api/kernels", {"name": "bash"}).json()["id"]
+        with attached(served, kernel_id) as front_end:
+            assert front_end.ask("kernel_info_request").content["language_info"]["name"] == "bash"
+            assert front_end.run("echo $((6 * 7))").text == "42\n"
+            assert "printf" in front_end.ask("complete_request", code="print", cursor_pos=5).content["matches"]
+            opened = front_end.send("comm_open", {"comm_id": "c", "target_name": "t", "data": {}})
+            assert "NotSupported" in front_end.finish(opened).first("error").content["ename"]
+            assert front_end.run("echo on").text == "on\n"
+        assert served.http.delete(f"/api/kernels/{kernel_id}").status_code == 204
+
+
+def test_a_request_for_which_there_is_no_room_is_refused_at_once(served: Served, kernel_id: str) -> None:
+    with attached(served, kernel_id) as front_end:
+        front_end.send("execute_request", {"code": "print('on')\nimport time\ntime.sleep(1000)"})
+        while front_end.receive().kind != "stream":
+            pass
+        for _ in range(10_000):
+            front_end.send("kernel_info_request")
+        last = front_end.send("kernel_info_request")
+        while (message := front_end.receive()).parent.get("msg_id") != last.id:
+            pass
+        assert (message.kind, message.content["ename"]) == ("kernel_info_reply", "QueueFull")
 
 
 def test_a_slow_front_end_slows_the_cell_down_and_loses_nothing(served: Served, kernel_id: str) -> None:

@@ -8,13 +8,19 @@ from pathlib import Path
 
 from tests.server.support import Served, serving
 
+OURS = '{"argv": ["python", "-m", "kernelbox.frontends"], "display_name": "Ours", "language": "python"}'
+
 
 def test_the_server_says_its_version(served: Served) -> None:
     assert served.http.get("/api").json()["version"]
 
 
 def test_our_kernel_is_the_default_among_the_installed_ones(key_file: Path, service_home: Path, tmp_path: Path) -> None:
-    for name, text in (("toy", '{"argv": ["toy"], "display_name": "Toy", "language": "toy"}'), ("broken", "{")):
+    for name, text in (
+        ("toy", '{"argv": ["toy"], "display_name": "Toy", "language": "toy"}'),
+        ("broken", "{"),
+        ("ours", OURS),
+    ):
         (tmp_path / "kernels" / name).mkdir(parents=True)
         (tmp_path / "kernels" / name / "kernel.json").write_text(text)
     with serving(tmp_path, KERNELBOX_HOME=str(service_home), JUPYTER_PATH=str(tmp_path)) as served:
@@ -22,7 +28,7 @@ def test_our_kernel_is_the_default_among_the_installed_ones(key_file: Path, serv
         assert found["default"] == "python3"
         assert found["kernelspecs"]["python3"]["spec"]["display_name"] == "Python 3 (kernelbox)"
         assert found["kernelspecs"]["toy"]["spec"]["language"] == "toy"
-        assert "broken" not in found["kernelspecs"]
+        assert not {"broken", "ours"} & set(found["kernelspecs"])
         assert served.http.get("/api/kernelspecs/toy").json()["spec"]["display_name"] == "Toy"
         assert served.http.get("/api/kernelspecs/nothing").status_code == 404
         assert served.http.get("/kernelspecs/python3/logo-svg.svg").status_code == 404

@@ -178,7 +178,12 @@ def test_bash_cells_are_put_in_the_words_of_the_kernel(
 
 @pytest.mark.parametrize(
     "request_",
-    [Execute("x", "ls", "bash"), Execute("x", "ls", approve_shell=True), Execute("x", "ls", restore_cwd="/")],
+    [
+        Execute("x", "ls", "bash"),
+        Execute("x", "{}", "comm"),
+        Execute("x", "ls", approve_shell=True),
+        Execute("x", "ls", restore_cwd="/"),
+    ],
 )
 def test_what_the_kernel_cannot_do_is_refused_with_a_reason(request_: Execute) -> None:
     done = Cell(request_).refuse("r")

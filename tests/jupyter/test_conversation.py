@@ -725,3 +725,22 @@ def test_the_end_of_the_process_frees_the_place_and_nothing_is_done_after_it(sta
 
 def test_the_end_of_the_process_between_cells_leaves_no_queue() -> None:
     assert Talk().greet().conversation.process_ended() == []
+
+
+def test_what_was_left_out_of_a_cell_is_said_in_its_result() -> None:
+    talk = Talk().greet().run()
+    (said,) = delivered(talk.conversation.left_out(3, 4000))
+    assert isinstance(said, Output)
+    assert (said.id, said.name) == ("x", "stderr")
+    assert said.text.startswith("[3 messages of the kernel (4,000 bytes) were left out")
+    talk.reply()
+    (done,) = delivered(talk.status("idle"))
+    assert isinstance(done, Done)
+    assert done.cut
+
+
+def test_a_client_at_rest_for_which_messages_were_left_out_makes_sure_that_it_is_heard() -> None:
+    talk = Talk().greet()
+    assert talk.conversation.left_out(3, 4000) == []
+    talk.execute()
+    assert probes(talk.first())

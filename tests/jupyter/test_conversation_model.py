@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.wire.strategies import untimed
 
 from kernelbox.host.jupyter._conversation import Conversation
 from kernelbox.host.jupyter._message import JupyterMessage
@@ -159,7 +160,7 @@ class ConversationWithAKernel(RuleBasedStateMachine):
 
 
 TestConversationWithAKernel = ConversationWithAKernel.TestCase
-TestConversationWithAKernel.settings = settings(deadline=None, max_examples=300, stateful_step_count=40)
+TestConversationWithAKernel.settings = settings(untimed, max_examples=300, stateful_step_count=40)
 
 
 # -- a kernel that says anything whatever ------------------------------------------------------------------------
@@ -187,7 +188,7 @@ events = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(untimed, max_examples=300)
 @given(st.lists(events, max_size=40))
 def test_a_kernel_that_says_anything_whatever_cannot_end_an_execution_twice(
     happenings: list[tuple[str, Any]],

@@ -12,7 +12,8 @@ import pytest
 
 from kernelbox import InvalidInput, StartFailed
 from kernelbox.mcp._address import Address, parse_address
-from kernelbox.mcp._http import _listen
+from kernelbox.mcp._http import _listen, serve_http
+from kernelbox.mcp._options import ServerOptions
 
 from .support import DEADLINE, Served, command, http_client, run, serving, text
 
@@ -101,9 +102,9 @@ def test_a_server_that_is_ended_while_clients_listen_says_nothing_and_succeeds(t
 
 
 def test_the_token_can_be_given_and_is_not_printed(tmp_path: Path, own_home: Path) -> None:
-    with serving(tmp_path, KERNELBOX_MCP_TOKEN="chosen") as server:
+    with serving(tmp_path, KERNELBOX_MCP_TOKEN="chosen-by-the-user") as server:
         assert server.token == ""
-        known = Served(server.url, "chosen", server.workspace, server.process)
+        known = Served(server.url, "chosen-by-the-user", server.workspace, server.process)
         assert post(known).status_code == 200
 
         async def scenario() -> None:
@@ -112,6 +113,15 @@ def test_the_token_can_be_given_and_is_not_printed(tmp_path: Path, own_home: Pat
                 assert await text(client, "execute_ipython_cell", code=code) == "[variables: added os]"
 
         run(scenario)
+
+
+@pytest.mark.parametrize("token", ["short", "with a blank in the middle", "with-the-letter-é", "a-line-of-its-own\n"])
+def test_a_token_that_can_be_guessed_or_not_sent_is_refused(
+    tmp_path: Path, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_MCP_TOKEN", token)
+    with pytest.raises(InvalidInput, match="a token needs 16 or more"):
+        serve_http(ServerOptions(workspace=str(tmp_path)), Address("127.0.0.1", 0))
 
 
 def test_an_address_that_is_taken_is_told() -> None:

@@ -273,15 +273,16 @@ def test_kernels_that_are_kept_are_found_by_other_processes(tmp_path: Path, own_
 
 
 def test_variables_for_kernels_come_from_the_workspace_and_the_prefix(tmp_path: Path, own_home: Path) -> None:
-    (tmp_path / ".env").write_text('KERNEL_ENV_FROM_FILE="a b"\nSECRET=1\nKERNEL_ENV_BOTH=file\nPYTHONSTARTUP=/x\n')
+    lines = ['KERNEL_ENV_FROM_FILE="a b"', "SECRET=1", "KERNEL_ENV_BOTH=file", "PYTHONSTARTUP=/x"]
+    (tmp_path / ".env").write_text("\n".join([*lines, "KERNEL_ENV_BASH_ENV=/x", "KERNEL_ENV_ENVIRONMENT=test"]))
 
     async def scenario() -> None:
         env = {"KERNEL_ENV_BOTH": "given", "OTHER_SECRET": "1"}
         async with stdio_client(tmp_path, env=env) as client:
-            names = ["FROM_FILE", "BOTH", "SECRET", "OTHER_SECRET", "KERNEL_ENV_BOTH", "PYTHONSTARTUP"]
-            code = f"import os; [os.environ.get(name) for name in {names}]"
+            names = ["SECRET", "OTHER_SECRET", "KERNEL_ENV_BOTH", "PYTHONSTARTUP", "BASH_ENV"]
+            code = f"import os; [os.environ.get(name) for name in {['FROM_FILE', 'BOTH', 'ENVIRONMENT', *names]}]"
             assert (await text(client, "execute_ipython_cell", code=code)).startswith(
-                "['a b', 'given', None, None, None, None]"
+                "['a b', 'given', 'test', None, None, None, None, None]"
             )
 
     run(scenario)

@@ -206,3 +206,13 @@ def refused(*words: str) -> str:
     done = kernelbox("mcp", *words)
     assert (done.stdout, done.status) == ("", 2)
     return done.stderr
+
+
+@pytest.mark.parametrize("token", ["x", "fifteen-letters", "sixteen or more, blank", "sixteen-or-möre-signs"])
+def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(home: Path, token: str) -> None:
+    done = kernelbox("mcp", "--http", "127.0.0.1:0", KERNELBOX_MCP_TOKEN=token)
+    assert (done.status, done.stdout) == (2, "")
+    assert done.stderr == (
+        "kernelbox: KERNELBOX_MCP_TOKEN needs 16 or more letters, digits or signs of ASCII, without blanks; "
+        "`openssl rand -hex 24` makes a good one\n"
+    )

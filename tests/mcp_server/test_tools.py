@@ -118,20 +118,35 @@ def test_a_file_can_be_written_read_by_range_and_found_by_a_kernel(served: Serve
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "said"),
     [
-        {},
-        {"code": 1},
-        {"code": "1", "timeout": 0},
-        {"code": "1", "timeout": "nan"},
-        {"code": "1", "max_output_chars": 1},
-        {"code": "1", "time": 1},
+        ({}, "code is missing"),
+        ({"code": 1}, "code is 1; use a text"),
+        ({"code": None}, "code is None; use a text"),
+        ({"code": "1", "timeout": 0}, "timeout is 0; use a number above 0"),
+        ({"code": "1", "timeout": "soon"}, "timeout is 'soon'; use a number"),
+        ({"code": "1", "timeout": "nan"}, "timeout is 'nan'; use a number up to 86400"),
+        ({"code": "1", "timeout": 1e6}, "timeout is 1000000.0; use a number up to 86400"),
+        ({"code": "1", "max_output_chars": 1.5}, "max_output_chars is 1.5; use a whole number"),
+        ({"code": "1", "time": 1}, "there is no argument 'time'; use code, timeout, max_output_chars"),
+        ({"time": 1}, "code is missing; there is no argument 'time'; use code, timeout, max_output_chars"),
     ],
 )
-def test_wrong_arguments_are_told_and_nothing_runs(served: Served, wrong: dict[str, Any]) -> None:
+def test_wrong_arguments_are_told_in_a_sentence_and_nothing_runs(
+    served: Served, wrong: dict[str, Any], said: str
+) -> None:
     async def scenario() -> None:
         async with http_client(served) as client:
-            assert "execute_ipython_cell" in await failure(client, "execute_ipython_cell", **wrong)
+            answer = await failure(client, "execute_ipython_cell", **wrong)
+            assert answer == f"execute_ipython_cell: {said}"
+
+    run(scenario)
+
+
+def test_a_wrong_value_is_shown_in_short(served: Served) -> None:
+    async def scenario() -> None:
+        async with http_client(served) as client:
+            assert len(await failure(client, "execute_ipython_cell", code=["x" * 1000] * 1000)) < 200
 
     run(scenario)
 

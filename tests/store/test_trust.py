@@ -28,10 +28,12 @@ from tests.store.support import (
     run_python,
 )
 
-from kernelbox import StoreFailed, create, destroy, execute, get_or_create, list_kernels, status, wipe
+from kernelbox import KernelBoxConfig, StoreFailed, create, destroy, execute, get_or_create, list_kernels, status, wipe
 from kernelbox.api._here import kernels
 from kernelbox.host._home import Home
 from kernelbox.host._key import _home_directories, read_key
+from kernelbox.tools._parameters import read_parameters
+from kernelbox.tools._servers import Servers
 
 ANOTHER_USER = 12345
 FOREIGN = r"was not made by this user's kernelbox on this machine.*neither used nor changed: set"
@@ -246,6 +248,24 @@ def test_where_the_key_of_a_home_is_not_there_none_is_made(
     done = kernelbox(*command, KERNELBOX_KEY_FILE=str(tmp_path / "nowhere" / "key"))
     assert done.status == 1
     assert lost or f"there is no key at '{tmp_path}/nowhere/key'" in done.stdout
+    assert os.listdir(tmp_path) == []
+
+
+LOOKING = ["list", "status --name a", "destroy --name a", "restart --name a", "logs --name a", "wipe", "tools list"]
+
+
+@pytest.mark.parametrize("command", [*LOOKING, "tools remove a", "version"])
+def test_a_command_that_only_looks_makes_neither_a_home_nor_a_key(tmp_path: Path, command: str) -> None:
+    directory = str(tmp_path / "nowhere")
+    kernelbox(*command.split(), KERNELBOX_HOME=f"{directory}/home", KERNELBOX_KEY_FILE=f"{directory}/key")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_tool_server_makes_no_key_where_a_home_has_been_sealed_with_another(own_home: Path, tmp_path: Path) -> None:
+    Home(str(own_home), os.environ["KERNELBOX_KEY_FILE"]).make().close()
+    config = KernelBoxConfig(home=str(own_home), key_file=str(tmp_path / "key"))
+    with pytest.raises(StoreFailed, match="there is no key at"):
+        Servers(config).put("a", read_parameters("a", {"command": "true"}), str(tmp_path))
     assert os.listdir(tmp_path) == []
 
 

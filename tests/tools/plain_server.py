@@ -39,6 +39,7 @@ TOOLS = SPEC.get("tools") or [
         "broken",
         "refuse",
         "values",
+        "torn",
         "note",
     )
 ]
@@ -119,6 +120,8 @@ def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) 
             return text(ask(args["method"]))
         case "picture":
             return {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]}
+        case "torn":
+            return {"content": [{"type": "image", "data": args["data"], "mimeType": "image/png\n\x1b[31m"}]}
         case "mixed":
             memo = {"uri": "memo://1", "mimeType": "text/plain", "text": "a memo"}
             blob = {"uri": "memo://2", "blob": PIXEL}

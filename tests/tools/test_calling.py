@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.engine.support import wait_for_end
 from tests.executor.support import accept, answer_all, reject, run, text
-from tests.tools.support import PLAIN, cell, executing, generate, plain, until
+from tests.tools.support import PLAIN, cell, executing, failure, generate, plain, until
 
 from kernelbox import (
     ApprovalClosed,
@@ -89,6 +89,17 @@ def test_a_picture_is_shown_and_returned_as_bytes(project: Path) -> None:
     assert [image.read_bytes()[1:4] for image in result.images] == [b"PNG"]
 
 
+def test_a_picture_that_is_none_is_an_error_of_the_tool(project: Path) -> None:
+    async def scenario() -> tuple[str, str | None]:
+        async with executing(project) as executor:
+            failed = await failure(executor, cell("torn", data="AAA"))
+            return failed, await text(executor, cell("torn", data="AAAA"))
+
+    failed, unnamed = run(scenario)
+    assert failed == "torn answered with a picture, a sound or a file that is no base64"
+    assert unnamed == r"b'\x00\x00\x00'"  # and no picture is shown
+
+
 def test_resources_and_links_come_back_beside_text_and_pictures(project: Path) -> None:
     code = """
 from mcptools.plain import mixed
@@ -144,7 +155,7 @@ print(len(await asyncio.gather(*(meet.run_async(params("task", n)) for n in rang
 def test_a_timeout_cancels_the_call_at_the_server_and_the_kernel_goes_on(project: Path) -> None:
     async def scenario() -> str | None:
         async with executing(project) as executor:
-            await executor.execute("x = 1")
+            await executor.execute("x = 1\n" + cell("echo"))  # from now on a call takes no time to begin
             waiting = asyncio.create_task(executor.execute(cell("wait", marks=str(project)), timeout=2))
             with pytest.raises(ExecutionTimeout):
                 await waiting

@@ -136,6 +136,17 @@ def test_a_tool_that_is_not_there_is_an_error_that_names_the_nearest(home: Path,
     assert "hub.createissue" in (shown or "")
 
 
+@pytest.mark.parametrize("name", ["search", "help", "install", "annotations"])
+def test_a_server_may_have_the_name_of_what_the_root_has(home: Path, tmp_path: Path, name: str) -> None:
+    generate(tmp_path, plain(tmp_path, tools=[tool("find", "Finds it.")]), name)
+    assert ask(
+        tmp_path,
+        f"from mcptools.{name}.find import Params, run\nprint(run(Params()))",
+        "mcptools.search('finds')",
+        f"mcptools.help('{name}')",
+    ) == ["{}", f"{name}.find: Finds it.", f"{name}.find: Finds it."]
+
+
 def test_the_package_of_a_server_lists_its_tools_and_imports_them_when_used(home: Path, hub: Path) -> None:
     doc, missing = ask(
         hub,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -125,15 +126,27 @@ for make in (
 
 def test_every_name_of_a_tool_gives_a_module_of_its_own(home: Path, tmp_path: Path) -> None:
     names = ["a-b", "a_b", "A.B", "class", "3d", "__init__", "é", "a/../b", "", "import os", "run", "None", "x" * 300]
+    names += ["__path__", "_server", "__getattr__", "annotations", "server", "nul\0", "\x1b[31m\u202e"]
     modules = generate(tmp_path, plain(tmp_path, tools=[tool(name) for name in names]))
     assert len({module.casefold() for module in modules}) == len(names)
     assert modules[1] == "a_b"
     lines = [f"from mcptools.plain.{module} import Params, run" for module in modules]
     expected = [f"{name!r}" for name in names]
+    lines += [f"from mcptools.plain import {module} as found\nfound.run" for module in modules]
     told = run(lambda: ask(tmp_path, "\n".join(lines) + "\nprint('imported')"))
     assert told == "imported"
     sources = [(tmp_path / f"mcptools/plain/{module}.py").read_text() for module in modules]
     assert all(name[1:-1] in source for name, source in zip(expected, sources, strict=True))
+
+
+def test_what_a_cell_puts_in_the_place_of_a_package_is_neither_waited_for_nor_replaced(
+    home: Path, tmp_path: Path
+) -> None:
+    package = tmp_path / "mcptools/plain"
+    package.mkdir(parents=True)
+    os.mkfifo(package / "tools.json")
+    with pytest.raises(InvalidInput, match="was not generated"):
+        generate(tmp_path, PLAIN)
 
 
 def test_all_pages_of_a_list_are_read(home: Path, tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ report.run(report.Params())
 
 
 def test_a_timeout_cancels_the_call_at_the_server(kernel: KernelRecord, project: Path) -> None:
+    assert execute(kernel, cell("echo"), approve=lambda request: True).ok  # from now on a call takes no time to begin
     result = execute(kernel, cell("wait", marks=str(project)), timeout=2, approve=lambda request: True)
     assert result.status == "timeout"
     assert result.state == "kept"
@@ -151,6 +152,14 @@ def test_the_command_line_says_what_is_wrong_with_a_server(
     assert "has a command and an address: give" in fail("tools", "add", "x", "--url", "http://x", "--", "y", status=2)
     assert "there is no server 'x'" in fail("tools", "remove", "x")
     assert "use NAME=VALUE" in fail("tools", "add", "x", "--env", "A", "--", "true", status=2)
+    assert "hunter2" not in fail("tools", "add", "x", "--url", "http://x", "--header", "hunter2", status=2)
+    assert "unrecognized arguments: y; the command of a server comes after --" in fail(
+        "tools", "add", "x", "y", status=2
+    )
+    refused = fail(
+        "tools", "add", "x", "--url", "http://127.0.0.1:9/mcp", "--header", "Authorization: ${TOKEN_NOT_SET}"
+    )
+    assert "${TOKEN_NOT_SET}, which is not set" in refused
     assert "cannot be reached" in fail("tools", "add", "x", "--url", "http://127.0.0.1:9/mcp")
     assert not (tmp_path / "mcptools").exists()
 

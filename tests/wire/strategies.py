@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -18,7 +18,7 @@ from kernelbox.wire import _messages
 from kernelbox.wire._messages import Message
 
 # Examples are not timed: a loaded machine is not a bug. Half the usual number keeps them fast.
-untimed = settings(deadline=None, max_examples=50)
+untimed = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 
 KINDS: list[type[Message]] = [
     cls for cls in vars(_messages).values() if isinstance(cls, type) and issubclass(cls, Message) and cls is not Message

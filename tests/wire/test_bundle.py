@@ -216,3 +216,16 @@ def test_any_bundle_becomes_a_message_that_arrives_or_an_error_of_the_cells_own(
     json.dumps([received.data, received.metadata], ensure_ascii=False, allow_nan=False).encode()
     assert display.cut or len(display.data) + len(display.blobs) == len(data)
     assert encode(received) == encode(display)
+
+
+@pytest.mark.parametrize(("kind", "plain"), [("execute_result", 300), ("display_data", 100)])
+def test_the_text_of_a_value_is_whole_and_its_markdown_and_any_other_text_are_cut(kind: str, plain: int) -> None:
+    shown = build_display("me", kind, {"text/plain": "x" * 300, "text/markdown": "y" * 300}, text_limit=100)
+    assert len(shown.data["text/plain"]) == plain
+    assert len(shown.data["text/markdown"]) == 100
+    assert shown.cut
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(1, 1), (0, 300)])
+def test_a_limit_of_one_character_is_one_and_none_is_none(limit: int, kept: int) -> None:
+    assert len(build({"text/plain": "x" * 300}, text_limit=limit).data["text/plain"]) == kept

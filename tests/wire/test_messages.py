@@ -19,12 +19,14 @@ def test_messages_are_equal_when_kind_and_every_field_are() -> None:
 
 
 def test_what_a_message_does_not_say_is_the_usual() -> None:
-    assert m.Execute("i", "c") == m.Execute("i", "c", "python", False, True, 0, False, False, "", False, "")
-    assert m.Interrupt() == m.Interrupt("", False)
-    assert m.Display("i", "display_data", {}, {}) == m.Display("i", "display_data", {}, {}, "", None, False, {})
-    assert m.Answer("i", 1, True) == m.Answer("i", 1, True, "", "", b"")
-    assert m.Spawn("i", "d", "c", 18) == m.Spawn("i", "d", "c", 18, [], False, 0.0)
-    assert m.Done("i", "ok") == m.Done("i", "ok", None, "", "", [], False, False, None)
+    plain = m.Execute("i", "c")
+    assert plain.store_history
+    assert not any((plain.silent, plain.text_limit, plain.approve_shell, plain.shell_escape_only, plain.restore_cwd))
+    assert not any((plain.report_changes, plain.allow_stdin, plain.key))
+    assert m.Interrupt() == m.Interrupt("", harder=False)
+    assert not m.Display("i", "display_data", {}, {}).cut
+    done, spawn = m.Done("i", "ok"), m.Spawn("i", "d", "c", 18)
+    assert not any((done.interrupted, done.cut, spawn.lifeline, spawn.idle_timeout))
 
 
 def test_a_message_has_no_hash() -> None:

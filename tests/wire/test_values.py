@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import dataclasses
 import inspect
@@ -15,6 +16,7 @@ import pytest
 from kernelbox import ErrorInfo, ExecutionResult, KernelBoxConfig, KernelRecord
 from kernelbox.wire._messages import Done, Interrupt, Started
 from kernelbox.wire._state import KernelState
+from kernelbox.wire._values import compile_constructors, dataclass, field
 
 VALUES: list[Any] = [
     ErrorInfo("ValueError", "no", ["a", "b"]),
@@ -26,7 +28,7 @@ VALUES: list[Any] = [
 
 @pytest.mark.parametrize("value", VALUES)
 def test_a_value_is_a_dataclass_to_the_standard_library(value: Any) -> None:
-    names = [field.name for field in dataclasses.fields(value)]
+    names = [spec.name for spec in dataclasses.fields(value)]
     assert list(dataclasses.asdict(value)) == names
     assert dataclasses.replace(value) == value
     assert dataclasses.is_dataclass(value)
@@ -84,6 +86,54 @@ def test_values_of_different_classes_differ() -> None:
 def test_a_value_shows_its_fields_unless_it_is_made_otherwise() -> None:
     assert repr(ErrorInfo("E", "v")) == "ErrorInfo(ename='E', evalue='v', traceback=[])"
     assert repr(KernelState("idle", 1, 0.0, 0.0, "", 0, "")).startswith("<kernelbox.wire._state.KernelState object at ")
+
+
+def make_class() -> Any:
+    """Makes a class of values that no constructor has been compiled for."""
+
+    @dataclass(slots=True)
+    class Doubled:
+        number: int
+        name: str = ""
+        parts: list[str] = field(default_factory=list)
+
+        def __post_init__(self) -> None:
+            self.number *= 2
+
+        def __repr__(self) -> str:
+            return f"<{self.number}>"
+
+    return Doubled
+
+
+def is_compiled(cls: Any) -> bool:
+    return "number" in cls.__init__.__code__.co_varnames
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_class_of_values_is_the_same_before_and_after_its_constructor_is_compiled(compiled: bool) -> None:
+    cls = make_class()
+    if compiled:
+        compile_constructors()
+    for value in (cls(2), cls(number=2), cls(2, "", []), cls(2, parts=[]), cls(number=2, name="", parts=[])):
+        assert (value.number, value.name, value.parts) == (4, "", [])
+        assert repr(value) == "<4>"
+    assert cls(2).parts is not cls(2).parts
+    assert is_compiled(cls) is compiled
+    with pytest.raises(TypeError, match=r"missing 1 [^']*'number'$"):
+        cls(name="x")
+    with pytest.raises(TypeError, match="takes from 2 to 4 positional arguments but 5 were given"):
+        cls(1, "", [], 2)
+
+
+def test_a_constructor_is_compiled_when_a_process_makes_the_51st_value() -> None:
+    cls = make_class()
+    for _ in range(50):
+        cls(1)
+    assert not is_compiled(cls)
+    assert cls(1).number == 2
+    assert is_compiled(cls)
+    assert cls.__init__.__globals__["__builtins__"] is not vars(builtins)
 
 
 def test_a_value_that_can_be_changed_is_no_key() -> None:

@@ -11,7 +11,7 @@ from kernelbox.core._images import ImageFiles, check_images_dir
 from kernelbox.core._options import KernelOptions
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
-from kernelbox.shells._blocking_cell import holds_commands, run_cell
+from kernelbox.shells._blocking_cell import Cell, holds_commands, run_cell
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._messages import Execute
 from kernelbox.wire._results import ExecutionResult, OutputItem
@@ -243,7 +243,7 @@ def _begin(
     )
     seconds = check_timeout(timeout, here.config.execution_timeout)
     images = _image_files(here, images_dir)
-    return run_cell(here, kernel, request, seconds, images, approve, policy, may_pause=may_pause)
+    return run_cell(here, kernel, Cell(request, seconds, images, approve, policy, may_pause))
 
 
 def _image_files(here: Kernels, images_dir: str | os.PathLike[str] | None) -> ImageFiles:

@@ -115,24 +115,39 @@ def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
     return {**env, "PATH": os.pathsep.join((programs, path))}
 
 
-def variables_with_prefix(prefix: str) -> dict[str, str]:
-    """Returns the caller's variables whose names begin with a prefix, without it."""
-    found = {name.removeprefix(prefix): value for name, value in os.environ.items() if name.startswith(prefix)}
-    return {name: value for name, value in found.items() if name}
+# What a variable of a server is called that is for kernels, as ipybox has it: KERNEL_ENV_X becomes X.
+_KERNEL_PREFIX = "KERNEL_ENV_"
+
+
+def variables_for_kernels() -> dict[str, str]:
+    """Returns the caller's variables that are for kernels, by the names that they have there."""
+    names = [name for name in os.environ if name.startswith(_KERNEL_PREFIX) and name != _KERNEL_PREFIX]
+    return {name.removeprefix(_KERNEL_PREFIX): os.environ[name] for name in names}
+
+
+def environment_of_server(kernel_env: Mapping[str, str]) -> dict[str, str]:
+    """Returns the caller's environment for a server that passes these variables, and no others, on to kernels."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith(_KERNEL_PREFIX)}
+    return {**others, **{f"{_KERNEL_PREFIX}{name}": value for name, value in kernel_env.items()}}
 
 
 # Variables that say which programs and code are run, and how kernelbox works: a file in a folder that another user
-# may have made does not set them.
-_NOT_FROM_FILES = ("KERNELBOX_", "PYTHON", "LD_", "DYLD_", "BASH_", "PIP_", "UV_", "GIT_", "NODE_OPTIONS", "IFS", "ENV")
+# may have made, and that cells can write, sets them neither here nor in kernels.
+_NAMES_NOT_FROM_FILES = frozenset({"PATH", "HOME", "SHELL", "ENV", "IFS", "NODE_OPTIONS", "VIRTUAL_ENV", "IPYTHONDIR"})
+_PREFIXES_NOT_FROM_FILES = ("KERNELBOX_", "PYTHON", "LD_", "DYLD_", "BASH_", "PIP_", "UV_", "GIT_", "XDG_")
 
 
 def add_variables(pairs: Mapping[str, str]) -> list[str]:
     """Sets variables that the caller has not set; returns the names of those that a file may not set."""
-    refused = [name for name in pairs if name.startswith(_NOT_FROM_FILES)]
+    refused = [name for name in pairs if _decides_what_runs(name.removeprefix(_KERNEL_PREFIX))]
     for name, value in pairs.items():
         if name not in refused and "\0" not in value:
             os.environ.setdefault(name, value)
     return refused
+
+
+def _decides_what_runs(name: str) -> bool:
+    return name in _NAMES_NOT_FROM_FILES or name.startswith(_PREFIXES_NOT_FROM_FILES)
 
 
 def host_variable(name: str) -> str | None:

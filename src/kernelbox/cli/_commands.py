@@ -121,6 +121,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        "jupyter",
+        "have plain Jupyter use our kernels: install a kernelspec, or remove it",
+        "_jupyter:run",
+        (
+            "kernelbox jupyter install --sys-prefix       # for the Jupyter of this environment",
+            "kernelbox jupyter install --name analysis --kernel analysis   # notebooks that share one kernel",
+            "kernelbox jupyter remove",
+        ),
+    ),
+    Command(
         "logs",
         "show what a kernel's process left in its log",
         "_lifecycle:logs",

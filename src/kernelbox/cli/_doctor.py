@@ -17,7 +17,7 @@ from kernelbox.base._text import escape
 from kernelbox.cli._output import emit
 from kernelbox.host._engine import engine_for
 from kernelbox.host._home import Home
-from kernelbox.host._key import is_missing, read_key
+from kernelbox.host._key import is_missing, key_path, read_key
 from kernelbox.host._lock import is_locked, locked
 from kernelbox.host.own._templates import is_answering, list_templates
 from kernelbox.wire._values import dataclass
@@ -129,7 +129,7 @@ def _check_home() -> Iterator[Check]:
 def _check_key() -> Iterator[Check]:
     key_file = KernelBoxConfig.from_env().key_file
     if is_missing(key_file):
-        yield Check("key", "ok", f"{key_file}, which is made with the first home")
+        yield Check("key", "ok", f"{key_path(key_file)}, which is made with the first home")
         return
     path = read_key(key_file).path
     yield Check("key", "ok", f"{path}, which seals the homes of this user")

@@ -38,6 +38,8 @@ def parse(command: Command, words: list[str]) -> argparse.Namespace:
     except UsageError as exc:
         unknown = parser.find_unknown(words)
         if unknown is None:
+            if command.name == "tools" and not program:
+                raise UsageError(f"{exc}; the command of a server comes after --", exc.usage) from exc
             raise
         raise UsageError(_no_option(parser, unknown, takes_code=command.name == "exec"), exc.usage) from exc
     options.program = program
@@ -190,6 +192,7 @@ def _logs(parser: Parser) -> None:
 
 
 def _tools(parser: Parser) -> None:
+    parser.usage = "kernelbox tools {add,list,remove,refresh} [NAME] [OPTION ...] [-- COMMAND ...]"
     parser.add_argument("action", choices=["add", "list", "remove", "refresh"])
     parser.add_argument("name", nargs="?", help="the server's name; refresh without one refreshes all")
     parser.add_argument("--url", help="the address of a server that runs already; others have a command behind --")
@@ -197,7 +200,11 @@ def _tools(parser: Parser) -> None:
         "--transport", choices=["streamable_http", "sse"], help="how to talk to the address (it is guessed)"
     )
     parser.add_argument(
-        "--header", action="append", default=[], metavar="NAME=VALUE", help="a header for the address; may be repeated"
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a header for the address; may be repeated",
     )
     parser.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the command; may be repeated"
@@ -207,6 +214,12 @@ def _tools(parser: Parser) -> None:
     parser.add_argument(
         "--connect-timeout", type=seconds, default=30.0, metavar="SECONDS", help="how long to wait for a server (30)"
     )
+
+
+def _jupyter(parser: Parser) -> None:
+    from kernelbox.cli._parser_servers import add_jupyter_options
+
+    add_jupyter_options(parser)
 
 
 def _completion(parser: Parser) -> None:
@@ -258,6 +271,7 @@ _OPTIONS: dict[str, Callable[[Parser], None]] = {
     "console": _console,
     "mcp": _mcp,
     "serve": _serve,
+    "jupyter": _jupyter,
     "logs": _logs,
     "tools": _tools,
     "doctor": _pretty,

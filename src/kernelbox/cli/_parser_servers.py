@@ -115,6 +115,19 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_jupyter_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `jupyter`."""
+    parser.add_argument("action", choices=["install", "remove"])
+    parser.add_argument("--name", default="kernelbox", help="what Jupyter calls the kernelspec (kernelbox)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--user", action="store_true", help="install it for this user; the default")
+    where.add_argument("--sys-prefix", action="store_true", help="install it for this Python environment")
+    where.add_argument("--prefix", metavar="DIR", help="install it below a directory")
+    parser.add_argument(
+        "--kernel", metavar="NAME", help="have its notebooks share the kernel of this name, which stays"
+    )
+
+
 def _toolsets(text: str) -> list[str]:
     known = ["ipybox", "kernels", "files"]
     names = known if text == "all" else text.split(",")

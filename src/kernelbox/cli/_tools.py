@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 
 from kernelbox.base._config import KernelBoxConfig
@@ -40,14 +41,15 @@ def _add(options: Namespace) -> dict[str, Any]:
     if options.url:
         if options.env or options.server_cwd:
             raise InvalidInput.saying("--env and --server-cwd are for a command; a server at an address takes --header")
-        params = {"url": options.url, "headers": _read_pairs("--header", options.header)}
+        headers = _read_pairs("--header", options.header, "[=:]")
+        params = {"url": options.url, "headers": {name: value.strip() for name, value in headers.items()}}
         if options.transport:
             params["type"] = options.transport
     else:
         if options.header or options.transport:
             raise InvalidInput.saying("--header and --transport are for an address; a command takes --env")
         command, *args = options.program
-        params = {"command": command, "args": args, "env": _read_pairs("--env", options.env)}
+        params = {"command": command, "args": args, "env": _read_pairs("--env", options.env, "=")}
         if options.server_cwd:
             params["cwd"] = os.path.abspath(options.server_cwd)
     return _generate(name, params, options.root, options.connect_timeout)
@@ -105,13 +107,15 @@ def _need_name(options: Namespace) -> str:
     return str(options.name)
 
 
-def _read_pairs(option: str, pairs: list[str]) -> dict[str, str]:
+def _read_pairs(option: str, pairs: list[str], between: str) -> dict[str, str]:
+    """Returns what an option says, by name; errors do not show a value, which may be a secret."""
     found = {}
     for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise InvalidInput(option, pair, "use NAME=VALUE; quote ${VARIABLE} so that your shell leaves it alone")
-        found[name] = value
+        name, *value = re.split(between, pair, maxsplit=1)
+        if not value or not name:
+            advice = "use NAME=VALUE; quote ${VARIABLE} so that your shell leaves it alone"
+            raise InvalidInput.saying(f"{option} has no name and value: {advice}")
+        found[name] = value[0]
     return found
 
 

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kernelbox")
 
+# Characters of all that a cell asks for at once: asks that wait take the host's memory, 5,000 characters each beside
+# their arguments.
+_MOST_WAITING = 64_000_000
+_SIZE_OF_ASK = 5_000
+_TOO_MUCH = "the cell asks for too much at once; ask again when some of it has been answered"
+
 
 class Gate:
     """Decides the asks of one execution in one kernel. What is remembered for the execution ends with the gate."""
@@ -46,6 +52,7 @@ class Gate:
         self._execution = Memory()
         self._shell = shell
         self._tools = tools
+        self._waiting = 0
 
     def __repr__(self) -> str:
         return f"<Gate {self._policy!r} shell={self._shell} tools={self._tools}>"
@@ -62,6 +69,22 @@ class Gate:
         Where the application must be asked, `present` gets a request of this kind, and returns when it is answered;
         a request that it leaves open is rejected.
         """
+        size = _SIZE_OF_ASK + len(repr(ask.tool_args))
+        if self._waiting + size > _MOST_WAITING:
+            return Answer(ask.id, ask.ask, False, _TOO_MUCH)
+        self._waiting += size
+        try:
+            return await self._decide(ask, kind, present, call)
+        finally:
+            self._waiting -= size
+
+    async def _decide(
+        self,
+        ask: Ask,
+        kind: type[R],
+        present: Callable[[R], Awaitable[None]],
+        call: Callable[[Ask], Awaitable[A]] | None,
+    ) -> Answer | A:
         verdict = self._look_up(ask)
         if verdict is None:
             verdict = await _request(kind.of(ask), present)

@@ -20,15 +20,17 @@ from kernelbox.frontends._exchange import (
     read_query,
     stops_on_error,
 )
-from kernelbox.frontends._kernel_info import debug_refusal, kernel_info
+from kernelbox.frontends._kernel_info import SPEC_NAME, debug_refusal, kernel_info
 from kernelbox.frontends._message import TIME_FORMAT, Author
+from kernelbox.host._engine import language_of
 from kernelbox.shells._asyncio import query
+from kernelbox.shells._loop_connection import in_thread
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Protocol
+    from collections.abc import Awaitable, Callable, Coroutine
+    from typing import Any, Protocol
 
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._memory import Sessions
@@ -122,13 +124,19 @@ class Channels:
             if self._cell is not None:
                 self._cell.answer_input(front_end, request)
         elif request.channel == "control" or request.kind in _AT_ONCE:
-            task = asyncio.get_running_loop().create_task(self._serve(front_end, request))
-            self._at_once.add(task)
-            task.add_done_callback(self._at_once.discard)
+            self._begin(self._serve(front_end, request))
         elif len(self._waiting) < _MOST_WAITING:
             self._waiting.append((front_end, request))
             if self._worker is None:
                 self._worker = asyncio.get_running_loop().create_task(self._work())
+        else:
+            sentence = f"{_MOST_WAITING:,} requests wait for this kernel already; wait for some, or interrupt it"
+            self._begin(front_end.send(Exchange(self._author, request).reply(failure("QueueFull", sentence))))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._at_once.add(task)
+        task.add_done_callback(self._at_once.discard)
 
     async def tell_all(self, state: str) -> None:
         """Tells every front end that the kernel restarts or is dead; what waits is not run any more."""
@@ -168,7 +176,7 @@ class Channels:
                 await self._run(front_end, exchange, read_comm(request, _new_id(), approve_shell=self._holds_commands))
                 return None
             case "kernel_info_request":
-                return exchange.reply(kernel_info(self._rules.version))
+                return exchange.reply(kernel_info(self._rules.version, await self._language()))
             case "interrupt_request":
                 await self._reached.interrupt()
                 return exchange.reply({"status": "ok"})
@@ -178,6 +186,14 @@ class Channels:
                 return exchange.reply(debug_refusal(request.content))
         what, args = read_query(request)
         return exchange.reply(await query(await self._reached.find(), what, args, timeout=None))
+
+    async def _language(self) -> str:
+        """Returns what the kernel runs; one that is not there any more was ours, for all that matters."""
+        try:
+            kernel_type = (await self._reached.find()).record.kernel_type
+        except KernelBoxError:
+            return "python"
+        return "python" if kernel_type == SPEC_NAME else await in_thread(language_of, kernel_type)
 
     async def _run_cell(self, front_end: FrontEnd, exchange: Exchange) -> JupyterMessage:
         request = exchange.request
@@ -205,9 +221,16 @@ class Channels:
         if result.error is not None:
             for message in exchange.fail(result.error):
                 await self._broadcast(message)
-        if result.ending == "died":
+        if result.ending == "died" and not await self._lives():
             await self.tell_all("dead")
         return result
+
+    async def _lives(self) -> bool:
+        """Tells whether the kernel has a process; that of the cell may have ended because another took its place."""
+        try:
+            return (await self._reached.find()).record.alive
+        except KernelBoxError:
+            return False
 
     async def _shut_down(self, exchange: Exchange) -> JupyterMessage:
         restart = exchange.request.content.get("restart") is True

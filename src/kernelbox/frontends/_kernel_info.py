@@ -17,23 +17,30 @@ DISPLAY_NAME = "Python 3 (kernelbox)"
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 
 
-def kernel_info(version: str) -> dict[str, Any]:
-    """Returns the content of `kernel_info_reply`; `version` is ours."""
+_PYTHON_INFO: dict[str, Any] = {
+    "name": "python",
+    "version": _PYTHON,
+    "mimetype": "text/x-python",
+    "codemirror_mode": {"name": "ipython", "version": sys.version_info[0]},
+    "pygments_lexer": "ipython3",
+    "nbconvert_exporter": "python",
+    "file_extension": ".py",
+}
+
+
+def _describe(language: str) -> dict[str, Any]:
+    return {"name": language, "version": "", "mimetype": "text/plain", "file_extension": ".txt"}
+
+
+def kernel_info(version: str, language: str = "python") -> dict[str, Any]:
+    """Returns the content of `kernel_info_reply`; `version` is ours. Of another language only the name is known."""
     return {
         "status": "ok",
         "protocol_version": PROTOCOL_VERSION,
         "implementation": "kernelbox",
         "implementation_version": version,
-        "language_info": {
-            "name": "python",
-            "version": _PYTHON,
-            "mimetype": "text/x-python",
-            "codemirror_mode": {"name": "ipython", "version": sys.version_info[0]},
-            "pygments_lexer": "ipython3",
-            "nbconvert_exporter": "python",
-            "file_extension": ".py",
-        },
-        "banner": f"kernelbox {version}, Python {_PYTHON}",
+        "language_info": _PYTHON_INFO if language == "python" else _describe(language),
+        "banner": f"kernelbox {version}, {f'Python {_PYTHON}' if language == 'python' else language}",
         "help_links": [],
         "debugger": False,
         "supported_features": [],

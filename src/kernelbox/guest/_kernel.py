@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kernelbox.guest import _comm, _directory, _environment, _guards, _queries
+from kernelbox.guest import _comm, _environment, _guards, _queries
 from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import write_c_stdout_at_once
@@ -109,7 +109,6 @@ class Kernel:
         _guards.prepare(self._identity.directory)
         watch_starts(self._io.read_at_once)
         _environment.keep_given()
-        _directory.keep_given()
         self._wire_shell()
         self.interrupts.install()
         set_handler(signal.SIGTERM, self._on_terminate)

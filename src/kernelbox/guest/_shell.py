@@ -6,9 +6,7 @@ notebook (pandas, rich, tqdm, plotly); no ZeroMQ is involved.
 
 from __future__ import annotations
 
-import io
 import re
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -19,29 +17,21 @@ from IPython.core.autocall import IPyAutocall, ZMQExitAutocall
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import UsageError
 from IPython.core.events import EventManager, available_events
-from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
+from IPython.core.interactiveshell import InteractiveShellABC
 from IPython.core.macro import Macro
-from IPython.core.magic import cell_magic, magics_class
-from IPython.core.magics.script import ScriptMagics
 from IPython.core.profiledir import ProfileDir
-from IPython.utils._process_posix import arg_split
-from IPython.utils.text import LSString, SList
-from traitlets import Any as AnyTrait
 from traitlets import Integer, Type
 from traitlets.config import Config
 
 from kernelbox.guest import _traceback
 from kernelbox.guest._cell_names import name_cells_everywhere
 from kernelbox.guest._changes import Changes
-from kernelbox.guest._commands import capture_command, run_command, start_command
+from kernelbox.guest._command_shell import CommandShell, Scripts
 from kernelbox.guest._display import DisplayFormatter, Publisher, ResultHook
-from kernelbox.guest._environment import given_shell, take_environment
 from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._notebook import SCREENS, FileInspector, FrontEnd, Installers, IpykernelFinder
 from kernelbox.guest._pages import Pages
-from kernelbox.guest._plain import plain_text
-from kernelbox.guest._pristine import contextlib, os
-from kernelbox.guest._program import Program, script_program, shell_program
+from kernelbox.guest._pristine import contextlib
 from kernelbox.guest._reserve import spend_reserve
 from kernelbox.guest._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound, value_limit
@@ -97,7 +87,7 @@ class Hooks(EventManager):
             super().trigger(event, *args, **kwargs)
 
 
-class ZMQInteractiveShell(InteractiveShell):
+class ZMQInteractiveShell(CommandShell):
     """Runs cells; what they write, show and raise goes to the kernel that owns it."""
 
     compiler_class = Type(Compiler)
@@ -108,7 +98,6 @@ class ZMQInteractiveShell(InteractiveShell):
     display_pub: Publisher
     displayhook: ResultHook
     _transformer_counts: tuple[int, int, int] | None = None
-    kernel = AnyTrait()  # libraries ask `has_trait("kernel")`
     execution_count = Integer(1, min=0, max=_LAST_COUNT)  # cells can set it, and every message about them has it
 
     def __init__(self, **kwargs: Any) -> None:
@@ -298,43 +287,6 @@ class ZMQInteractiveShell(InteractiveShell):
             return [str(line) for line in render() or ()]
         return format_exception(exc, value)
 
-    # -- commands --------------------------------------------------------------------------------------------
-
-    def system(self, cmd: str) -> None:
-        """Runs `!cmd`."""
-        program = self._shell_command(self.var_expand(cmd, depth=1))
-        self._finish_command(program.command, run_command(program))
-
-    system_piped = system
-    system_raw = system
-
-    def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
-        """Runs `x = !cmd`."""
-        program = self._shell_command(self.var_expand(cmd, depth=depth + 1))
-        text, status = capture_command(program)
-        self._finish_command(program.command, status)
-        return SList(text.splitlines()) if split else LSString(text)
-
-    def approve(self, tool: str, program: Program, *, with_changes: bool = True) -> None:
-        """Returns once a program may run; it was shown as what it is, after all that the cell has written."""
-        for stream in (*self.kernel.outbox.streams, sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # a cell may have put anything in their place
-                stream.flush()
-        self.kernel.asks.ask_shell(tool, program, with_changes=with_changes)
-
-    def _shell_command(self, command: str) -> Program:
-        environment = take_environment()
-        directory = self.kernel.asks.take_directory()
-        shell = environment.shell if directory is None else given_shell()
-        program = shell_program(command, environment, shell, directory)
-        self.approve("shell", program)
-        return program
-
-    def _finish_command(self, command: str, status: int) -> None:
-        self.user_ns["_exit_code"] = status
-        if getattr(self, "system_raise_on_error", False) and status != 0:
-            raise subprocess.CalledProcessError(status, command)
-
 
 def _refuse_editor(*_: Any) -> None:
     """Stands in for the editor that `%edit` would start."""
@@ -351,57 +303,3 @@ def _pass_for_ipykernel() -> None:
     sys.modules[module.__name__] = module
     sys.meta_path.insert(0, IpykernelFinder(module))
     ZMQInteractiveShell.__module__ = module.__name__
-
-
-@magics_class
-class Scripts(ScriptMagics):
-    """`%%script`, `%%bash` and the like, without IPython's helper thread, which would not survive a fork."""
-
-    @cell_magic("script")  # type: ignore[arg-type]  # IPython annotates it for bare use only
-    def shebang(self, line: str, cell: str) -> None:
-        """Runs the cell with the program that the line names."""
-        line, cell = plain_text(line, "the line of a script"), plain_text(cell, "a script")
-        args, command = ScriptMagics.shebang.parser.parse_known_args(arg_split(line, posix=os.name != "nt"))
-        if not command:
-            raise UsageError("%%script: name a program, as in %%script bash")
-        shell = self.shell
-        assert isinstance(shell, ZMQInteractiveShell)
-        directory = shell.kernel.asks.take_directory()
-        program = script_program(line, command, cell, take_environment(), directory)
-        shell.approve("shell_magic", program)
-        try:
-            if args.bg:
-                self._start_in_background(program, args)
-            else:
-                self._run(program, args)
-        except FileNotFoundError:
-            print(f"Couldn't find program: {command[0]!r}")
-            if args.bg:  # what an earlier program wrote is not what this one did
-                shell.user_ns.update({name: io.BytesIO() for name in (args.out, args.err) if name})
-
-    def _run(self, program: Program, args: Any) -> None:
-        captured: dict[str, list[str]] = {name: [] for name in (args.out, args.err) if name}
-        try:
-            status = run_command(
-                program,
-                out=captured[args.out].append if args.out else None,
-                err=captured[args.err].append if args.err else None,
-            )
-        finally:
-            assert self.shell is not None
-            for name, parts in captured.items():
-                self.shell.user_ns[name] = "".join(parts)
-        if args.raise_error and status != 0:
-            raise subprocess.CalledProcessError(status, program.stdin or b"")
-
-    def _start_in_background(self, program: Program, args: Any) -> None:
-        process = start_command(program, out=bool(args.out), err=bool(args.err))
-        self._gc_bg_processes()
-        self.bg_processes.append(process)
-        assert self.shell is not None
-        for name, value in ((args.out, process.stdout), (args.err, process.stderr), (args.proc, process)):
-            if name:
-                self.shell.user_ns[name] = value
-
-    def _gc_bg_processes(self) -> None:
-        self.bg_processes = [process for process in self.bg_processes if process.poll() is None]

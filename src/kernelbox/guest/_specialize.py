@@ -23,6 +23,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from kernelbox.guest import _directory
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._subreaper import become_subreaper
 from kernelbox.wire._layout import IMPORTING, PROFILE, TOOLS, WARM
@@ -124,6 +125,7 @@ def _open(birth: Birth) -> Identity:
     memory = mmap.mmap(birth.state, 0)
     os.umask(spawn.umask)
     os.chdir(spawn.cwd)
+    _directory.keep_given()  # at once: when the kernel is told to be ready it may be deleted
     _take_environment(birth)
     if hasattr(time, "tzset"):
         time.tzset()

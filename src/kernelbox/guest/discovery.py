@@ -23,7 +23,12 @@ _LINE = 160
 
 
 class Tools(ModuleType):
-    """The root package: what there is, and how to find it."""
+    """The root package: what there is, and how to find it. The servers' packages are imported when they are used."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Keeps the functions where a server has the name of one: `from mcptools.search.tool import run` works."""
+        if name not in ("search", "help"):
+            super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         servers = _read_servers(self)

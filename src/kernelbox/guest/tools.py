@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # Characters of an answer that does not fit, in the error about it.
 _SHOWN = 300
 
+# Characters of a MIME type; longer ones, and those that cannot be printed, are none.
+_LONGEST_TYPE = 200
+
 
 class Media(bytes):
     """A picture or a sound that a tool returned: its bytes, and their `mime_type`."""
@@ -96,7 +99,10 @@ def _arguments(params: BaseModel) -> dict[str, Any]:
 
 def _read(tool: str, payload: bytes, result_type: type[BaseModel] | None) -> Any:
     answer = json.loads(payload)
-    parts = [_read_part(part) for part in answer.get("content", ())]
+    try:
+        parts = [_read_part(part) for part in answer.get("content", ())]
+    except ValueError:
+        raise ToolError(f"{tool} answered with a picture, a sound or a file that is no base64") from None
     if answer.get("isError"):
         words = "\n".join(part for part in parts if isinstance(part, str))
         raise ToolError(words or f"{tool} failed without a word")
@@ -136,7 +142,8 @@ def _read_part(part: dict[str, Any]) -> str | Media | Resource:
 
 
 def _mime_type(part: dict[str, Any]) -> str:
-    return str(part.get("mimeType") or "")
+    told = str(part.get("mimeType") or "")
+    return told if told.isprintable() and len(told) <= _LONGEST_TYPE else ""
 
 
 def _show(media: list[Media]) -> None:

@@ -196,6 +196,13 @@ def installed_kernelspecs() -> dict[str, dict[str, Any]]:
     return installed_specs()
 
 
+def language_of(kernel_type: str) -> str:
+    """Returns the language of a kernel type; raises InvalidInput if its kernelspec is gone."""
+    from kernelbox.host.jupyter._spec import find_spec
+
+    return find_spec(kernel_type).language
+
+
 def engine_for(kernel_type: str, configured: EngineName) -> Engine:
     """Returns what runs a kernel type: `python3` is our own, unless KERNELBOX_ENGINE says otherwise."""
     return engine_named(configured if kernel_type == "python3" else "jupyter")

@@ -18,7 +18,7 @@ import os
 import time
 
 from kernelbox.base._errors import EXHAUSTED, StoreFailed
-from kernelbox.host._key import is_missing, read_key
+from kernelbox.host._key import is_missing, key_path, read_key
 from kernelbox.host._place import UNFINISHED, Place
 
 TYPE_CHECKING = False
@@ -205,8 +205,9 @@ class Home:
             return True
         if is_missing(self._key_file):
             raise StoreFailed(
-                f"there is no key at {self._key_file!r}, and {self.path!r} has been sealed with one; nothing was made "
-                f"or changed: set KERNELBOX_KEY_FILE to the key of this home, or {self._setting} to another directory"
+                f"there is no key at {key_path(self._key_file)!r}, and {self.path!r} has been sealed with one; nothing "
+                f"was made or changed: set KERNELBOX_KEY_FILE to the key of this home, or {self._setting} to another "
+                "directory"
             )
         try:
             seal = place.read(SEAL, _LONGEST_SEAL)

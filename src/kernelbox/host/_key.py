@@ -44,8 +44,17 @@ def read_key(key_file: str) -> Key:
 
 
 def is_missing(key_file: str) -> bool:
-    """Tells whether there is no key yet in a file that was named; `read_key` would make one."""
-    return key_file != "" and key_file not in _keys and not os.path.lexists(key_file)
+    """Tells whether there is no key yet; `read_key` would make one, so who only wants to read asks this first."""
+    if key_file in _keys:
+        return False
+    if key_file:
+        return not os.path.lexists(key_file)
+    return not any(map(os.path.lexists, _own_paths())) and not os.path.lexists(_fallback())
+
+
+def key_path(key_file: str) -> str:
+    """Returns where the key is looked for first."""
+    return key_file or (_own_paths() or [_fallback()])[0]
 
 
 _keys: dict[str, Key] = {}
@@ -56,13 +65,11 @@ def _read_default() -> Key:
 
     A key that there is already comes before one that would have to be made: homes have been sealed with it.
     """
-    paths = [os.path.join(directory, _BELOW_HOME) for directory in _home_directories()]
+    paths = _own_paths()
     for path in paths:
         if os.path.lexists(path):
             return _read(path)
-    import tempfile  # not before: it takes as long to import as all of ours
-
-    fallback = os.path.join(tempfile.gettempdir(), f"kernelbox-{os.geteuid()}", "key")
+    fallback = _fallback()
     for path in [] if os.path.lexists(fallback) and _is_private(os.path.dirname(fallback)) else paths:
         try:
             return _read(path)
@@ -73,6 +80,16 @@ def _read_default() -> Key:
                 raise
             continue  # a disk that is read-only or full, a directory that we may not write to
     return _read(fallback)
+
+
+def _own_paths() -> list[str]:
+    return [os.path.join(directory, _BELOW_HOME) for directory in _home_directories()]
+
+
+def _fallback() -> str:
+    import tempfile  # not before: it takes as long to import as all of ours
+
+    return os.path.join(tempfile.gettempdir(), f"kernelbox-{os.geteuid()}", "key")
 
 
 def _home_directories() -> list[str]:

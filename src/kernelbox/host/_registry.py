@@ -81,8 +81,8 @@ class Registry:
             return False
         return True
 
-    def find(self, name: str, secret: bytes) -> KernelRecord | None:
-        """Returns what the registry of a home shows of a kernel by this name, if a host has signed it."""
+    def find(self, name: str, secret: Callable[[], bytes]) -> KernelRecord | None:
+        """Returns what the registry of a home shows of a kernel by this name, if a host has signed that."""
         if self._is_named:
             return None
         try:
@@ -92,7 +92,7 @@ class Registry:
                 entries = self._parse(place).values()
             shown = [entry for entry in entries if isinstance(entry, dict)]
             found = [entry for entry in shown if name in (entry.get("name"), entry.get("session_name"))]
-            sound = [entry for entry in found if _dump_entry(entry) == signed_entry(entry, secret)]
+            sound = [entry for entry in found if _dump_entry(entry) == signed_entry(entry, secret())]
             return KernelRecord.from_dict(sound[0]) if sound else None
         except (OSError, ValueError, RecursionError, MemoryError):
             return None

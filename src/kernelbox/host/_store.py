@@ -123,7 +123,7 @@ class Store:
 
     def find_deleted(self, name: str) -> KernelRecord | None:
         """Returns what the registry shows of a kernel of this name whose files were deleted, and with them the name."""
-        record = None if self._registry is None else self._registry.find(name, self.secret())
+        record = None if self._registry is None else self._registry.find(name, self.secret)
         if record is None or not is_kernel_id(record.kernel_id) or self.get(record.kernel_id) is not None:
             return None
         return record

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernelbox.base._config import host_variable
 from kernelbox.base._errors import StartFailed
+from kernelbox.base._tokens import check_token
 from kernelbox.mcp._address import PATH, TOKEN_VARIABLE, Address
 from kernelbox.mcp._http_requests import Requests
 from kernelbox.mcp._options import ServerOptions
@@ -34,7 +35,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def serve_http(options: ServerOptions, address: Address, allowed_hosts: tuple[str, ...] = ()) -> int:
     """Serves any number of clients until a signal ends us; prints the URL and, if it made one, the token."""
     given = host_variable(TOKEN_VARIABLE)
-    token = given or os.urandom(24).hex()
+    token = check_token(given, TOKEN_VARIABLE) if given else os.urandom(24).hex()
     listener = _listen(address)
     bound = Address(address.host, listener.getsockname()[1])
     state = make_state(options)

@@ -17,7 +17,7 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
 from kernelbox import __version__
 from kernelbox.api._here import kernels
-from kernelbox.base._config import scrubbed_environment, variables_with_prefix
+from kernelbox.base._config import scrubbed_environment, variables_for_kernels
 from kernelbox.base._errors import KernelBoxError, StartFailed
 from kernelbox.host._workspace import Workspace
 from kernelbox.mcp._options import ServerOptions
@@ -40,9 +40,6 @@ TOOLSETS: dict[str, Callable[[Tools, State], None]] = {
 _INSTRUCTIONS = """\
 Runs code in persistent Python kernels. State stays between calls: compute step by step, keep data in variables, and \
 print only what you need to read. Long output is cut in the middle; the resource named there has all of it."""
-
-# What a variable of the server is called that is for kernels, as ipybox has it: KERNEL_ENV_X becomes X.
-_KERNEL_PREFIX = "KERNEL_ENV_"
 
 _IMAGE_TYPES = {
     "png": "image/png",
@@ -69,7 +66,7 @@ def make_state(options: ServerOptions) -> State:
         patience=options.approval_timeout,
         shell_escape_only=options.require_shell_escape,
     )
-    environment = scrubbed_environment(variables_with_prefix(_KERNEL_PREFIX))
+    environment = scrubbed_environment(variables_for_kernels())
     here = kernels()
     workplace = Workplace(
         here, jobs, Toolbox(here.config), cwd=options.workspace, env=environment, shared=options.keep_kernels

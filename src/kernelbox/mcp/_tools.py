@@ -15,6 +15,7 @@ from pydantic import Field
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._shown import show
+from kernelbox.mcp._wrong_arguments import OwnTool
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def add_tool(
     structured: bool = False,
 ) -> None:
     """Adds a function under its name, with its docstring as the description; it takes no arguments but its own."""
-    tool = Tool.from_function(
+    tool = OwnTool.from_function(
         _translating(function),
         name=function.__name__,
         description=" ".join((function.__doc__ or "").split()),

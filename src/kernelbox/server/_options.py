@@ -9,6 +9,10 @@ from kernelbox.base._config import host_variable
 from kernelbox.core._policy import ApprovalPolicy
 from kernelbox.server._tokens import Token
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host._record import Lifetime
+
 # The variable that holds the token of a server.
 TOKEN_VARIABLE = "KERNELBOX_TOKEN"
 
@@ -27,6 +31,8 @@ class ServiceOptions:
     cors_origins: tuple[str, ...] = ()
     policy: ApprovalPolicy = field(default_factory=ApprovalPolicy)
     approval_timeout: float = 300.0
+    # Whether kernels stay when the server ends, or end with its process, however that ends.
+    lifetime: Lifetime = "kernel"
     max_kernels: int = 1000
     # Cells that wait or run in one kernel, and in all.
     max_queue: int = 64

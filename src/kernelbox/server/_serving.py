@@ -58,8 +58,13 @@ class Binding:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
 
-def serve(options: ServiceOptions, binding: Binding, *, grace: float, log_level: str) -> int:
-    """Serves until a signal ends us; prints the URL and, if it made one, the token."""
+def serve(
+    options: ServiceOptions, binding: Binding, *, grace: float, log_level: str, lifeline: int | None = None
+) -> int:
+    """Serves until a signal ends us; prints the URL and, if it made one, the token.
+
+    `lifeline` is a descriptor that becomes readable when the process that we must not outlive has ended.
+    """
     secret = None
     if not options.tokens and not binding.is_private:
         secret = os.urandom(24).hex()
@@ -83,11 +88,13 @@ def serve(options: ServiceOptions, binding: Binding, *, grace: float, log_level:
         if not binding.is_private:
             _log.warning("tokens cross the network unencrypted; put TLS in front")
         with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-            runner.run(_run(_Server(config), listener, app.state.kernelbox, grace))
+            runner.run(_run(_Server(config), listener, app.state.kernelbox, grace, lifeline))
     return 0
 
 
-async def _run(server: uvicorn.Server, listener: socket.socket, state: State, grace: float) -> None:
+async def _run(
+    server: uvicorn.Server, listener: socket.socket, state: State, grace: float, lifeline: int | None
+) -> None:
     """Serves until a signal comes; then lets cells come to their end, and says what became of them.
 
     A second signal interrupts them at once. Until they have ended, requests that start nothing are still answered.
@@ -95,6 +102,8 @@ async def _run(server: uvicorn.Server, listener: socket.socket, state: State, gr
     loop, signals = asyncio.get_running_loop(), _Signals()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, signals.take)
+    if lifeline is not None:
+        loop.add_reader(lifeline, signals.hurry)
     serving, first = (
         asyncio.ensure_future(server.serve(sockets=[listener])),
         asyncio.ensure_future(signals.first.wait()),
@@ -103,14 +112,17 @@ async def _run(server: uvicorn.Server, listener: socket.socket, state: State, gr
     first.cancel()
     if not serving.done():
         drained = await state.executions.drain(grace, hurry=signals.second)
+        kernels = "end with it" if state.options.lifetime == "process" else "stay, and are found again"
         await state.jobs.settle()
         _log.info(
-            "stopping: kernels stay, and are found again",
+            f"stopping: kernels {kernels}",
             extra={"cells_finished": drained.finished, "cells_interrupted": drained.interrupted},
         )
         server.should_exit = True
     await serving
     await state.executions.close()
+    await state.front_ends.close()
+    await state.kernels.end_own()
 
 
 class _Signals:
@@ -122,6 +134,10 @@ class _Signals:
 
     def take(self) -> None:
         (self.second if self.first.is_set() else self.first).set()
+
+    def hurry(self) -> None:
+        self.first.set()
+        self.second.set()
 
 
 class _Server(uvicorn.Server):

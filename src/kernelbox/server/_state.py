@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from starlette.requests import HTTPConnection
 
 from kernelbox.api._here import kernels
-from kernelbox.base._config import scrubbed_environment, variables_with_prefix
+from kernelbox.base._config import scrubbed_environment, variables_for_kernels
 from kernelbox.host._home import Home
 from kernelbox.host._journal import Journal
 from kernelbox.host._workspace import Workspace
@@ -23,9 +23,6 @@ from kernelbox.server._metrics import Metrics
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tokens import Caller, Scope
 from kernelbox.shells._loop_kernels import LoopKernels
-
-# What a variable of the server is called that is for kernels: KERNEL_ENV_X becomes X.
-_KERNEL_PREFIX = "KERNEL_ENV_"
 
 
 @dataclass(frozen=True)
@@ -42,9 +39,9 @@ class State:
 
 def make_state(options: ServiceOptions) -> State:
     """Returns what the routes share; nothing is opened before it is used."""
-    environment = scrubbed_environment(variables_with_prefix(_KERNEL_PREFIX))
+    environment = scrubbed_environment(variables_for_kernels())
     cwd = os.path.realpath(options.workspace)
-    reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels)
+    reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels, lifetime=options.lifetime)
     journal = Journal(Home(reached.config.home, reached.config.key_file))
     metrics = Metrics()
     return State(

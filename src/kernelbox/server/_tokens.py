@@ -7,13 +7,10 @@ import hmac
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from kernelbox.base._errors import InvalidInput
+from kernelbox.base._tokens import check_token
 
 Scope = Literal["read", "run", "manage"]
 SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
-
-# Shorter ones can be guessed.
-_SHORTEST = 16
 
 # What is between a caller's name and the names of its kernels.
 _BETWEEN = ":"
@@ -45,12 +42,7 @@ class Token:
     @classmethod
     def of(cls, secret: str, caller: Caller | None = None) -> Token:
         """Makes one; raises InvalidInput for a secret that can be guessed or cannot be sent in a header."""
-        if len(secret) < _SHORTEST or not secret.isascii() or not secret.isprintable() or " " in secret:
-            raise InvalidInput.saying(
-                f"a token needs {_SHORTEST} or more letters, digits or signs of ASCII, without blanks; "
-                "`openssl rand -hex 24` makes a good one"
-            )
-        return cls(_digest(secret), caller or Caller())
+        return cls(_digest(check_token(secret)), caller or Caller())
 
 
 def find_caller(tokens: tuple[Token, ...], secret: str) -> Caller | None:

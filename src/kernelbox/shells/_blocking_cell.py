@@ -9,6 +9,7 @@ from kernelbox.host._record import KernelRecord
 from kernelbox.shells._blocking import drive
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._results import ExecutionResult
+from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,22 +27,26 @@ if TYPE_CHECKING:
     from kernelbox.wire._results import OutputItem
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell that is to be run: what is sent, how long it may take, where its images go, and who answers for it."""
+
+    request: Execute
+    timeout: float
+    images: ImageFiles
+    approve: Approve | bool | None
+    policy: ApprovalPolicy | None
+    may_pause: bool
+
+
 def run_cell(
-    here: Kernels,
-    kernel: KernelRecord | str,
-    request: Execute,
-    timeout: float,
-    images: ImageFiles,
-    approve: Approve | bool | None,
-    policy: ApprovalPolicy | None,
-    *,
-    may_pause: bool,
+    here: Kernels, kernel: KernelRecord | str, cell: Cell
 ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     """Finds the kernel, and yields what a cell shows and asks, the result last.
 
     The cell is sent when the first item is asked for.
     """
-    return _run(here, _find(here, kernel), request, timeout, images, approve, policy, may_pause)
+    return _run(here, _find(here, kernel), cell)
 
 
 def holds_commands(approve: Approve | bool | None, policy: ApprovalPolicy | None) -> bool:
@@ -70,14 +75,7 @@ def _find(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
 
 
 def _run(
-    here: Kernels,
-    record: KernelRecord,
-    request: Execute,
-    timeout: float,
-    images: ImageFiles,
-    approve: Approve | bool | None,
-    policy: ApprovalPolicy | None,
-    may_pause: bool,
+    here: Kernels, record: KernelRecord, cell: Cell
 ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     kernel = here.kernel(record)
     if record.status == "dead" and not kernel.is_connected:
@@ -85,17 +83,17 @@ def _run(
         yield dead_result(record, _advice(record))
         return
     steps: Generator[Any, Any, ExecutionResult]
-    if approve is None and policy is None:
-        steps = drive(kernel, request, timeout, may_pause=may_pause)
+    if cell.approve is None and cell.policy is None:
+        steps = drive(kernel, cell.request, cell.timeout, may_pause=cell.may_pause)
     else:
         from kernelbox.shells._blocking_asks import answering
         from kernelbox.shells._blocking_calls import Calls
 
         calls = Calls(lambda: _toolbox(here))
-        steps = drive(kernel, request, timeout, calls, may_pause=may_pause)
-        steps = answering(steps, _gate(record, policy), approve, calls)
-    result: ExecutionResult = yield from images.save_all(steps)
-    images.conclude(result, request.text_limit)
+        steps = drive(kernel, cell.request, cell.timeout, calls, may_pause=cell.may_pause)
+        steps = answering(steps, _gate(record, cell.policy), cell.approve, calls)
+    result: ExecutionResult = yield from cell.images.save_all(steps)
+    cell.images.conclude(result, cell.request.text_limit)
     if result.error is not None and result.ending == "died":
         here.condition.claim_report(record)
         if not result.error.evalue.startswith("restarted"):

@@ -6,6 +6,7 @@ that its kernel lives. So any number of processes on the same home see the same 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import os
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from kernelbox.core._executor_values import Variable
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._kernels import Kernels
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.host._record import KernelRecord, Lifetime
 
 # Handles that are kept; those of kernels that others have destroyed are among them.
 _MOST_HANDLES = 10_000
@@ -41,11 +42,20 @@ QUERY_PATIENCE = 10.0
 class LoopKernels:
     """Finds, opens, asks, interrupts and ends kernels without blocking the loop.
 
-    New processes get the environment and the directory that it was made with, never the environment of this process.
+    New processes get the directory and the environment that it was made with, that of this process only for None.
     """
 
-    def __init__(self, kernels: Kernels, *, cwd: str, env: dict[str, str], most: int = 0) -> None:
+    def __init__(
+        self,
+        kernels: Kernels,
+        *,
+        cwd: str,
+        env: dict[str, str] | None,
+        most: int = 0,
+        lifetime: Lifetime = "kernel",
+    ) -> None:
         """`most` is how many kernels there may be before none is opened any more, 0 for any number."""
+        self._lifetime = lifetime
         self._kernels = kernels
         self._cwd = cwd
         self._env = env
@@ -163,6 +173,15 @@ class LoopKernels:
         """Destroys every kernel; returns their ids."""
         return await in_thread(self._kernels.wipe)
 
+    async def end_own(self) -> None:
+        """Destroys the kernels that end with this process, rather than have them end after it."""
+        if self._lifetime != "process":
+            return
+        own = [record for record in await self.all() if record.owner_pid == os.getpid()]
+        await asyncio.gather(*(self.destroy(record.kernel_id) for record in own))
+        if own:
+            await in_thread(self._kernels.tidy)
+
     async def note_death(self, kernel: Kernel) -> bool:
         """Notes that a caller is told of a kernel's death, so that its name opens a fresh one when it is next used."""
         return await in_thread(self._kernels.condition.claim_report, kernel.record)
@@ -207,7 +226,7 @@ class LoopKernels:
         tags: Mapping[str, str] | None = None,
         kernel_type: str | None = None,
     ) -> KernelOptions:
-        return KernelOptions(session_name, dict(tags or {}), self._cwd, self._env, kernel_type=kernel_type)
+        return KernelOptions(session_name, dict(tags or {}), self._cwd, self._env, self._lifetime, kernel_type)
 
     def _handle(self, record: KernelRecord) -> Kernel:
         return self._kernels.kernel(record, environment=self._env)

@@ -11,18 +11,18 @@ from kernelbox.wire._approvals import SHELL_SERVER
 # Characters of a module's name: file systems take 255 bytes.
 _LONGEST = 100
 
-# What stands in a generated package beside the tools, and what Python itself looks for in one.
-_TAKEN = frozenset({"__init__", "__main__", "__pycache__"})
-
 
 def module_name(name: str) -> str:
-    """Returns a name for a module: a lower-case identifier that is no keyword."""
+    """Returns a name for a module: a lower-case identifier that is no keyword.
+
+    It begins with no underscore: those names are Python's and our own in a package (`__path__`, `_server`).
+    """
     words = re.sub(r"\W+", "_", name, flags=re.ASCII).lower()[:_LONGEST]
-    if not words.strip("_"):
+    if not words or words[0] == "_":
         words = f"tool{words}"
-    if words[0].isdigit():
+    elif words[0].isdigit():
         words = f"tool_{words}"
-    return f"{words}_" if keyword.iskeyword(words) or words in _TAKEN else words
+    return f"{words}_" if keyword.iskeyword(words) else words
 
 
 def module_names(names: list[str]) -> dict[str, str]:

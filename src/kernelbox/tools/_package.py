@@ -7,8 +7,9 @@ import json
 import os
 import shutil
 
-from kernelbox.base._errors import InvalidInput, StoreFailed
+from kernelbox.base._errors import InvalidInput, KernelBoxError, StoreFailed
 from kernelbox.core._arguments import check_path
+from kernelbox.host._workspace import Workspace
 from kernelbox.tools._source import ROOT
 
 TYPE_CHECKING = False
@@ -40,11 +41,13 @@ def check_owner(root: str, package: str, server: str) -> None:
 
 
 def read_owner(path: str) -> str | None:
-    """Returns the server that a package was generated for, None if it is no such package."""
+    """Returns the server that a package was generated for, None if it is no such package.
+
+    Cells can put a link or a pipe there, which is neither followed nor waited for.
+    """
     try:
-        with open(os.path.join(path, "tools.json"), encoding="utf-8") as file:
-            owner = json.load(file)["server"]
-    except (OSError, ValueError, KeyError, TypeError):
+        owner = json.loads(Workspace(path).read("tools.json")[0])["server"]
+    except (KernelBoxError, ValueError, KeyError, TypeError):
         return None
     return owner if isinstance(owner, str) else None
 

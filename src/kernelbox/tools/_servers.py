@@ -10,7 +10,8 @@ import contextlib
 import json
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.host._key import read_key
+from kernelbox.host._home import Home
+from kernelbox.host._key import is_missing, read_key
 from kernelbox.host._lock import locked
 from kernelbox.host._servers_file import LARGEST, SERVERS_FILE, open_beside_key
 from kernelbox.tools._parameters import read_parameters
@@ -33,7 +34,6 @@ class Servers:
     def __init__(self, config: KernelBoxConfig) -> None:
         self._config = config
         self._home = config.home
-        self._key = read_key(config.key_file)
         self._seen: tuple[object, dict[str, Any]] = (None, {})
 
     def __repr__(self) -> str:
@@ -46,6 +46,8 @@ class Servers:
 
     def all(self) -> dict[str, Any]:
         """Returns the servers by name: their parameters, and the root of their packages."""
+        if is_missing(self._config.key_file):
+            return {}  # the file is sealed with it: there can be none
         with open_beside_key(self._config) as place:
             try:
                 info = place.stat(SERVERS_FILE)
@@ -65,7 +67,10 @@ class Servers:
         self._change(lambda servers: servers.pop(name, None))
 
     def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
-        with open_beside_key(self._config) as place, locked(place, _LOCK, self._key.secret):
+        if is_missing(self._config.key_file):
+            with contextlib.suppress(FileNotFoundError):
+                Home(self._home, self._config.key_file).open().close()  # refuses one that has been sealed with another
+        with open_beside_key(self._config) as place, locked(place, _LOCK, self._secret()):
             homes = {}
             with contextlib.suppress(FileNotFoundError):
                 homes = self._read(place)
@@ -87,7 +92,10 @@ class Servers:
         homes: dict[str, Any] = json.loads(body)
         return homes
 
+    def _secret(self) -> bytes:
+        return read_key(self._config.key_file).secret
+
     def _seal(self, body: bytes) -> bytes:
         from hashlib import blake2b
 
-        return blake2b(body, key=self._key.secret, person=b"servers").hexdigest().encode()
+        return blake2b(body, key=self._secret(), person=b"servers").hexdigest().encode()

@@ -7,6 +7,7 @@ import contextlib
 from contextlib import AsyncExitStack
 
 from kernelbox.base._errors import KernelBoxError, ToolServerFailed
+from kernelbox.base._shown import show
 from kernelbox.core._tool_events import ToolEvent
 from kernelbox.tools._bounds import LONGEST_NOTICE, Listener, Words
 
@@ -43,7 +44,7 @@ class Session:
         self._words = Words()
         self._calls: dict[object, tuple[OnEvent, str]] = {}  # those under way: who is told, and the tool
         self._suspect = False
-        self._listed = False
+        self._listed = frozenset[str]()
         self.ended = False
 
     def __repr__(self) -> str:
@@ -61,9 +62,13 @@ class Session:
         from kernelbox.tools._connecting import describe
 
         client = await self.open()
-        if not self._listed and self.parameters.transport == "streamable_http":
-            # The list of tools says which arguments are sent as headers, too.
+        if tool not in self._listed:
+            # The SDK compares results with what the list of tools says, and would ask for its first page each time.
             await self.list_tools()
+        if tool not in self._listed:
+            raise ToolServerFailed(
+                self.server, f"it has no tool {show(tool)} now; generate its package again: `kernelbox tools refresh`"
+            )
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             said = (message or "")[:LONGEST_NOTICE]
@@ -114,7 +119,7 @@ class Session:
             from kernelbox.tools._connecting import describe
 
             raise ToolServerFailed(self.server, f"its tools cannot be listed: {describe(exc, self._words)}") from exc
-        self._listed = True
+        self._listed = frozenset(tool.name for tool in tools)
         return tools
 
     async def _list_pages(self, client: Client) -> list[Tool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelbox.tools._classes import PYDANTIC_NAMES, TYPING_NAMES, Class, docstring, names_used, rename, write_class
+from kernelbox.tools._schemas import clean_text
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -14,10 +15,9 @@ if TYPE_CHECKING:
 # Any server may have a tool whose schema is beyond us: its arguments then are what the caller passes.
 OPEN_PARAMS = Class("Params", "The server checks the arguments.", (), None, "allow")
 
+# Neither package has names of its own that a tool or a server could have.
 _PACKAGE = """\
 {docstring}
-
-from __future__ import annotations
 
 from kernelbox.guest.discovery import Server
 
@@ -37,11 +37,9 @@ ROOT = '''\
 Printing this package lists the servers; `search("words")` finds tools, `help("server.tool")` shows how one is called.
 """
 
-from __future__ import annotations
+from kernelbox.guest.discovery import install as _install
 
-from kernelbox.guest.discovery import install
-
-install(__name__)
+_install(__name__)
 '''
 
 
@@ -63,9 +61,10 @@ def write_module(server: str, tool: Tool, params: list[Class], result: list[Clas
     typing = used & TYPING_NAMES | (set() if result else {"Any"})
     returns, kind = ("Result", ", Result") if result else ("Any", "")
     names = f"{_quote(server)}, {_quote(tool.name)}, params{kind}"
-    says = docstring(tool.description or f"The tool {tool.name}.", "    ")
+    description = tool.description or clean_text(f"The tool {tool.name}.")
+    says = docstring(description, "    ")
     head = [
-        *docstring(_first_line(tool.description) or f"The tool {tool.name}.", ""),
+        *docstring(_first_line(description), ""),
         "",
         "from __future__ import annotations",
         "",

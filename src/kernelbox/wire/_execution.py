@@ -54,6 +54,9 @@ WITHDRAW_GRACE = 1.0
 # must not look like it: this is longer than any pause seen with 200 kernels starting on two cores.
 HELD_GRACE = 5.0
 
+# What is said of every death.
+LOST = "; its variables are lost"
+
 # Characters of what a kernel says of its end: our own sentences have a tenth of it.
 _LONGEST_REASON = 2_000
 
@@ -209,7 +212,7 @@ class Execution:
         self._now = now
         if self.result is None:
             self._cause = None  # what was to end the cell has not
-            self._end("died", f"{cause}; its variables are lost", ename="KernelDied")
+            self._end("died", f"{cause}{LOST}", ename="KernelDied")
 
     def cut_off(self, reason: str, *, now: float) -> None:
         """Ends the execution: the kernel lives, and what it says of this cell does not reach us any more."""

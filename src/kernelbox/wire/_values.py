@@ -137,8 +137,7 @@ def _compiled(cls: type, names: tuple[str, ...], defaults: dict[str, Any], finis
 
     Compiling it takes as long as it saves in a hundred calls.
     """
-    known: dict[str, Any] = {"store": object.__setattr__}
-    keep_builtins(known)
+    known: dict[str, Any] = {"store": object.__setattr__}  # and our own built-in names, which `exec` adds
     parameters, lines = ["self"], []
     for name in names:
         value = name

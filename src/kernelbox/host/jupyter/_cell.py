@@ -80,6 +80,8 @@ class Cell:
                 f"this kernel runs {kernel_language or 'a language of its own'} and knows no bash cells; "
                 "use language='bash' on a Python or bash kernel"
             )
+        if request.language == "comm":
+            return self._refusal("front ends reach comms only in kernelbox's own kernels")
         if request.approve_shell or request.shell_escape_only:
             return self._refusal("shell commands can be held for approval only in kernelbox's own kernels")
         if request.restore_cwd:
@@ -88,6 +90,12 @@ class Cell:
 
     def take_output(self, name: str, text: str) -> list[Message]:
         return [Output(self.id, name if name == "stderr" else "stdout", text)]
+
+    def take_loss(self, messages: int, size: int) -> list[Message]:
+        """Takes that what the kernel published was left out; the result says so."""
+        self._cut = True
+        what = f"{messages:,} messages of the kernel ({size:,} bytes) were left out"
+        return self.take_output("stderr", f"[{what}: they came faster than they were read]\n")
 
     def take_published(self, message: JupyterMessage) -> list[Message]:
         """Takes what the kernel published about the cell (iopub)."""

@@ -10,6 +10,7 @@ import sys
 
 from kernelbox.host.jupyter._link import reachable_directory
 from kernelbox.host.jupyter._message import LONGEST_FRAME, Codec
+from kernelbox.host.jupyter._subscription import LeftOut, Subscription
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
         def close(self) -> None: ...
 
 
-# Messages of the kernel that may wait here for a slow reader. A kernel drops what its clients have no room for, so it
-# is much; it is not endless because a client at rest is sent what all the others' cells write.
+# Messages of the kernel that may wait in ZeroMQ until a thread of ours has taken them: a kernel drops what its clients
+# have no room for, and a busy machine may keep that thread for a while.
 _ROOM = 20_000
+
+# Replies that may wait: a client has few requests open.
+_REPLIES = 16
 
 # A kernel that is starting binds its sockets soon; ZeroMQ's own pace is 100 ms.
 _RECONNECT_MS = 20
@@ -60,27 +64,35 @@ class Channels:
         kinds: tuple[tuple[Channel, int], ...] = (("iopub", zmq.SUB), ("shell", zmq.DEALER), ("control", zmq.DEALER))
         for channel, kind in kinds:
             sock = _context().socket(kind)
-            self._held.callback(sock.close)
-            self._sockets[channel] = sock
             sock.linger = 0
             sock.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
             sock.setsockopt(zmq.MAXMSGSIZE, LONGEST_FRAME)
+            sock.setsockopt(zmq.RCVHWM, _ROOM if kind == zmq.SUB else _REPLIES)
             if kind == zmq.SUB:
-                sock.setsockopt(zmq.RCVHWM, _ROOM)
                 sock.setsockopt(zmq.SUBSCRIBE, b"")
             sock.connect(link.address(path, channel))
-            self._poller.register(sock, zmq.POLLIN)
-        for fd in watched:
+            if kind == zmq.SUB:
+                self._published = Subscription(sock)
+                self._held.callback(self._published.close)
+            else:
+                self._sockets[channel] = sock
+                self._held.callback(sock.close)
+                self._poller.register(sock, zmq.POLLIN)
+        for fd in (self._published.fileno(), *watched):
             self._poller.register(fd, zmq.POLLIN)
 
     def send(self, channel: Channel, kind: str, content: dict[str, Any], message_id: str) -> None:
         """Sends a request; it waits in our own memory while the kernel is not there yet."""
         self._sockets[channel].send_multipart(self._codec.encode(kind, content, message_id))
 
-    def take(self) -> Iterator[tuple[Channel, JupyterMessage]]:
+    def take(self) -> Iterator[tuple[Channel, JupyterMessage | LeftOut]]:
         """Yields what has arrived; of two messages that race, what was published comes first."""
         import zmq
 
+        for frames in self._published.take():
+            published = frames if isinstance(frames, LeftOut) else self._codec.decode(frames)
+            if published is not None:
+                yield "iopub", published
         for channel, sock in self._sockets.items():
             with contextlib.suppress(zmq.Again):
                 while True:
@@ -93,20 +105,23 @@ class Channels:
         return bool(self._poller.poll(None if timeout is None else max(0, math.ceil(timeout * 1000))))
 
     def wait_for_message(self, timeout: float, *channels: Channel) -> bool:
-        """Waits for the kernel only, on all channels or some; returns whether it has said something."""
+        """Waits for the kernel only, on all channels or those that are named; returns whether it has said something."""
         import zmq
 
         poller = zmq.Poller()
         for channel, sock in self._sockets.items():
             if not channels or channel in channels:
                 poller.register(sock, zmq.POLLIN)
+        if not channels:
+            poller.register(self._published.fileno(), zmq.POLLIN)
         return bool(poller.poll(math.ceil(timeout * 1000)))
 
     def combine(self) -> Combined:
         """Returns one descriptor for everything that `wait` waits for. As with any of ZeroMQ's, take all then."""
         import zmq
 
-        fds = [*(int(sock.getsockopt(zmq.FD)) for sock in self._sockets.values()), *self._watched]
+        fds = [int(sock.getsockopt(zmq.FD)) for sock in self._sockets.values()]
+        fds += [self._published.fileno(), *self._watched]
         if sys.platform == "linux":
             epoll = select.epoll()
             for fd in fds:
@@ -119,6 +134,10 @@ class Channels:
 
     def close(self) -> None:
         self._held.close()
+
+    def forget(self) -> None:
+        """Leaves ZeroMQ's sockets as they are: the threads that would close them are our parent's."""
+        self._published.forget()
 
 
 def _context() -> zmq.Context[zmq.Socket[bytes]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -31,6 +32,7 @@ from kernelbox.host.jupyter._channels import Channels
 from kernelbox.host.jupyter._conversation import Conversation
 from kernelbox.host.jupyter._link import Link
 from kernelbox.host.jupyter._queue import QueueLock
+from kernelbox.host.jupyter._subscription import LeftOut
 from kernelbox.wire._messages import Execute, Interrupt, Query
 
 TYPE_CHECKING = False
@@ -123,6 +125,9 @@ class JupyterConnection(LocalConnection):
         """Takes what has arrived."""
         if self.ended:
             return []
+        if sys.is_finalizing():
+            self._end()  # nothing comes any more; a stream that is left now has interrupted its cell
+            return []
         self._queue.clear()
         self._take()
         if self._queue.first:
@@ -162,10 +167,11 @@ class JupyterConnection(LocalConnection):
             self.process.close()
 
     def forget(self) -> None:
-        """Leaves ZeroMQ's sockets as they are: the thread that would close them is our parent's."""
         self.ended = self.inherited = self._closed = True
         if self._combined is not None:
             self._combined.close()
+        if self._channels is not None:
+            self._channels.forget()
         self._queue.forget()
         self.process.close()
 
@@ -195,7 +201,9 @@ class JupyterConnection(LocalConnection):
         """Tells the conversation what has arrived."""
         now = time.monotonic()
         for channel, message in self._open().take():
-            if channel == "iopub":
+            if isinstance(message, LeftOut):
+                self._perform(self._conversation.left_out(message.messages, message.size))
+            elif channel == "iopub":
                 self._perform(self._conversation.published(message, now=now))
             elif channel == "shell":
                 self._perform(self._conversation.replied(message, now=now))

@@ -214,6 +214,13 @@ class Conversation:
             self._reception.take_status(message)
         return []
 
+    def left_out(self, messages: int, size: int) -> list[Action]:
+        """Takes that published messages were left out, because too much waited to be read."""
+        if self._cell is not None and self._stage in ("submitted", "exiting"):
+            return _deliver(self._cell.take_loss(messages, size))
+        self._reception.heard = False
+        return []
+
     def replied(self, message: JupyterMessage, *, now: float) -> list[Action]:
         """Takes the kernel's reply to a request (shell)."""
         if self._stage == "ended":

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _NOT_FOR_US = ("JPY_PARENT_PID", "JPY_INTERRUPT_EVENT", "IPY_INTERRUPT_EVENT", "JPY_SESSION_NAME")
 
 
+# What the kernelspec of `kernelbox jupyter install` starts.
+_OUR_MODULE = "kernelbox.frontends"
+
+
 @dataclass(frozen=True, slots=True)
 class JupyterSpec:
     """A kernel type, as its kernel.json describes it."""
@@ -64,7 +68,8 @@ def installed_specs() -> dict[str, dict[str, Any]]:
             _read(name, spec)
         except Exception:  # noqa: BLE001  # one that cannot be used is none
             continue
-        found[name] = spec.to_dict()
+        if _OUR_MODULE not in spec.argv:  # or a kernel of ours would be reached in a roundabout way
+            found[name] = spec.to_dict()
     return found
 
 

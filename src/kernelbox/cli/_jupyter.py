@@ -1,0 +1,24 @@
+"""`jupyter`: installs the kernelspec by which plain Jupyter finds our kernels, and removes it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from kernelbox.cli._output import emit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+
+def run(options: Namespace) -> int:
+    """Runs the command."""
+    from kernelbox.frontends._kernelspec import install, remove
+
+    if options.action == "remove":
+        emit({"removed": remove(options.name)})
+        return 0
+    prefix = sys.prefix if options.sys_prefix else options.prefix and os.path.abspath(options.prefix)
+    emit({"installed": install(options.name, prefix=prefix, kernel=options.kernel), "name": options.name})
+    return 0

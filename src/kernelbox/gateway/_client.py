@@ -1,0 +1,177 @@
+"""KernelClient: runs code in a kernel of a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import aclosing
+from pathlib import Path
+
+from kernelbox.base._config import host_variable
+from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout
+from kernelbox.core._arguments import check_code, check_seconds
+from kernelbox.core._images import ImageFiles, check_images_dir
+from kernelbox.gateway._link import Link, Unreachable
+from kernelbox.gateway._remote_cell import RemoteCell
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from typing import Self
+
+_TOKEN_VARIABLE = "KERNELBOX_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResult:
+    """The result of code that ran to its end: what it wrote and showed, and the files of its images."""
+
+    text: str | None
+    images: list[Path]
+
+
+class ExecutionError(CodeExecutionError):
+    """Raised when code raises an error, or its kernel dies; the fields are those of CodeExecutionError."""
+
+
+class KernelClient:
+    """Opens a kernel in a gateway, and runs code in it. Calls queue: one cell runs at a time."""
+
+    def __init__(
+        self,
+        host: str = "localhost",
+        port: int = 8888,
+        images_dir: str | os.PathLike[str] | None = None,
+        ping_interval: float = 10,
+        *,
+        token: str | None = None,
+    ) -> None:
+        """`images_dir` is `images` in the current directory by default. `token` defaults to KERNELBOX_TOKEN."""
+        self.host = host
+        self.port = port
+        self.images_dir = Path(check_images_dir("images" if images_dir is None or images_dir == "" else images_dir))
+        self.ping_interval = check_seconds("ping_interval", ping_interval)
+        self._token = host_variable(_TOKEN_VARIABLE) if token is None else token
+        self._link: Link | None = None
+        self._turn = asyncio.Lock()
+        self._ending: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        state = "disconnected" if self._link is None else f"connected to {self._link.kernel_id}"
+        return f"<KernelClient {self.host}:{self.port} {state}>"
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.disconnect()
+
+    @property
+    def kernel_id(self) -> str:
+        """The id of the kernel; raises RuntimeError if there is none."""
+        return self._require_link().kernel_id
+
+    async def connect(self, retries: int = 10, retry_interval: float = 1.0) -> None:
+        """Opens a kernel and connects to it; raises RuntimeError if it cannot, after so many tries."""
+        if self._link is not None:
+            raise RuntimeError("the client is connected already; disconnect() first, or reset() for a clean kernel")
+        tries = max(1, retries)
+        for attempt in range(1, tries + 1):
+            try:
+                self._link = await Link.open(self._url, self._token or None, self.ping_interval or 10)
+            except Unreachable as exc:
+                if exc.final or attempt == tries:
+                    raise RuntimeError(f"the gateway at {self._url} cannot be used: {exc}") from exc
+                await asyncio.sleep(retry_interval)
+            else:
+                return
+
+    async def disconnect(self) -> None:
+        """Ends the kernel, and the connection to it."""
+        link, self._link = self._link, None
+        if link is not None:
+            await asyncio.shield(asyncio.ensure_future(link.close()))
+
+    async def reset(self) -> None:
+        """Replaces the kernel by a clean one."""
+        self._require_link()
+        await self.disconnect()
+        await self.connect()
+
+    async def interrupt(self) -> None:
+        """Interrupts what the kernel runs; its variables are kept."""
+        try:
+            await self._require_link().interrupt()
+        except Unreachable as exc:
+            raise RuntimeError(f"the kernel cannot be interrupted: {exc}") from exc
+
+    async def execute(self, code: str, timeout: float = 120) -> ExecutionResult:  # noqa: ASYNC109  # of the seed's signature
+        """Runs code and returns its result; raises ExecutionError, and TimeoutError after `timeout` seconds.
+
+        A cell whose time is up is interrupted; if it does not stop, the kernel is restarted.
+        """
+        async with aclosing(self.stream(code, timeout)) as items:
+            async for item in items:
+                if isinstance(item, ExecutionResult):
+                    return item
+        raise AssertionError("a stream ends with its result")
+
+    async def stream(
+        self,
+        code: str,
+        timeout: float = 120,  # noqa: ASYNC109  # of the seed's signature
+    ) -> AsyncGenerator[str | ExecutionResult]:
+        """Runs code and yields what it writes and shows, as text, and the result last; raises as `execute` does.
+
+        Leaving the loop interrupts the cell.
+        """
+        check_code(code)
+        seconds = check_seconds("timeout", timeout)
+        self._require_link()
+        async with self._turn:
+            await self._until_free()
+            cell = await self._begin(code, seconds)
+            try:
+                async for chunk in cell.chunks():
+                    yield chunk
+            finally:
+                if cell.result is None:  # the caller has left
+                    self._ending = asyncio.get_running_loop().create_task(cell.stop())
+                    await self._until_free()
+            yield self._conclude(cell)
+
+    async def _begin(self, code: str, seconds: float | None) -> RemoteCell:
+        link = self._require_link()
+        try:
+            if not link.connected:
+                await link.reconnect()
+        except Unreachable as exc:
+            raise RuntimeError(f"the gateway at {self._url} cannot be used: {exc}") from exc
+        return await RemoteCell.begin(link, code, ImageFiles(str(self.images_dir)), seconds)
+
+    def _conclude(self, cell: RemoteCell) -> ExecutionResult:
+        result, images = cell.result, [Path(path) for path in cell.images.paths]
+        assert result is not None
+        cell.images.conclude(result, 0)
+        if result.status == "timeout":
+            raise ExecutionTimeout.of(result, images)
+        if result.error is not None:
+            raise ExecutionError.of(result, images)
+        return ExecutionResult(result.text or None, images)
+
+    async def _until_free(self) -> None:
+        """Waits until a cell that was left has been stopped."""
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
+            self._ending = None
+
+    def _require_link(self) -> Link:
+        if self._link is None:
+            raise RuntimeError("the client is not connected; use `async with KernelClient() as client`, or connect()")
+        return self._link
+
+    @property
+    def _url(self) -> str:
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"

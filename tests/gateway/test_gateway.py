@@ -1,0 +1,368 @@
+"""KernelGateway and KernelClient, as `ipybox.kernel_mgr` documents them, with real gateways and kernels."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import new_home
+from tests.engine.support import DEADLINE, is_running, wait_for_end
+
+from kernelbox import list_kernels
+from kernelbox.gateway import ExecutionError, ExecutionResult, KernelClient, KernelGateway
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture(scope="module")
+def gateway_home() -> Iterator[Path]:
+    with new_home() as home:
+        yield home
+
+
+@pytest.fixture(scope="module")
+def port(key_file: Path, gateway_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Runs the gateway that most tests share."""
+    with running(tmp_path_factory.mktemp("gateway"), KERNELBOX_HOME=str(gateway_home), KERNEL_ENV_GIVEN="g") as port:
+        yield port
+
+
+@contextmanager
+def running(directory: Path, **env: str) -> Iterator[int]:
+    """Runs a gateway as a program; returns its port."""
+    command = [sys.executable, "-m", "kernelbox.gateway", "--host", "127.0.0.1", "--port", "0", "--log-level", "error"]
+    with subprocess.Popen(
+        command,
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **env},
+    ) as process:
+        assert process.stdout is not None
+        yield int(json.loads(process.stdout.readline())["url"].rpartition(":")[2])
+        process.terminate()
+        assert process.wait(DEADLINE) == 0
+
+
+def with_client(port: int, directory: Path, use: Callable[[KernelClient], Awaitable[Any]]) -> Any:
+    """Runs a coroutine with a client."""
+
+    async def main() -> Any:
+        async with KernelClient(host="127.0.0.1", port=port, images_dir=directory / "images") as client:
+            return await use(client)
+
+    return asyncio.run(main())
+
+
+@asynccontextmanager
+async def connected(tmp_path: Path, **options: Any) -> AsyncIterator[tuple[KernelGateway, KernelClient]]:
+    async with KernelGateway(port=0, working_dir=tmp_path, **options) as gateway:
+        async with KernelClient(port=gateway.port, images_dir=tmp_path / "images") as client:
+            yield gateway, client
+
+
+def test_the_signatures_are_the_documented_ones() -> None:
+    def defaults(function: Callable[..., object]) -> dict[str, object]:
+        parameters = list(inspect.signature(function).parameters.values())
+        return {each.name: each.default for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD}
+
+    assert defaults(KernelGateway) == {
+        "host": "localhost",
+        "port": 8888,
+        "sandbox": False,
+        "sandbox_config": None,
+        "log_level": "INFO",
+        "log_to_stderr": False,
+        "env": None,
+    }
+    assert defaults(KernelClient) == {"host": "localhost", "port": 8888, "images_dir": None, "ping_interval": 10}
+    assert defaults(KernelGateway(port=0).stop) == {"timeout": 10}
+    client = KernelClient()
+    assert defaults(client.connect) == {"retries": 10, "retry_interval": 1.0}
+    assert defaults(client.execute)["timeout"] == defaults(client.stream)["timeout"] == 120
+    assert issubclass(ExecutionError, Exception)
+    assert ExecutionResult("a", []) == ExecutionResult(text="a", images=[])
+
+
+def test_the_documents_example_runs(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> None:
+        result = await client.execute("print('hello')")
+        assert result.text == "hello"
+        items = [item async for item in client.stream("print('hello')")]
+        assert items == ["hello\n", ExecutionResult("hello", [])]
+        assert client.kernel_id
+        assert (await client.execute("x = 1")).text is None
+        assert (await client.execute("x")).text == "1"
+
+    with_client(port, tmp_path, use)
+
+
+def test_chunks_come_while_the_cell_runs(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> None:
+        items = client.stream(
+            f"print('one')\nimport os, time\nwhile not os.path.exists('{tmp_path}/go'): time.sleep(0.01)"
+        )
+        assert await anext(items) == "one\n"
+        (tmp_path / "go").touch()
+        assert [item async for item in items] == [ExecutionResult("one", [])]
+
+    with_client(port, tmp_path, use)
+
+
+def test_images_are_files_in_the_images_directory(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> ExecutionResult:
+        return await client.execute("import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show(); plt.plot([2, 1])")
+
+    result = with_client(port, tmp_path, use)
+    assert len(result.images) == 2
+    for path in result.images:
+        assert path.parent == tmp_path / "images"
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_five_megabytes_arrive_whole(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> ExecutionResult:
+        return await client.execute("print('é' * 5_000_000)")
+
+    assert with_client(port, tmp_path, use).text == "é" * 5_000_000
+
+
+def test_an_error_carries_what_was_written_before_and_the_kernel_goes_on(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> None:
+        with pytest.raises(ExecutionError, match="ZeroDivisionError: division by zero") as caught:
+            await client.execute("x = 3; print('before'); 1 / 0")
+        assert caught.value.ename == "ZeroDivisionError"
+        assert caught.value.text is not None
+        assert caught.value.text.startswith("before\n")
+        assert (await client.execute("x")).text == "3"
+
+    with_client(port, tmp_path, use)
+
+
+def test_a_timeout_interrupts_the_cell_and_keeps_the_variables(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> None:
+        with pytest.raises(TimeoutError, match=r"timed out after 0\.3 s") as caught:
+            await client.execute("x = 4; print('before')\nwhile True: pass", timeout=0.3)
+        assert caught.value.text.startswith("before")  # type: ignore[attr-defined]  # an ExecutionTimeout
+        assert (await client.execute("x")).text == "4"
+
+    with_client(port, tmp_path, use)
+
+
+def test_a_cell_that_swallows_interrupts_costs_its_kernel_and_no_more(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> None:
+        stubborn = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(0.1)"
+        with pytest.raises(TimeoutError, match="variables are lost"):
+            await client.execute(stubborn, timeout=0.3)
+        assert (await client.execute("1 + 1")).text == "2"
+
+    with_client(port, tmp_path, use)
+
+
+def test_a_kernel_that_dies_is_told_and_a_reset_gives_another(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> None:
+        with pytest.raises(ExecutionError) as caught:
+            await client.execute("print('last words'); import os; os.kill(os.getpid(), 9)")
+        assert (caught.value.ename, caught.value.state) == ("KernelDied", "lost")
+        before = client.kernel_id
+        await client.reset()
+        assert client.kernel_id != before
+        assert (await client.execute("1 + 1")).text == "2"
+
+    with_client(port, tmp_path, use)
+
+
+def test_a_reset_gives_a_clean_kernel(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> None:
+        await client.execute("x = 1")
+        await client.reset()
+        with pytest.raises(ExecutionError, match="NameError"):
+            await client.execute("x")
+
+    with_client(port, tmp_path, use)
+
+
+def test_two_calls_at_once_queue_and_get_each_their_own(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> None:
+        results = await asyncio.gather(*(client.execute(f"print({n})") for n in range(20)))
+        assert [result.text for result in results] == [str(n) for n in range(20)]
+
+    with_client(port, tmp_path, use)
+
+
+def test_leaving_a_stream_interrupts_its_cell(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> None:
+        items = client.stream("x = 1\nprint('on')\nimport time\ntime.sleep(1000)")
+        async for _ in items:
+            break
+        await items.aclose()
+        assert (await client.execute("x")).text == "1"
+        os.mkfifo(tmp_path / "began")
+        code = f"import time; open('{tmp_path}/began', 'w').close(); time.sleep(1000)"
+        task = asyncio.ensure_future(client.execute(code))
+        await asyncio.to_thread((tmp_path / "began").read_bytes)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await client.execute("x")).text == "1"
+
+    with_client(port, tmp_path, use)
+
+
+def test_an_interrupt_is_an_error_of_the_cell(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> None:
+        items = client.stream("print('on')\nimport time\ntime.sleep(1000)")
+        assert await anext(items) == "on\n"
+        await client.interrupt()
+        with pytest.raises(ExecutionError, match="KeyboardInterrupt"):
+            await anext(items)
+
+    with_client(port, tmp_path, use)
+
+
+def test_kernels_see_only_the_variables_they_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "s")
+    monkeypatch.setenv("KERNEL_ENV_OTHER", "o")
+
+    async def main() -> None:
+        async with connected(tmp_path, env={"GIVEN": "g"}) as (_, client):
+            code = "import os; print([os.environ.get(n) for n in ('GIVEN', 'SECRET', 'OTHER')])"
+            assert (await client.execute(code)).text == "['g', None, None]"
+
+    asyncio.run(main())
+
+
+def test_a_gateway_is_started_once_and_stopped_as_often_as_one_likes(tmp_path: Path) -> None:
+    async def main() -> None:
+        gateway = KernelGateway(port=0, working_dir=tmp_path)
+        await gateway.stop()
+        await gateway.join()
+        await gateway.start()
+        with pytest.raises(RuntimeError, match="running already"):
+            await gateway.start()
+        joined = asyncio.ensure_future(gateway.join())
+        await gateway.stop()
+        await joined
+        await gateway.stop()
+        await gateway.start()
+        assert gateway.running
+        await gateway.stop()
+        assert not gateway.running
+
+    asyncio.run(main())
+
+
+def test_a_stopped_gateway_leaves_no_kernel(tmp_path: Path) -> None:
+    pids: list[int] = []
+
+    async def main() -> None:
+        gateway = KernelGateway(port=0, working_dir=tmp_path)
+        await gateway.start()
+        client = KernelClient(port=gateway.port)
+        await client.connect()
+        code = "import os, subprocess; print(os.getpid(), subprocess.Popen(['sleep', '1000']).pid)"
+        pids.extend(map(int, str((await client.execute(code)).text).split()))
+        await gateway.stop()
+        assert not any(is_running(pid) for pid in pids)
+        await client.disconnect()
+
+    asyncio.run(main())
+    assert list_kernels() == []
+
+
+def test_a_port_in_use_is_an_error_of_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            gateway = KernelGateway(host="127.0.0.1", port=taken.getsockname()[1], working_dir=tmp_path)
+            with pytest.raises(RuntimeError, match="in use"):
+                await gateway.start()
+            assert not gateway.running
+
+    asyncio.run(main())
+
+
+def test_a_gateway_that_is_not_there_is_tried_and_then_an_error() -> None:
+    async def main() -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            client = KernelClient(host="127.0.0.1", port=unused.getsockname()[1])
+            with pytest.raises(RuntimeError, match="cannot be used"):
+                await client.connect(retries=2, retry_interval=0.01)
+            for use in (lambda: client.kernel_id, lambda: client.execute("1").send(None)):
+                with pytest.raises(RuntimeError, match="not connected"):
+                    use()
+            await client.disconnect()
+
+    asyncio.run(main())
+
+
+def test_a_gateway_that_is_killed_ends_the_execution(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with connected(tmp_path) as (gateway, client):
+            items = client.stream("print('on')\nimport time\ntime.sleep(1000)")
+            assert await anext(items) == "on\n"
+            assert gateway._process is not None
+            gateway._process.kill()
+            with pytest.raises(ExecutionError) as caught:
+                await anext(items)
+            assert caught.value.state == "lost"
+
+    asyncio.run(main())
+
+
+HOST = """
+import asyncio, sys
+from kernelbox.gateway import KernelClient, KernelGateway
+async def main():
+    async with KernelGateway(port=0) as gateway, KernelClient(port=gateway.port) as client:
+        pid = (await client.execute("import os; print(os.getpid())")).text
+        print(gateway._process.pid, pid, flush=True)
+        await asyncio.sleep(1000)
+asyncio.run(main())
+"""
+
+
+def test_gateway_and_kernels_end_when_the_host_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOST], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        pids = [int(word) for word in host.stdout.readline().split()]
+        assert len(pids) == 2
+        host.send_signal(signal.SIGKILL)
+        host.wait(DEADLINE)
+    for pid in pids:
+        wait_for_end(pid)
+
+
+def test_a_sandbox_that_there_is_not_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="sandbox"):
+        asyncio.run(KernelGateway(port=0, sandbox=True).start())
+
+
+def test_a_log_level_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="LOUD"):
+        KernelGateway(log_level="LOUD")
+
+
+def test_a_token_is_used_by_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_TOKEN", "0123456789abcdef0123")
+
+    async def main() -> None:
+        async with connected(tmp_path) as (gateway, client):
+            assert (await client.execute("1 + 1")).text == "2"
+            monkeypatch.delenv("KERNELBOX_TOKEN")
+            with pytest.raises(RuntimeError, match="401"):
+                await KernelClient(port=gateway.port).connect()
+
+    asyncio.run(main())
