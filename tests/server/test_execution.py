@@ -99,6 +99,7 @@ def test_code_for_a_kernel_that_is_not_there_creates_none(served: Served, path: 
         {"code": "1", "timeout": "soon"},
         {"code": "1", "timeout": -1},
         {"code": "1", "output_char_limit": -1},
+        {"code": "1", "output_char_limit": True},
         {"code": "1", "approve": "maybe"},
         [],
         "1",

@@ -221,7 +221,7 @@ def test_a_key_is_for_one_request(served: Served, key: str) -> None:
     served.post(f"/kernels/{key}/execute", {"code": "1"}, **once)
     for path, body in (("execute", {"code": "2"}), ("execute/retry", {"code": "1"}), ("jobs", {"code": "1"})):
         answer = served.post(f"/kernels/{key}/{path}", body, **once)
-        assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
+        assert (answer.status_code, answer.json()["code"]) == (409, "idempotency_key_reused")
 
 
 def test_a_request_that_was_refused_does_not_use_up_its_key(served: Served) -> None:

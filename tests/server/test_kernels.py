@@ -72,6 +72,7 @@ def test_a_kernel_is_found_by_id_name_and_session_name(served: Served) -> None:
         ("POST", "/kernels/none/restart"),
         ("POST", "/kernels/none/interrupt"),
         ("GET", "/kernels/0123456789abcdef0123456789abcdef"),
+        ("GET", "/kernels/what%0Ais%00no%80name"),
     ],
 )
 def test_what_is_not_there_is_not_found(served: Served, method: str, path: str) -> None:
@@ -144,3 +145,4 @@ def test_an_unknown_route_is_refused_in_the_same_shape(served: Served) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
     answer = served.http.put("/kernels")
     assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == "DELETE, GET, POST"

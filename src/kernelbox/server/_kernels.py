@@ -6,14 +6,16 @@ Every route goes through here, so that no route can forget whose kernel it deals
 
 from __future__ import annotations
 
+import contextlib
 import copy
 
-from kernelbox.base._errors import KernelNotFound
+from kernelbox.base._errors import InvalidInput, KernelNotFound
+from kernelbox.base._text import MAX_NAME
 from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from kernelbox.core._executor_values import Variable
@@ -52,15 +54,13 @@ class CallerKernels:
 
     async def get(self, key: str) -> KernelRecord:
         """Returns the record of an id, name or session name; raises KernelNotFound."""
-        record = await self._kernels.find(self._full(key))
-        return self._require(record, key)
+        with _none_for_no_name(key):
+            return self._require(await self._kernels.find(self._full(key)), key)
 
     async def kernel(self, key: str) -> Kernel:
         """Returns the handle on a kernel that there is, alive or dead; raises KernelNotFound."""
-        try:
+        with _none_for_no_name(key):
             kernel = await self._kernels.kernel(self._full(key))
-        except KernelNotFound:
-            raise KernelNotFound(key) from None  # by the name that the caller gave
         self._require(kernel.record, key)
         return kernel
 
@@ -136,3 +136,12 @@ class CallerKernels:
             raise KernelNotFound(key)
         self._noted["kernel_id"] = record.kernel_id
         return record
+
+
+@contextlib.contextmanager
+def _none_for_no_name(key: str) -> Iterator[None]:
+    """Says, by the name that the caller gave, that there is no kernel; also for what no kernel can be called."""
+    try:
+        yield
+    except (KernelNotFound, InvalidInput):
+        raise KernelNotFound(key[:MAX_NAME]) from None

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 _Tags = Annotated[dict[str, str], Field(examples=[{"task": "eda", "owner": "agent"}])]
 
 # A number of seconds: at least a tenth, as KernelBox has it; at most a week, which no caller outlives.
 _Seconds = Annotated[float | None, Field(ge=0.1, le=604_800, allow_inf_nan=False, examples=[30])]
+
+
+class Body(BaseModel):
+    """What a request brings: nothing is taken for what it is not, such as `true` for 1."""
+
+    model_config = ConfigDict(strict=True)
 
 
 class Failure(BaseModel):
@@ -54,13 +60,13 @@ class Root(BaseModel):
     links: dict[str, ApiLink]
 
 
-class KernelCreate(BaseModel):
+class KernelCreate(Body):
     name: str | None = Field(None, description="what to call it; a new name if there is none", examples=["analysis"])
     session_name: str | None = Field(None, description="a second name", examples=["agent-run-42"])
     tags: _Tags = Field(default_factory=dict, description="labels of your own")
 
 
-class SessionCreate(BaseModel):
+class SessionCreate(Body):
     tags: _Tags = Field(default_factory=dict, description="labels for the kernel, if it is a new one")
 
 
@@ -152,7 +158,7 @@ class ResultModel(BaseModel):
     ending: Literal["finished", "interrupted", "restarted", "died", "never ran"]
 
 
-class CellBody(BaseModel):
+class CellBody(Body):
     code: str = Field(examples=["import math\nmath.sqrt(81)"])
     language: Literal["python", "bash"] = "python"
     timeout: _Seconds = Field(None, description="seconds; by default KERNELBOX_EXECUTION_TIMEOUT")
@@ -194,7 +200,7 @@ class ApprovalModel(BaseModel):
     call: str
 
 
-class ApprovalAnswer(BaseModel):
+class ApprovalAnswer(Body):
     accept: bool
     reason: str | None = Field(None, max_length=10_000, description="why not, for the cell to read")
     remember: Literal["execution", "session"] | None = Field(
@@ -251,7 +257,7 @@ class VariableList(BaseModel):
     variables: list[VariableModel]
 
 
-class Complete(BaseModel):
+class Complete(Body):
     code: str = Field(max_length=1_000_000, examples=["import os\nos.pa"])
     cursor_pos: int | None = Field(None, ge=0, description="in characters; the end of the code, if it is missing")
 

@@ -77,7 +77,7 @@ async def get_file(path: str, request: Request) -> Response:
     summary="Write a file, whole or not at all; directories are made as needed",
     openapi_extra={
         "requestBody": {
-            "required": True,
+            "required": False,
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         }
     },

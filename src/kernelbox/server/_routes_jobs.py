@@ -26,7 +26,7 @@ from kernelbox.server._tokens import Caller
 
 router = APIRouter(tags=["Jobs"])
 
-_BEGUN = {**NOT_FOUND, **QUEUE_FULL, **FULL}
+_BEGUN = {**CONFLICT, **NOT_FOUND, **QUEUE_FULL, **FULL}
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "the events"}
 }
