@@ -249,3 +249,20 @@ def test_what_a_cell_writes_into_the_journal_is_not_believed(served: Served, key
     assert "forged" not in json.dumps(list(events_of(served, job_id)))
     (folder / "job").write_text(f"{'0' * 32} {json.dumps(forged)}")
     assert served.http.get(f"/jobs/{job_id}").status_code == 404
+
+
+def test_a_job_whose_events_were_deleted_holds_neither_the_server_nor_its_followers(
+    served: Served, service_home: Path, key: str
+) -> None:
+    job_id = begin(served, key, f"print('begun', flush=True)\n{ENDLESS}")
+    next(event for event in events_of(served, job_id) if event["type"] == "output")
+    for file in (service_home / "jobs" / job_id).glob("events-*"):
+        file.unlink()
+    followed: list[dict[str, Any]] = []
+    following = threading.Thread(target=lambda: followed.extend(events_of(served, job_id)))
+    following.start()
+    assert served.http.get("/health").status_code == 200
+    assert served.post(f"/jobs/{job_id}/cancel").status_code in (200, 202)
+    assert wait_for(served, job_id)["state"] == "done"
+    following.join(DEADLINE)
+    assert followed[-1]["type"] == "lost"

@@ -238,15 +238,17 @@ class Follower:
 
     def read(self) -> list[tuple[int, str, bytes]]:
         """Returns the next events, by number, kind and JSON; nothing if there are none yet."""
-        if self._fd < 0 and not self._open_next():
-            return []
-        data = os.read(self._fd, _PIECE)
-        if not data:
-            if not self._has_next() or (data := os.read(self._fd, _PIECE)):  # written before the next was begun
+        while self._fd >= 0 or self._open_next():
+            if data := os.read(self._fd, _PIECE):
+                if found := self._take(data):
+                    return found
+            elif not self._has_next():
+                return []
+            elif data := os.read(self._fd, _PIECE):  # written before the next was begun
                 return self._take(data)
-            self.close()
-            return self.read() if self._open_next() else []
-        return self._take(data)
+            else:
+                self.close()
+        return []
 
     def _take(self, data: bytes) -> list[tuple[int, str, bytes]]:
         *lines, self._rest = (self._rest + data).split(b"\n")

@@ -108,7 +108,7 @@ class Jobs:
 
     async def events(self, job_id: str, after: int) -> AsyncIterator[tuple[int, str, bytes]]:
         """Yields the events of a job after one, by number, kind and JSON, as they come, until the last."""
-        follower = self._journal.follow(job_id, after)
+        follower, end = self._journal.follow(job_id, after), ""
         try:
             while True:
                 found = follower.read()
@@ -116,25 +116,26 @@ class Jobs:
                     yield number, kind, event
                     if kind in LAST:
                         return
-                if not found and (last := await self._wait(job_id, follower.after)) is not None:
-                    yield last
+                if not found and end:
+                    yield follower.after + 1, "lost", to_json({"detail": end})
                     return
+                end = "" if found else await self._wait(job_id, follower.after)
         finally:
             follower.close()
 
-    async def _wait(self, job_id: str, after: int) -> tuple[int, str, bytes] | None:
-        """Waits for another event; returns one of our own if none can come any more."""
+    async def _wait(self, job_id: str, after: int) -> str:
+        """Waits for another event; returns why none can come any more, after those that have just been written."""
         running = self._mine.get(job_id)
-        if running is not None:
+        if running is not None and running.last <= after:
             await running.until_event(after)
-            return None
+            return ""
         record = await in_thread(self._journal.read, job_id)
         if record is None or record["state"] == "lost":
-            return after + 1, "lost", to_json({"detail": LOST})
-        if record["state"] == "done" and record.get("last") == after:
-            return after + 1, "lost", to_json({"detail": "there is no event after this one"})
-        await asyncio.sleep(_LOOK_EVERY)
-        return None
+            return LOST
+        if record["state"] == "done":
+            return "there is no event after this one"
+        await asyncio.sleep(_LOOK_EVERY)  # another server runs it, or its events have been deleted
+        return ""
 
     async def result(self, job_id: str) -> dict[str, Any]:
         """Returns the record of a job once it has ended."""
@@ -235,6 +236,11 @@ class RunningJob:
     async def until_begun(self) -> None:
         """Waits until the kernel has the cell; raises what kept it from that, when nothing is left of the job."""
         await asyncio.shield(self._begun)
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self._entry.last
 
     async def until_event(self, after: int) -> None:
         """Waits until there is an event after one."""
