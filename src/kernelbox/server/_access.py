@@ -6,6 +6,7 @@ came over loopback or a Unix socket is the user's own, unless tokens were given.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -120,10 +121,13 @@ def _is_unix(scope: Scope) -> bool:
 
 def _local_address(scope: Scope) -> IPv4Address | IPv6Address | None:
     """Returns the address that a connection was made to; None if it is no address of a network."""
-    if _is_unix(scope):
-        return None
+    return None if _is_unix(scope) else _parse_address(scope["server"][0].partition("%")[0])
+
+
+@lru_cache(maxsize=256)
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
     try:
-        address = ip_address(scope["server"][0].partition("%")[0])
+        address = ip_address(text)
     except ValueError:
         return None
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
@@ -137,9 +141,5 @@ def _hostname(host: str) -> str:
 
 
 def _is_loopback_name(name: str) -> bool:
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
+    address = _parse_address(name)
+    return name == "localhost" or (address is not None and address.is_loopback)

@@ -25,11 +25,11 @@ from kernelbox.server._options import ServiceOptions
 from kernelbox.server._responses import COMMON
 from kernelbox.server._state import make_state
 
-# The routes, each module's in one router.
+# The routes, each module's in one router; a request is compared with one after the other, so the busiest come first.
 ROUTERS = (
+    _routes_execution.router,
     _routes_service.router,
     _routes_kernels.router,
-    _routes_execution.router,
     _routes_jobs.router,
     _routes_sockets.router,
     _routes_looking.router,
