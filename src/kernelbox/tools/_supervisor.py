@@ -33,24 +33,28 @@ def main() -> None:
     _become_subreaper()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the application's terminal is the application's
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    status = 0
+    try:  # from before there is anything to kill: SIGTERM can come at any moment
+        server = _start(command)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(nowhere, stream)  # or the ends of the server's streams could not be seen
+        _watch(server, lifeline)
+        status = _end(server)
+    finally:
+        _kill_all()
+        os._exit(status)
+
+
+def _start(command: list[str]) -> int:
     try:
-        server = os.posix_spawnp(
+        return os.posix_spawnp(
             command[0], command, os.environ, setsigdef=[signal.SIGINT, signal.SIGPIPE, signal.SIGTERM]
         )
     except OSError as exc:
         sys.stderr.write(f"cannot start {command[0]!r}: {exc.strerror}\n")
         sys.stderr.flush()
         os._exit(_NOT_STARTED)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):
-        os.dup2(nowhere, stream)  # or the ends of the server's streams could not be seen
-    status = 0
-    try:
-        _watch(server, lifeline)
-        status = _end(server)
-    finally:
-        _kill_all()
-        os._exit(status)
 
 
 def _watch(server: int, lifeline: int) -> None:
