@@ -92,8 +92,9 @@ def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) 
             return text(f"{args['name']} met")
         case "hang":
             if not (marks / "hung").exists():
-                (marks / "hung").touch()
                 lock.acquire()  # nothing is ever answered again
+                (marks / "hung").touch()
+                threading.Event().wait()
             return text("fine")
         case "large":
             return text("x" * args["size"])
