@@ -24,7 +24,8 @@ demo: bootstrap ## run the demonstration
 test: bootstrap system ## run the tests on all cores; ARGS="-k timeout" runs pytest with these arguments
 	$(BIN)/python -m pytest $(or $(ARGS),$(ALL_CORES) -m "not slow")
 
-slow: bootstrap system ## run the tests that take long or install programs
+slow: bootstrap ## run the tests that take long or install programs
+	@sh scripts/system_packages.sh chromium:chromium
 	$(BIN)/python -m pytest $(ALL_CORES) -m slow
 
 check: bootstrap ## lint, formatting and types

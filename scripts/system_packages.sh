@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs what the tests need from the operating system and Python packages cannot bring.
-# Pairs of command:package; a pair whose command is on PATH costs nothing.
+# Pairs of command:package, to which the arguments add; a pair whose command is on PATH costs nothing.
 set -eu
 
-needed="bash:bash zsh:zsh fish:fish node:nodejs npm:npm"
+needed="bash:bash zsh:zsh fish:fish node:nodejs npm:npm $*"
 
 missing=""
 for pair in $needed; do
