@@ -79,7 +79,7 @@ with kernels().store.locking(sys.argv[1]):
             assert process.stdout.readline() == "locked\n"
         killed.kill()
         killed.wait()
-        assert sorted(os.listdir(home / "runtime/locks")) == sorted([slug_of("killed"), slug_of("living")])
+        assert set(os.listdir(home / "runtime/locks")) >= {slug_of("killed"), slug_of("living")}
         wipe()
         assert os.listdir(home / "runtime/locks") == [slug_of("living")]
         living.communicate()

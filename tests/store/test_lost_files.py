@@ -183,7 +183,8 @@ def test_a_kernel_ends_soon_after_its_files_although_no_client_looks(
         case "socket":
             (directory / "socket").unlink()
         case "directory":
-            shutil.rmtree(directory)
+            while directory.exists():
+                shutil.rmtree(directory, ignore_errors=True)  # the kernel may be making a file in it
         case "place":
             directory.rename(own_home / "elsewhere")
         case _:
@@ -236,9 +237,9 @@ with store.locking("mine"):
     store.save(record)
 directory = f"{store.runtime_dir}/{record.kernel_id}"
 open(f"{directory}/socket", "w").close()
-print(status("mine").status)
+print(status("mine").alive)
 os.chmod(f"{directory}/connection.json", 0)
-print(status("mine").status)
+print(status("mine").alive)
 os.chmod(directory, 0)
 print(status("mine").status, status("mine").death)
 """
@@ -248,7 +249,7 @@ print(status("mine").status, status("mine").death)
             patch.setenv("KERNELBOX_HOME", f"{name}/home")
             patch.setenv("KERNELBOX_KEY_FILE", f"{name}/keys/key")
             first, second, third = as_user(4242, code).splitlines()
-    assert (first, second) == ("idle", "idle"), "a record that cannot be read is put back"
+    assert (first, second) == ("True", "True"), "a record that cannot be read is put back"
     assert third.startswith("dead its directory cannot be used any more")
 
 

@@ -389,6 +389,8 @@ def _require_directory(record: KernelRecord) -> None:
 
 def _side_by_side(function: Callable[[KernelRecord], bool], records: list[KernelRecord]) -> list[bool]:
     """Calls a function, which waits most of the time, for several records at once."""
+    if len(records) <= 1:
+        return list(map(function, records))
     try:
         from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""The part of IPython's shell that runs programs: `!cmd`, `x = !cmd` and `%%script`, each after it was approved."""
+"""How the shell runs programs: `!cmd`, `x = !cmd` and `%%script`, each after it was approved."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import sys
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import cell_magic, magics_class
 from IPython.core.magics.script import ScriptMagics
 from IPython.utils._process_posix import arg_split
 from IPython.utils.text import LSString, SList
-from traitlets import Any as AnyTrait
 
 from kernelbox.guest._commands import capture_command, run_command, start_command
 from kernelbox.guest._environment import given_shell, take_environment
@@ -25,34 +23,29 @@ from kernelbox.wire._pristine import keep_builtins
 keep_builtins(globals())
 
 
-class CommandShell(InteractiveShell):
-    """Runs commands; the kernel that owns it knows whom to ask for approval."""
+class Commands:
+    """What a shell runs commands with; the kernel that owns the shell knows whom to ask for approval."""
 
-    kernel = AnyTrait()  # libraries ask `has_trait("kernel")`
-
-    def system(self, cmd: str) -> None:
+    def system(self: Any, cmd: str) -> None:
         """Runs `!cmd`."""
         program = self._shell_command(self.var_expand(cmd, depth=1))
         self._finish_command(program.command, run_command(program))
 
-    system_piped = system
-    system_raw = system
-
-    def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
+    def getoutput(self: Any, cmd: str, split: bool = True, depth: int = 0) -> Any:
         """Runs `x = !cmd`."""
         program = self._shell_command(self.var_expand(cmd, depth=depth + 1))
         text, status = capture_command(program)
         self._finish_command(program.command, status)
         return SList(text.splitlines()) if split else LSString(text)
 
-    def approve(self, tool: str, program: Program, *, with_changes: bool = True) -> None:
+    def approve(self: Any, tool: str, program: Program, *, with_changes: bool = True) -> None:
         """Returns once a program may run; it was shown as what it is, after all that the cell has written."""
         for stream in (*self.kernel.outbox.streams, sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # a cell may have put anything in their place
                 stream.flush()
         self.kernel.asks.ask_shell(tool, program, with_changes=with_changes)
 
-    def _shell_command(self, command: str) -> Program:
+    def _shell_command(self: Any, command: str) -> Program:
         environment = take_environment()
         directory = self.kernel.asks.take_directory()
         shell = environment.shell if directory is None else given_shell()
@@ -60,7 +53,7 @@ class CommandShell(InteractiveShell):
         self.approve("shell", program)
         return program
 
-    def _finish_command(self, command: str, status: int) -> None:
+    def _finish_command(self: Any, command: str, status: int) -> None:
         self.user_ns["_exit_code"] = status
         if getattr(self, "system_raise_on_error", False) and status != 0:
             raise subprocess.CalledProcessError(status, command)
@@ -77,8 +70,7 @@ class Scripts(ScriptMagics):
         args, command = ScriptMagics.shebang.parser.parse_known_args(arg_split(line, posix=os.name != "nt"))
         if not command:
             raise UsageError("%%script: name a program, as in %%script bash")
-        shell = self.shell
-        assert isinstance(shell, CommandShell)
+        shell: Any = self.shell
         directory = shell.kernel.asks.take_directory()
         program = script_program(line, command, cell, take_environment(), directory)
         shell.approve("shell_magic", program)

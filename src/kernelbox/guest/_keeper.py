@@ -110,14 +110,11 @@ class Keeper:
         """
         self._oom_kills = _count_oom_kills()
         for pid, kept in self.kernels.items():
-            self._end_if_unreachable(pid, kept)
+            if not kept.is_reachable:
+                kept.reason = kept.reason or "its files were deleted, and no client could reach it any more"
+                kill(pid)
             for pipe in kept.outputs:
                 fit_pipe(pipe)
-
-    def _end_if_unreachable(self, pid: int, kept: Kept) -> None:
-        if not kept.is_reachable:
-            kept.reason = kept.reason or "its files were deleted, and no client could reach it any more"
-            kill(pid)
 
     def heed(self, descriptor: int) -> None:
         """Ends the kernel whose owner has gone, or whose opener has before its start had come to an end."""
@@ -130,7 +127,6 @@ class Keeper:
                     kill(pid)
                 os.close(descriptor)
                 kept.opening = -1
-                self._end_if_unreachable(pid, kept)
 
     def _write_down(self, pid: int, code: int) -> None:
         kept = self.kernels.pop(pid)

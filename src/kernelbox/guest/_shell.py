@@ -17,16 +17,17 @@ from IPython.core.autocall import IPyAutocall, ZMQExitAutocall
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.error import UsageError
 from IPython.core.events import EventManager, available_events
-from IPython.core.interactiveshell import InteractiveShellABC
+from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
 from IPython.core.macro import Macro
 from IPython.core.profiledir import ProfileDir
+from traitlets import Any as AnyTrait
 from traitlets import Integer, Type
 from traitlets.config import Config
 
 from kernelbox.guest import _traceback
 from kernelbox.guest._cell_names import name_cells_everywhere
 from kernelbox.guest._changes import Changes
-from kernelbox.guest._command_shell import CommandShell, Scripts
+from kernelbox.guest._command_shell import Commands, Scripts
 from kernelbox.guest._display import DisplayFormatter, Publisher, ResultHook
 from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._notebook import SCREENS, FileInspector, FrontEnd, Installers, IpykernelFinder
@@ -87,7 +88,7 @@ class Hooks(EventManager):
             super().trigger(event, *args, **kwargs)
 
 
-class ZMQInteractiveShell(CommandShell):
+class ZMQInteractiveShell(InteractiveShell, Commands):
     """Runs cells; what they write, show and raise goes to the kernel that owns it."""
 
     compiler_class = Type(Compiler)
@@ -98,7 +99,10 @@ class ZMQInteractiveShell(CommandShell):
     display_pub: Publisher
     displayhook: ResultHook
     _transformer_counts: tuple[int, int, int] | None = None
+    kernel = AnyTrait()  # libraries ask `has_trait("kernel")`
     execution_count = Integer(1, min=0, max=_LAST_COUNT)  # cells can set it, and every message about them has it
+    system = system_piped = system_raw = Commands.system  # in place of IPython's own
+    getoutput = Commands.getoutput
 
     def __init__(self, **kwargs: Any) -> None:
         config = Config()
