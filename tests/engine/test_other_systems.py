@@ -26,6 +26,7 @@ for module, names in (
 ):
     for name in names:
         delattr(module, name)
+os.process_cpu_count = os.cpu_count  # as Python 3.13 has it where there is no sched_getaffinity
 sys.modules.pop("selectors", None)  # which has looked already
 """
 

@@ -718,7 +718,7 @@ def boom():
 worker = threading.Thread(target=boom, name='worker')
 worker.start()
 worker.join()
-# %% before 3.13: differs in outputs: ours shows the line of the cell, as Python itself does from 3.13
+# %% differs in outputs: ours shows the line of the cell
 class Unraisable:
     def __del__(self):
         raise ValueError('in __del__')
@@ -2203,6 +2203,7 @@ def divide(n):
 with multiprocessing.get_context('fork').Pool(1) as pool:
     pool.map(divide, [0])
 # %%
+# | from 3.12: differs in outputs: Python warns of ipykernel's threads; the thread of a kernel is ready for a fork
 pid = os.fork()
 if pid == 0:
     os._exit(7)
