@@ -61,11 +61,16 @@ def test_the_budget_covers_errors_and_keeps_their_end(served: Served) -> None:
     run(scenario)
 
 
-def test_an_output_that_is_no_longer_kept_is_told(served: Served) -> None:
+@pytest.mark.parametrize(
+    ("asked", "sentence"), [("", "run the code again"), ("?start=a", "whole numbers"), ("?start=0&end=1.5", "whole")]
+)
+def test_an_output_that_is_no_longer_kept_or_wrongly_asked_for_is_told(
+    served: Served, asked: str, sentence: str
+) -> None:
     async def scenario() -> None:
         async with http_client(served) as client:
-            with pytest.raises(MCPError, match="run the code again"):
-                await client.read_resource("kernelbox://outputs/0123456789ab")
+            with pytest.raises(MCPError, match=sentence):
+                await client.read_resource(f"kernelbox://outputs/0123456789ab{asked}")
 
     run(scenario)
 

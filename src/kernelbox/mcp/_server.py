@@ -100,9 +100,11 @@ def _add_resources(server: MCPServer, outputs: Outputs) -> None:
         description="A range of characters of an output that was cut; a negative start counts from the end.",
         mime_type="text/plain",
     )
-    def read_output(output_id: str, start: int = 0, end: int | None = None) -> str:
+    def read_output(output_id: str, start: str = "0", end: str = "") -> str:
         try:
-            return outputs.read(output_id, start, end)
+            return outputs.read(output_id, int(start), int(end) if end else None)
+        except ValueError:  # said here: the SDK would write a traceback to the log
+            raise ResourceNotFoundError("start and end must be whole numbers") from None
         except KernelBoxError as exc:
             raise ResourceNotFoundError(str(exc)) from exc
 
