@@ -7,7 +7,7 @@ import sys
 
 from kernelbox.base._config import add_variables
 from kernelbox.base._dotenv import read_dotenv
-from kernelbox.base._errors import InvalidInput
+from kernelbox.cli._workspace import enter_workspace
 from kernelbox.core._policy import ApprovalPolicy
 from kernelbox.core._policy_file import read_policy
 from kernelbox.mcp._address import parse_address
@@ -40,7 +40,7 @@ def _read_options(options: Namespace) -> ServerOptions:
 
     # Before the workspace is entered: a relative path is the caller's, and code in a kernel can write to the workspace.
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
-    workspace = _enter(options.workspace)
+    workspace = enter_workspace(options.workspace)
     variables, unread = read_dotenv(os.path.join(workspace, ".env"))
     if unread:
         print(f"kernelbox: warning: .env has no NAME=value in line {', '.join(map(str, unread))}", file=sys.stderr)
@@ -57,15 +57,6 @@ def _read_options(options: Namespace) -> ServerOptions:
         keep_kernels=options.keep_kernels,
         log_level=options.log_level,
     )
-
-
-def _enter(directory: str) -> str:
-    """Makes the workspace the current directory: kernels start there, and their home is there by default."""
-    try:
-        os.chdir(os.path.expanduser(directory))
-        return os.getcwd()
-    except OSError as exc:
-        raise InvalidInput("the workspace", directory, f"use a directory that is there: {exc.strerror}") from exc
 
 
 def _print_config(options: Namespace) -> int:

@@ -29,14 +29,7 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
         help="tool calls and shell commands that the policy leaves open: ask the user through the client, and reject "
         "them if it cannot ask; accept all; accept none (ask)",
     )
-    parser.add_argument("--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide first")
-    parser.add_argument(
-        "--approval-timeout",
-        type=seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="reject what has not been answered after this long (300)",
-    )
+    _add_approval_options(parser)
     parser.add_argument(
         "--require-shell-escape", action="store_true", help="let cells start processes only where they are asked about"
     )
@@ -81,14 +74,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cors-origin", action="append", default=[], metavar="ORIGIN", help="web pages that may send requests"
     )
-    parser.add_argument("--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide first")
-    parser.add_argument(
-        "--approval-timeout",
-        type=seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="reject what has not been answered after this long (300)",
-    )
+    _add_approval_options(parser)
     parser.add_argument(
         "--max-kernels", type=count, default=1000, metavar="N", help="open no more kernels than this, 0 for any (1000)"
     )
@@ -142,3 +128,14 @@ def _port(text: str) -> int:
     if number > _LARGEST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to {_LARGEST_PORT}")
     return number
+
+
+def _add_approval_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide first")
+    parser.add_argument(
+        "--approval-timeout",
+        type=seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="reject what has not been answered after this long (300)",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from kernelbox.base._config import host_variable
-from kernelbox.base._errors import InvalidInput
+from kernelbox.cli._workspace import enter_workspace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _read_options(options: Namespace) -> ServiceOptions:
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
     tokens = _read_tokens(options.tokens)
     return ServiceOptions(
-        workspace=_enter(options.workspace),
+        workspace=enter_workspace(options.workspace),
         tokens=tokens,
         allowed_hosts=tuple(options.allow_host),
         cors_origins=tuple(options.cors_origin),
@@ -55,12 +55,3 @@ def _read_tokens(path: str | None) -> tuple[Token, ...]:
     given = host_variable(TOKEN_VARIABLE)
     own = (Token.of(given),) if given else ()
     return own if path is None else (*own, *read_tokens(os.path.expanduser(path)))
-
-
-def _enter(directory: str) -> str:
-    """Makes the workspace the current directory: kernels start there, and their home is there by default."""
-    try:
-        os.chdir(os.path.expanduser(directory))
-        return os.getcwd()
-    except OSError as exc:
-        raise InvalidInput("the workspace", directory, f"use a directory that is there: {exc.strerror}") from exc
