@@ -23,11 +23,14 @@ from kernelbox.base._errors import StartFailed
 from kernelbox.base._tokens import check_token
 from kernelbox.mcp._address import PATH, TOKEN_VARIABLE, Address
 from kernelbox.mcp._http_requests import Requests
-from kernelbox.mcp._options import ServerOptions
+from kernelbox.mcp._options import LARGEST_MESSAGE, ServerOptions
 from kernelbox.mcp._server import make_server, make_state, run_until_ended
 
 # Seconds that requests have to end when the server stops; their cells have been interrupted by then.
 _GRACE = 1
+
+# Clients of the older protocol that have a session; one that is not used for half an hour is forgotten.
+_MOST_SESSIONS = 1_000
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -95,7 +98,12 @@ def _make_app(server: MCPServer, bound: Address, allowed_hosts: tuple[str, ...])
     security = TransportSecuritySettings(
         allowed_hosts=sorted(names), allowed_origins=sorted(f"http://{name}" for name in names)
     )
-    return server.streamable_http_app(streamable_http_path=PATH, transport_security=security)
+    return server.streamable_http_app(
+        streamable_http_path=PATH,
+        transport_security=security,
+        max_request_body_size=LARGEST_MESSAGE,
+        max_sessions=_MOST_SESSIONS,
+    )
 
 
 def _listen(address: Address) -> socket.socket:
