@@ -283,7 +283,7 @@ class Kernel:
         count = self.shell.execution_count
         self.interrupts.begin(request.id)
         self.asks.begin(request)
-        self.outbox.begin(request.id, peer, Started(request.id, count))
+        self.outbox.begin(request, peer, Started(request.id, count))
         self._io.cell_begins()
         self._restore_what_ipython_needs()
         if bash:

@@ -11,6 +11,7 @@ from _codecs import utf_8_decode
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kernelbox.guest._history import History
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._late import LateOutput
@@ -19,7 +20,7 @@ from kernelbox.guest._pristine import fcntl, os, select, threading, time
 from kernelbox.guest._reserve import spend_reserve
 from kernelbox.wire import _state as state
 from kernelbox.wire._framing import encode
-from kernelbox.wire._messages import Display, Message, Output
+from kernelbox.wire._messages import Clear, Display, Done, Execute, Message, Output
 from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ _READ = 256 * 1024
 _SMALL_READ = 4096  # where memory is short
 
 _NONE: list[int] = []
+
+# What a front end shows below a cell, beside text.
+_SHOWN = frozenset({Clear, Display})
 
 # Three quarters of a pipe: a process that wrote so much while the helper rested is about to wait for room.
 _NEARLY_FULL = 48 * 1024
@@ -54,6 +58,7 @@ class Outbox:
         self._peer: Peer | None = None
         self._id = ""
         self._late = LateOutput()
+        self.history = History()
         self._executions = 0
         self._write_state(state.STARTING)
 
@@ -68,24 +73,28 @@ class Outbox:
     def ready(self) -> None:
         self._write_state(state.IDLE)
 
-    def begin(self, execution_id: str, peer: Peer, started: Message) -> None:
+    def begin(self, request: Execute, peer: Peer, started: Message) -> None:
         """Turns the outbox to an execution, which first gets what was printed since the last one."""
         with self._lock:
             self._drain()
-            self._peer, self._id = peer, execution_id
+            self._peer, self._id = peer, request.id
+            self.history.begin(request)
             self._executions += 1
             self._write_state(state.BUSY, busy_since=time.time(), client=peer.pid)
             peer.hold(encode(started))
-            for message in self._late.take(execution_id):
-                peer.hold(encode(message))
+            for message in self._late.take(request.id):
+                frame = encode(message)
+                self.history.add(frame)
+                peer.hold(frame)
 
-    def end(self, done: Message) -> None:
+    def end(self, done: Done) -> None:
         """Sends what is left, then the end of the execution."""
         frame = encode(done)
         with self._lock:
             self._drain(final=True)
             assert self._peer is not None
             peer, self._peer, self._id = self._peer, None, ""
+            self.history.end(frame, done.execution_count)
             self._write_state(state.IDLE)  # first: a client that has the result must not find the kernel busy
             peer.send(frame)
 
@@ -118,10 +127,10 @@ class Outbox:
                 self._drain()
                 if self._peer is None:
                     self._late.add(message)
-                elif hold:
-                    self._peer.hold(frame)
                 else:
-                    self._peer.send(frame)
+                    if type(message) in _SHOWN:
+                        self.history.add(frame)
+                    (self._peer.hold if hold else self._peer.send)(frame)
         finally:
             self._interrupts.leave()
         self._wait_for_reader()
@@ -236,7 +245,9 @@ class Outbox:
 
     def _forward(self, name: str, text: str) -> None:
         if self._peer is not None:
-            self._peer.send(encode(Output(self._id, name, text)))
+            frame = encode(Output(self._id, name, text))
+            self.history.add(frame)
+            self._peer.send(frame)
             return
         self._late.add_text(name, text)
 

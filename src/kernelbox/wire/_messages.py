@@ -188,7 +188,7 @@ class Done(Message):
 @dataclass(eq=False, repr=False, slots=True)
 class Query(Message):
     """Asks the guest something between cells: `what` is complete, inspect, is_complete, history,
-    expressions, comms, variables, leave or quiesce."""
+    notebook, expressions, comms, variables, leave or quiesce."""
 
     id: str
     what: str
