@@ -66,14 +66,16 @@ class FrontEnds:
         """Starts a kernel's process anew, and tells its front ends."""
         channels = self._channels.get(kernel_id)
         if channels is not None:
-            await channels.tell_all("restarting")
+            await channels.restart()
         await self._kernels.restart(kernel_id)
+        if channels is not None:
+            channels.look()
 
     async def destroy(self, kernel_id: str) -> bool:
-        """Ends a kernel, and tells its front ends."""
+        """Ends a kernel; its front ends are told when it has ended."""
         channels = self._channels.get(kernel_id)
         if channels is not None:
-            await channels.tell_all("dead")
+            channels.abort_waiting()
         return await self._kernels.destroy(kernel_id)
 
     async def close(self) -> None:
@@ -105,7 +107,7 @@ class FrontEnds:
     def _forget(self, kernel_id: str) -> None:
         """Lets go of channels that are not used; those in which a cell goes on are, and are looked at again later."""
         if self._channels[kernel_id].unused:
-            del self._channels[kernel_id]
+            self._channels.pop(kernel_id).rest()
 
 
 class SocketFrontEnd:
