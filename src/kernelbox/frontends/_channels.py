@@ -85,7 +85,7 @@ class Channels:
     def __init__(self, reached: Reached, rules: Rules) -> None:
         self._reached = reached
         self._rules = rules
-        self._author = Author(os.urandom(16).hex(), _now)
+        self.author = Author(os.urandom(16).hex(), _now)
         self._front_ends: set[FrontEnd] = set()
         self._waiting: deque[tuple[FrontEnd, JupyterMessage]] = deque()
         self._aborted: set[str] = set()
@@ -93,18 +93,13 @@ class Channels:
         self._worker: asyncio.Task[None] | None = None
         self._at_once: set[asyncio.Task[None]] = set()
         self._watch = Watch(reached.find)
-        self._others = Others(self._author)
+        self._others = Others(self.author)
         self._following: asyncio.Task[None] | None = None
         self._said = ""  # the last state that all were told and that is none of a request
         self._death_told = False
 
     def __repr__(self) -> str:
         return f"<Channels of {len(self._front_ends)} front ends, {len(self._waiting)} requests waiting>"
-
-    @property
-    def front_ends(self) -> int:
-        """How many are connected."""
-        return len(self._front_ends)
 
     @property
     def unused(self) -> bool:
@@ -152,7 +147,7 @@ class Channels:
                 self._worker = asyncio.get_running_loop().create_task(self._work())
         else:
             sentence = f"{_MOST_WAITING:,} requests wait for this kernel already; wait for some, or interrupt it"
-            self._begin(front_end.send(Exchange(self._author, request).reply(failure("QueueFull", sentence))))
+            self._begin(front_end.send(Exchange(self.author, request).reply(failure("QueueFull", sentence))))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -203,7 +198,7 @@ class Channels:
     async def _say(self, state: str) -> None:
         if state != self._said:
             self._said = state
-            await self._broadcast(self._author.status(state))
+            await self._broadcast(self.author.status(state))
 
     def _note(self, sentence: str) -> list[JupyterMessage]:
         return self._others.tell(Output("", "stderr", f"[kernelbox] {sentence}\n"))
@@ -219,7 +214,7 @@ class Channels:
             self._worker = None
 
     async def _serve(self, front_end: FrontEnd, request: JupyterMessage) -> None:
-        exchange = Exchange(self._author, request)
+        exchange = Exchange(self.author, request)
         await self._broadcast(exchange.begin())
         try:
             reply = await self._answer(front_end, exchange)
@@ -297,7 +292,7 @@ class Channels:
         await self._reached.end(restart)
         self._watch.look()
         content = {"status": "ok", "restart": restart}
-        await self._broadcast(self._author.write("iopub", "shutdown_reply", content, exchange.request.header))
+        await self._broadcast(self.author.write("iopub", "shutdown_reply", content, exchange.request.header))
         return exchange.reply(content)
 
     @property

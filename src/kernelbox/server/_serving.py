@@ -20,7 +20,7 @@ import uvicorn
 from kernelbox.base._errors import StartFailed
 from kernelbox.server._logs import log_to_stderr
 from kernelbox.server._options import ServiceOptions
-from kernelbox.server._protocol import BoundedProtocol
+from kernelbox.server._protocol import PING_INTERVAL, PING_TIMEOUT, BoundedProtocol, BoundedWebSocket
 from kernelbox.server._state import State
 from kernelbox.server._tokens import Token
 from kernelbox.server.app import create_app
@@ -79,7 +79,10 @@ def serve(
         server_header=False,
         proxy_headers=False,
         http=BoundedProtocol,
+        ws=BoundedWebSocket,
         ws_max_size=options.max_body,
+        ws_ping_interval=PING_INTERVAL,
+        ws_ping_timeout=PING_TIMEOUT,
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=_LAST_ANSWERS,
     )
