@@ -29,6 +29,7 @@ class FrontEnds:
         self._kernels = kernels
         self._rules = Rules(options.policy, Sessions(), Toolbox(kernels.config), __version__)
         self._known: dict[str, Returning] = {}
+        self.opening_session = asyncio.Lock()  # two requests for one notebook must not open two kernels
 
     def __repr__(self) -> str:
         return f"<FrontEnds of {len(self._known)} kernels>"
