@@ -62,7 +62,7 @@ class Watch:
         self._cpu: dict[int, float] = {}
         self._ended_cpu = 0.0
         self._disk = _Disk(cwd, disk_before, limits["disk"]) if "disk" in limits else None
-        self._oom_kills = self._count_oom_kills()
+        self._oom_kills = self._oom_kills_seen = self._count_oom_kills()
         self._idle_looks = 0
         self.due = time.monotonic() if self._looks else float("inf")
 
@@ -96,8 +96,11 @@ class Watch:
         return None
 
     def note_oom_kills(self) -> None:
-        """Takes note of kills among the processes that the kernel has started, which it has survived."""
-        self._oom_kills = self._count_oom_kills()
+        """Takes note of kills among the processes that the kernel has started, which it has survived.
+
+        What was counted the last time: a kernel that has been killed since takes a moment to end.
+        """
+        self._oom_kills, self._oom_kills_seen = self._oom_kills_seen, self._count_oom_kills()
 
     def close(self) -> None:
         os.close(self.state)
