@@ -49,8 +49,9 @@ ROOMS = {
     "base": Room(ours=("wire",)),
     # For those who come from KernelBox 0.1, as are `core/types.py` and `core/exceptions.py`.
     "config": Room(ours=("base",)),
-    "host": Room(ours=("wire", "base")),
-    "core": Room(ours=("wire", "base", "host")),
+    "sandbox": Room(ours=("wire", "base")),
+    "host": Room(ours=("wire", "base", "sandbox")),
+    "core": Room(ours=("wire", "base", "sandbox", "host")),
     "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
     "shells": Room(ours=("wire", "base", "host", "core", "tools")),
     "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
@@ -69,6 +70,7 @@ ROOMS = {
 # Modules outside the wire that decide without sockets, clock or files, as it does.
 PURE_FILES = (
     "core/_policy.py",
+    "sandbox/_rules.py",
     *(f"frontends/_{name}.py" for name in ("exchange", "message", "websocket")),
     *(f"host/jupyter/_{name}.py" for name in ("actions", "cell", "conversation", "late", "probe", "reception")),
 )

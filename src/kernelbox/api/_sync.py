@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kernelbox.core._kernels import Kernels
+    from kernelbox.core._options import Sandbox
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._requests import Approve, SyncApprovalRequest
     from kernelbox.core._tool_events import ToolEvent
@@ -36,13 +37,17 @@ def get_or_create(
     session_name: str | None = None,
     kernel_type: str | None = None,
     lifetime: Lifetime = "kernel",
+    sandbox: Sandbox | None = None,
 ) -> KernelRecord:
     """Returns the live kernel of a name, a new one if there is none.
 
     Raises KernelExists if the live one has other options than those given. `lifetime="process"` is for a kernel that
-    must not outlive this process.
+    must not outlive this process. With `sandbox` a new kernel is confined before it runs any code: True for the default
+    (it can write its working directory and has no network), the path of a configuration file, or a dict of what would
+    be in one; it raises StartFailed where that cannot be done. See docs/sandbox.md.
     """
-    return kernels().get_or_create(name, KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type))
+    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, sandbox=sandbox)
+    return kernels().get_or_create(name, options)
 
 
 def execute(

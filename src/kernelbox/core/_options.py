@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from kernelbox.base._errors import InvalidInput
 from kernelbox.core._arguments import (
     check_directory,
     check_environment,
@@ -12,11 +13,18 @@ from kernelbox.core._arguments import (
     check_name,
     check_tags,
 )
+from kernelbox.host._record import MAX_RULES
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from kernelbox.host._record import KernelRecord, Lifetime
+
+    # True for the default, the path of a configuration file, or what would be in one; False for none.
+    Sandbox = bool | str | os.PathLike[str] | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +37,12 @@ class KernelOptions:
     env: dict[str, str] | None = None
     lifetime: Lifetime = "kernel"
     kernel_type: str | None = None
+    sandbox: Sandbox | None = None
 
     def with_env(self, env: dict[str, str]) -> KernelOptions:
         """Returns the same options with an environment."""
-        return KernelOptions(self.session_name, self.tags, self.cwd, env, self.lifetime, self.kernel_type)
+        given = (self.session_name, self.tags, self.cwd, env, self.lifetime, self.kernel_type)
+        return KernelOptions(*given, sandbox=self.sandbox)
 
     def names(self, name: str) -> list[str]:
         """Returns all that a kernel opened under a name with these options will be found by."""
@@ -55,7 +65,32 @@ class KernelOptions:
             found.append(f"tags={record.tags!r}, not {tags!r}")
         if check_lifetime(self.lifetime) != record.lifetime and self.lifetime != "kernel":  # which is the default
             found.append(f"lifetime={record.lifetime!r}, not {self.lifetime!r}")
+        found += self._sandbox_differences(record)
         return found + _environment_differences(check_environment(self.env), record, environment)
+
+    def _sandbox_differences(self, record: KernelRecord) -> list[str]:
+        if self.sandbox is None:
+            return []
+        wanted, has = self.sandbox_rules(), record.sandbox_config if record.sandbox is not None else ""
+        if wanted == has:
+            return []
+        if not has or not wanted:
+            return ["no sandbox, not one" if wanted else f"a sandbox ({record.sandbox}), not none"]
+        from kernelbox.sandbox._config import SandboxConfig
+
+        return [SandboxConfig.from_text(has).describe_difference(SandboxConfig.from_text(wanted))]
+
+    def sandbox_rules(self) -> str:
+        """Returns what the sandbox allows, as a record keeps it; "" if there is to be none. Raises InvalidInput."""
+        if not self.sandbox:
+            return ""
+        from kernelbox.sandbox._config import check_sandbox  # few kernels have one
+
+        config = check_sandbox(self.sandbox)
+        rules = "" if config is None else config.to_text()
+        if len(rules) > MAX_RULES:
+            raise InvalidInput.saying(f"sandbox: these rules have more than {MAX_RULES:,} characters; use fewer paths")
+        return rules
 
     def checked(self) -> KernelOptions:
         """Returns the options with their values copied and made absolute; raises InvalidInput."""
@@ -66,6 +101,7 @@ class KernelOptions:
             env=check_environment(self.env),
             lifetime=check_lifetime(self.lifetime),
             kernel_type=check_kernel_type(self.kernel_type),
+            sandbox=self.sandbox,
         )
 
 

@@ -64,17 +64,30 @@ class Birth:
     report: int
     keeper: int
     files_limit: tuple[int, int]
+    box: Box | None
+
+
+@dataclass(slots=True)
+class Box:
+    """What a child that is to be sandboxed has besides: what it is confined to, a way to tell the template which
+    processes it has made, and a pipe that ends with the template."""
+
+    confinement: int
+    template: socket.socket
+    lifeline: int
 
 
 def specialize(birth: Birth) -> NoReturn:
     """Turns the forked process into a kernel, or into the program that was asked for; never returns."""
     reported = False
     try:
-        identity = _open(birth)
-        # The place for confining: every path above is open, and no code of the user's has run.
+        if birth.box is None:
+            identity, scratch = _open(birth), ""
+        else:
+            identity, scratch = _open_sandboxed(birth, birth.box)
         if birth.spawn.argv:
             os.execvpe(birth.spawn.argv[0], birth.spawn.argv, os.environ)  # closes the report, which says that it ran
-        kernel = _build(identity, birth.spawn)
+        kernel = _build(identity, birth.spawn, scratch or os.path.join(birth.spawn.directory, PROFILE))
         os.write(birth.report, READY)
         os.close(birth.report)
         reported = True
@@ -144,14 +157,41 @@ def _open(birth: Birth) -> Identity:
     )
 
 
-def _build(identity: Identity, spawn: Spawn) -> Kernel:
+def _open_sandboxed(birth: Birth, box: Box) -> tuple[Identity, str]:
+    """Makes the sandbox and enters it; returns in the kernel's process, in which no code of the user's has run yet."""
+    from kernelbox.guest._confine import arm, close_others, make
+    from kernelbox.guest._system_calls import Unarmed
+    from kernelbox.wire._confinement import Confinement, describe_failure
+
+    confinement = Confinement.decode(_read_all(box.confinement))
+    kept = {
+        birth.listener,
+        birth.state,
+        birth.log,
+        birth.environment,
+        birth.report,
+        box.lifeline,
+        box.template.fileno(),
+    }
+    close_others(kept | {*birth.outputs, *birth.inputs})
+    try:
+        alive = make(confinement, box.template, birth.report)
+        identity = _open(birth)
+        identity.lifeline, identity.alive = box.lifeline, alive
+        arm(confinement)
+    except Unarmed as exc:
+        raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
+    return identity, confinement.scratch
+
+
+def _build(identity: Identity, spawn: Spawn, profile: str) -> Kernel:
     """Returns the kernel that this process is to be."""
     from kernelbox.guest._kernel import Kernel
     from kernelbox.guest._shell import ZMQInteractiveShell
 
     sys.argv = [""]
     shell = ZMQInteractiveShell.instance()
-    shell.profile_dir.place(os.path.join(spawn.directory, PROFILE))
+    shell.profile_dir.place(profile)
     gc.enable()
     kernel = Kernel(shell, identity, spawn.idle_timeout)
     if sys.path[:1] != [""]:

@@ -22,11 +22,11 @@ import traceback
 from dataclasses import dataclass
 
 from kernelbox.guest._descendants import start_time
-from kernelbox.guest._keeper import Keeper, Kept, appoint_keeper, identify, kill
+from kernelbox.guest._keeper import Keeper, Kept, appoint_keeper, identify
 from kernelbox.guest._mark import may_be_guarded
 from kernelbox.guest._peer import GUARDED, is_same_user, peer_credentials
 from kernelbox.guest._seat import Seat
-from kernelbox.guest._specialize import READY, Birth, preload, specialize
+from kernelbox.guest._specialize import READY, Birth, Box, preload, specialize
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 
@@ -42,6 +42,9 @@ _BACKLOG = 128
 # What stays open here for each kernel: what both of its pipes are read by, its directory, its lifeline.
 _FILES_PER_KERNEL = 4
 
+# And for one that has not reported yet: its opener's connection, what it reports through, and a way to its maker.
+_FILES_PER_UNBORN = 3
+
 # What else is open here at the most, while a request is granted: our own, what came with it, and three pipes.
 _FILES_OF_OWN = 32
 
@@ -54,9 +57,11 @@ class Unborn:
     """A child that has been forked and has not reported yet, and the opener who waits for it."""
 
     pid: int
-    start_time: int
     client: socket.socket
     program: bool
+    maker: socket.socket | None
+    """Where the process that was forked for a sandboxed kernel tells which processes it has made."""
+    kept: Kept
 
 
 class Template:
@@ -73,6 +78,7 @@ class Template:
         self._used_at = time.monotonic()
         self._checked_at = time.monotonic()
         self._refusal = ""
+        self._lifeline: tuple[int, int] | None = None
         self._wake_read, self._wake_write = -1, -1
         self._files_limit = _raise_files_limit()
 
@@ -166,7 +172,7 @@ class Template:
             return f"a keeper takes no {type(request).__name__}"
         if request.argv and self._seat is not None:
             return "a template forks kernels and runs no other programs"
-        if len(fds) != _DESCRIPTORS + request.lifeline:
+        if len(fds) != _DESCRIPTORS + request.lifeline + request.sandbox:
             return f"{len(fds)} descriptors came with the request"
         return ""
 
@@ -174,67 +180,102 @@ class Template:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if limit == resource.RLIM_INFINITY:
             return False
-        taken = len(self._keeper.kernels) * _FILES_PER_KERNEL + len(self._clients) + len(self._unborn) * 2
+        taken = len(self._keeper.kernels) * _FILES_PER_KERNEL + len(self._clients)
+        taken += len(self._unborn) * (_FILES_PER_KERNEL + _FILES_PER_UNBORN)
         return taken + _FILES_OF_OWN > limit
 
     def _fork(self, request: Message, fds: list[int], client: socket.socket) -> str:
         """Forks a child; returns why it could not be done, "" if it was."""
         assert isinstance(request, Spawn)
-        listener, directory, state, log, environment, opening, *lifeline = fds
+        listener, directory, state, log, environment, opening, *rest = fds
+        lifeline, confinement = rest[: request.lifeline], rest[request.lifeline :]
         entrances = {name: identify(name, directory) for name in request.entrances}
         if not any(entrances.values()):
             return "the files of the kernel are gone"
         pipes = [(-1, -1), (-1, -1)] if request.argv else [os.pipe(), os.pipe()]
         reports, report = os.pipe()
+        ours, theirs = socket.socketpair() if request.sandbox else (None, None)
+        if request.sandbox:
+            self._prepare_sandboxes()
         outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
         try:
             pid = os.fork()
         except OSError as exc:
-            for fd in (*outputs, *inputs, reports, report):
-                _close(fd)
+            _close_each(*outputs, *inputs, reports, report, ours, theirs)
             return f"fork failed: {exc}"
         if pid == 0:
-            self._close_all(client, directory, reports, opening, *lifeline)
+            self._close_all(client, directory, reports, opening, *lifeline, ours)
+            if self._lifeline is not None:
+                _close_each(self._lifeline[1], -1 if request.sandbox else self._lifeline[0])
             specialize(
                 Birth(
                     *(request, listener, state, log, environment, outputs, inputs, report),
                     keeper=self._pid,
                     files_limit=self._files_limit,
+                    box=self._box(confinement, theirs),
                 )
             )
-        for fd in (*inputs, report):
-            _close(fd)
+        _close_each(*inputs, report, theirs)
         line = os.dup(lifeline[0]) if lifeline else -1
         kept = Kept(*(request.kernel_id, os.dup(directory), outputs, os.dup(opening), line, start_time(pid), entrances))
-        self._keeper.kernels[pid] = kept
-        self._unborn[reports] = Unborn(pid, kept.start_time, client, bool(request.argv))
+        if request.sandbox:
+            self._keeper.helpers.add(pid)
+        else:
+            self._keeper.kernels[pid] = kept
+        self._unborn[reports] = Unborn(pid, client, bool(request.argv), ours, kept)
         return ""
+
+    def _prepare_sandboxes(self) -> None:
+        """Has ready what each sandboxed kernel needs; done once, because an import in the fork takes milliseconds."""
+        from kernelbox.guest import _confine
+
+        assert _confine is not None
+        if self._lifeline is None:
+            self._lifeline = os.pipe()
+
+    def _box(self, confinement: list[int], template: socket.socket | None) -> Box | None:
+        if template is None or self._lifeline is None:
+            return None
+        return Box(confinement[0], template, self._lifeline[0])
+
+    def _meet(self, unborn: Unborn) -> None:
+        """Gets to know the kernel that a maker has made, and its first process; the maker ends."""
+        from kernelbox.guest._confine import MADE
+
+        assert unborn.maker is not None
+        with unborn.maker:
+            told = unborn.maker.recv(MADE.size)  # at once: it is told before the kernel can report, or the maker ended
+            if len(told) == MADE.size:
+                unborn.kept.first, unborn.pid = MADE.unpack(told)
+                unborn.kept.start_time = start_time(unborn.pid)
+                self._keeper.helpers.add(unborn.kept.first)
+                self._keeper.kernels[unborn.pid] = unborn.kept
+            else:
+                _close_each(*unborn.kept.descriptors)
 
     def _answer_opener(self, reports: int, unborn: Unborn) -> None:
         """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""
         said = os.read(reports, 4096)
         os.close(reports)
+        if unborn.maker is not None:
+            self._meet(unborn)
         if said == READY or (unborn.program and not said):  # exec(2) closes the pipe of a program
-            if not _answer(unborn.client, Spawned(unborn.pid, unborn.start_time)):
-                kill(unborn.pid)  # the opener has gone, and no record leads to the process
+            if not _answer(unborn.client, Spawned(unborn.pid, unborn.kept.start_time)):
+                self._keeper.kill(unborn.pid)  # the opener has gone, and no record leads to the process
             return
-        kill(unborn.pid)
+        self._keeper.kill(unborn.pid)
         reason = said.decode("utf-8", "replace") or "its process ended while it was being prepared"
         _answer(unborn.client, Refused(reason))
 
-    def _close_all(self, *others: socket.socket | int) -> None:
+    def _close_all(self, *others: socket.socket | int | None) -> None:
         """Closes, in a child, what belongs to the template and to its other kernels."""
-        for other in (self._socket, *self._clients.values(), *(u.client for u in self._unborn.values()), *others):
-            if isinstance(other, int):
-                _close(other)
-            else:
-                other.close()
+        _close_each(self._socket, *self._clients.values(), *others)
+        for unborn in self._unborn.values():
+            _close_each(unborn.client, unborn.maker, *unborn.kept.descriptors)
         for kept in self._keeper.kernels.values():
-            for fd in kept.descriptors:
-                _close(fd)
+            _close_each(*kept.descriptors)
         signal.set_wakeup_fd(-1)
-        for fd in (self._wake_read, self._wake_write, *self._unborn, self._seat.directory if self._seat else -1):
-            _close(fd)
+        _close_each(self._wake_read, self._wake_write, *self._unborn, self._seat.directory if self._seat else -1)
 
 
 def main(argv: list[str]) -> None:
@@ -295,6 +336,14 @@ def _answer(client: socket.socket, message: Message) -> bool:
         except OSError:
             return False
     return True
+
+
+def _close_each(*others: socket.socket | int | None) -> None:
+    for other in others:
+        if isinstance(other, int):
+            _close(other)
+        elif other is not None:
+            other.close()
 
 
 def _close(fd: int) -> None:

@@ -217,8 +217,8 @@ SETTLED = b"settled"
 @dataclass(eq=False, repr=False, slots=True)
 class Spawn(Message):
     """Asks a keeper for a process. With it come descriptors: the listening socket, the kernel's directory, its state
-    file, its log, its environment (as in environ(7)), a pipe that says when its start has come to an end, and if
-    `lifeline` is set one that shows the end of its owner.
+    file, its log, its environment (as in environ(7)), a pipe that says when its start has come to an end, if `lifeline`
+    is set one that shows the end of its owner, and if `sandbox` is set what it is confined to.
 
     `entrances` are the files in the directory that a client needs; some may be made only by the process itself. With
     `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel.
@@ -232,6 +232,7 @@ class Spawn(Message):
     argv: list[str] = field(default_factory=list)
     lifeline: bool = False
     idle_timeout: float = 0.0
+    sandbox: bool = False
 
 
 @dataclass(eq=False, repr=False, slots=True)
