@@ -104,10 +104,8 @@ def test_a_restarted_kernel_is_sandboxed_by_the_same_rules(box: KernelRecord) ->
 def test_destroy_leaves_no_process_of_the_sandbox(box: KernelRecord) -> None:
     inside = namespace(box.pid)
     run(box, "import subprocess\nsubprocess.Popen(['setsid', 'sleep', '1000'], start_new_session=True)")
-    run(
-        box,
-        "import os\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        import time; time.sleep(1000)\n    os._exit(0)",
-    )
+    daemon = "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(1000)\n    os._exit(0)"
+    run(box, f"import os, time\n{daemon}")
     assert len(processes_in(box)) >= 4
     assert destroy(box)
     assert processes_in_namespace(inside) == []
