@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
+import site
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from kernelbox import destroy, get_or_create, restart
+from kernelbox.host.own import _template
 
 from .support import Running, eventually, parent_of, run, value, wait_for_end
 
@@ -38,10 +42,10 @@ def environment(tmp_path: Path) -> Path:
     """Makes a virtual environment that can be written to and sees the packages of ours; returns its interpreter."""
     folder = tmp_path / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    (site,) = folder.glob("lib/python*/site-packages")
+    (packages,) = folder.glob("lib/python*/site-packages")
     paths = [path for path in sys.path if "site-packages" in path or path.endswith("src")]
     source = Path(__file__).resolve().parents[2] / "src"
-    (site / "ours.pth").write_text("\n".join([str(source), *paths]))
+    (packages / "ours.pth").write_text("\n".join([str(source), *paths]))
     return folder / "bin" / "python"
 
 
@@ -66,6 +70,35 @@ print(kernelbox.execute(kernelbox.get_or_create("last"), "import installed_later
 """
     done = subprocess.run([environment, "-c", script], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("42\n42\nModuleNotFoundError\n", "")
+
+
+def test_a_path_file_that_appears_changes_or_goes_is_noticed_in_a_folder_known_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
+    seen = []
+
+    def look() -> None:
+        stamps = _template._import_stamps()
+        assert stamps == _template._import_stamps()
+        seen.append(stamps)
+
+    def look_later() -> None:
+        long_ago = time.time_ns() - (100 - len(seen)) * 10**9
+        os.utime(tmp_path, ns=(long_ago, long_ago))
+        look()
+
+    look_later()
+    (tmp_path / "one.pth").write_text("")
+    look()  # too soon after the change for the list to be kept
+    (tmp_path / "two.pth").write_text("")
+    look_later()
+    os.utime(tmp_path / "two.pth", ns=(1, 1))
+    look()
+    (tmp_path / "one.pth").unlink()
+    look_later()
+    assert all(before != after for before, after in itertools.pairwise(seen))
+    assert [str(tmp_path / "two.pth"), 1] in seen[-1]
 
 
 def test_a_kernel_gets_the_limits_priority_and_processors_of_its_opener(own_home: Path) -> None:

@@ -45,6 +45,9 @@ _DEFAULTS = (b"MPLBACKEND", b"PAGER", b"GIT_PAGER")  # unless the opener's envir
 # What the child says to its keeper through the pipe between them: this, or why it could not be specialized.
 READY = b"ready"
 
+# What the generator behind `numpy.random.rand` consists of.
+_MT19937_WORDS = 624
+
 _exit = os._exit
 
 _FAILED = 70  # EX_SOFTWARE of sysexits.h
@@ -249,7 +252,9 @@ def _read_all(fd: int) -> bytes:
 
 def _reseed() -> None:
     random.seed()
-    if (numpy_random := sys.modules.get("numpy.random")) is not None:
-        numpy_random.seed()
+    if (numpy := sys.modules.get("numpy")) is not None and "numpy.random" in sys.modules:
+        # All of the generator's state, at once: its own way to seed itself copies twice as many pages.
+        state = numpy.frombuffer(os.urandom(_MT19937_WORDS * 4), numpy.uint32)
+        numpy.random.set_state(("MT19937", state, _MT19937_WORDS))
     if (uuid := sys.modules.get("uuid")) is not None:
         uuid._last_timestamp = None  # type: ignore[attr-defined]  # what uuid1() counts from

@@ -132,10 +132,14 @@ def _template_digest(env: dict[str, str], preload: Sequence[str]) -> str:
     """Names the template by all that its forks inherit: interpreter, code, preloaded modules, import-time settings."""
     from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
 
-    interpreter = [sys.prefix, os.path.realpath(sys.executable), sys.version]  # `python` and `python3` are one
-    identity = [interpreter, PACKAGE, _code_stamp(), _import_stamps(), list(preload), _limits()]
+    identity = [_interpreter(), PACKAGE, _code_stamp(), _import_stamps(), list(preload), _limits()]
     shared = sorted(template_environment(env).items())
     return blake2b(json.dumps([identity, shared]).encode(), digest_size=8).hexdigest()
+
+
+@functools.cache
+def _interpreter() -> list[str]:
+    return [sys.prefix, os.path.realpath(sys.executable), sys.version]  # `python` and `python3` are one
 
 
 @functools.cache
@@ -158,10 +162,31 @@ def _import_stamps() -> list[list[object]]:
 
     stamps: list[list[object]] = []
     for folder in (*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])):
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            stamps.append([folder, os.stat(folder).st_mtime_ns])
-            stamps += [[entry.path, entry.stat().st_mtime_ns] for entry in entries if entry.name.endswith(".pth")]
+        with contextlib.suppress(OSError):
+            changed = os.stat(folder).st_mtime_ns
+            stamps.append([folder, changed])
+            stamps += [[path, os.stat(path).st_mtime_ns] for path in _paths_files(folder, changed)]
     return sorted(stamps, key=str)
+
+
+# The `.pth` files of a folder, and when that was last changed when we looked.
+_paths_files_of: dict[str, tuple[int, list[str]]] = {}
+
+# Two changes may have one time, as coarse as the clock of a file system is: a list is kept if the last was before that.
+_COARSEST_CLOCK = 2_000_000_000  # ns, of FAT
+
+
+def _paths_files(folder: str, changed: int) -> list[str]:
+    """Returns the `.pth` files of a folder, which has hundreds of others: it is read again only when it has changed."""
+    known_at, known = _paths_files_of.get(folder, (-1, []))
+    if known_at == changed:
+        return known
+    looked_at = time.time_ns()
+    with os.scandir(folder) as entries:
+        found = [entry.path for entry in entries if entry.name.endswith(".pth")]
+    if changed < looked_at - _COARSEST_CLOCK:
+        _paths_files_of[folder] = changed, found
+    return found
 
 
 def _limits() -> list[object]:
