@@ -52,18 +52,33 @@ ROOMS = {
     "sandbox": Room(ours=("wire", "base")),
     "host": Room(ours=("wire", "base", "sandbox")),
     "core": Room(ours=("wire", "base", "sandbox", "host")),
-    "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
-    "shells": Room(ours=("wire", "base", "host", "core", "tools")),
-    "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
-    "frontends": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
-    "mcp": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
-    "server": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "frontends", "__version__")),
-    "gateway": Room(ours=("wire", "base", "host", "core", "shells", "frontends", "server")),
+    "tools": Room(ours=("wire", "base", "sandbox", "host", "core", "__version__")),
+    "shells": Room(ours=("wire", "base", "sandbox", "host", "core", "tools")),
+    "api": Room(ours=("wire", "base", "sandbox", "host", "core", "tools", "shells")),
+    "frontends": Room(ours=("wire", "base", "sandbox", "host", "core", "tools", "shells", "api", "__version__")),
+    "mcp": Room(ours=("wire", "base", "sandbox", "host", "core", "tools", "shells", "api", "__version__")),
+    "server": Room(
+        ours=("wire", "base", "sandbox", "host", "core", "tools", "shells", "api", "frontends", "__version__")
+    ),
+    "gateway": Room(ours=("wire", "base", "sandbox", "host", "core", "shells", "frontends", "server")),
     "cli": Room(
-        ours=("wire", "base", "host", "core", "tools", "shells", "api", "frontends", "mcp", "server", "__version__")
+        ours=(
+            "wire",
+            "base",
+            "sandbox",
+            "host",
+            "core",
+            "tools",
+            "shells",
+            "api",
+            "frontends",
+            "mcp",
+            "server",
+            "__version__",
+        )
     ),
     # The package itself: the lazy table of public names, and `python -m kernelbox`.
-    "": Room(ours=("wire", "base", "host", "core", "tools", "api")),
+    "": Room(ours=("wire", "base", "sandbox", "host", "core", "tools", "api")),
     "__main__.py": Room(ours=("cli",)),
 }
 

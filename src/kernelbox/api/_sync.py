@@ -211,9 +211,11 @@ def create(
     session_name: str | None = None,
     kernel_type: str | None = None,
     lifetime: Lifetime = "kernel",
+    sandbox: Sandbox | None = None,
 ) -> KernelRecord:
     """Opens a kernel under a name that no live kernel has; raises KernelExists. The options are `get_or_create`'s."""
-    return kernels().create(name, KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type))
+    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, sandbox=sandbox)
+    return kernels().create(name, options)
 
 
 def wipe(*, stale: bool = False) -> list[str]:

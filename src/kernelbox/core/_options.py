@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.host._record import KernelRecord, Lifetime
+    from kernelbox.sandbox._config import SandboxConfig
 
     # True for the default, the path of a configuration file, or what would be in one; False for none.
-    Sandbox = bool | str | os.PathLike[str] | Mapping[str, Any]
+    Sandbox = bool | str | os.PathLike[str] | Mapping[str, Any] | SandboxConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,11 @@ class KernelOptions:
             found.append(f"tags={record.tags!r}, not {tags!r}")
         if check_lifetime(self.lifetime) != record.lifetime and self.lifetime != "kernel":  # which is the default
             found.append(f"lifetime={record.lifetime!r}, not {self.lifetime!r}")
-        found += self._sandbox_differences(record)
+        found += self.sandbox_differences(record)
         return found + _environment_differences(check_environment(self.env), record, environment)
 
-    def _sandbox_differences(self, record: KernelRecord) -> list[str]:
+    def sandbox_differences(self, record: KernelRecord) -> list[str]:
+        """Says what sandbox these options ask for that a live kernel does not have; nothing if they ask for none."""
         if self.sandbox is None:
             return []
         wanted, has = self.sandbox_rules(), record.sandbox_config if record.sandbox is not None else ""
@@ -103,6 +105,17 @@ class KernelOptions:
             kernel_type=check_kernel_type(self.kernel_type),
             sandbox=self.sandbox,
         )
+
+
+def choose_sandbox(sandbox: bool, config: str | os.PathLike[str] | None) -> SandboxConfig | None:
+    """Returns what two arguments ask for: whether there is to be a sandbox, and the file that says what it allows."""
+    if not sandbox:
+        if config is not None:
+            raise InvalidInput("sandbox_config", str(config), "without sandbox=True it would have no effect")
+        return None
+    from kernelbox.sandbox._config import check_sandbox, read_config
+
+    return check_sandbox(True) if config is None else read_config(config)
 
 
 def _environment_differences(
