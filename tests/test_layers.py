@@ -45,22 +45,24 @@ PURE = (
 )
 ROOMS = {
     "wire": Room(ours=(), others=PURE),
-    "guest": Room(ours=("wire",)),
+    "usage": Room(ours=()),
+    "guest": Room(ours=("wire", "usage")),
     "base": Room(ours=("wire",)),
     # For those who come from KernelBox 0.1, as are `core/types.py` and `core/exceptions.py`.
     "config": Room(ours=("base",)),
+    "web": Room(ours=("base",)),
     "sandbox": Room(ours=("wire", "base")),
-    "host": Room(ours=("wire", "base", "sandbox")),
+    "host": Room(ours=("wire", "usage", "base", "sandbox")),
     "core": Room(ours=("wire", "base", "sandbox", "host")),
-    "tools": Room(ours=("wire", "base", "sandbox", "host", "core", "__version__")),
+    "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
     "shells": Room(ours=("wire", "base", "sandbox", "host", "core", "tools")),
-    "api": Room(ours=("wire", "base", "sandbox", "host", "core", "tools", "shells")),
-    "frontends": Room(ours=("wire", "base", "sandbox", "host", "core", "tools", "shells", "api", "__version__")),
-    "mcp": Room(ours=("wire", "base", "sandbox", "host", "core", "tools", "shells", "api", "__version__")),
+    "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
+    "frontends": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
+    "mcp": Room(ours=("wire", "base", "web", "sandbox", "host", "core", "tools", "shells", "api", "__version__")),
     "server": Room(
-        ours=("wire", "base", "sandbox", "host", "core", "tools", "shells", "api", "frontends", "__version__")
+        ours=("wire", "base", "web", "sandbox", "host", "core", "tools", "shells", "api", "frontends", "__version__")
     ),
-    "gateway": Room(ours=("wire", "base", "sandbox", "host", "core", "shells", "frontends", "server")),
+    "gateway": Room(ours=("wire", "base", "host", "core", "shells", "frontends", "server")),
     "cli": Room(
         ours=(
             "wire",
@@ -110,8 +112,9 @@ POWERS = (
     (("httpx2",), ("tools/_connecting.py", "tools/_http.py", "mcp/*", "gateway/_link.py")),
     (("websockets",), ("gateway/_link.py",)),
     (("PIL",), ("mcp/*",)),
-    (("starlette", "uvicorn"), ("mcp/*", "server/*")),
+    (("starlette", "uvicorn"), ("mcp/*", "server/*", "web/*")),
     (("fastapi", "fastapi_offline", "prometheus_client", "pythonjsonlogger"), ("server/*",)),
+    (("opentelemetry",), ("server/_tracing.py",)),
     (
         ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"),
         ("base/_config.py", "guest/*", "tools/_supervisor.py"),

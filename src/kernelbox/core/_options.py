@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from kernelbox.base._limits import Limits
     from kernelbox.host._record import KernelRecord, Lifetime
     from kernelbox.sandbox._config import SandboxConfig
 
@@ -38,12 +39,13 @@ class KernelOptions:
     env: dict[str, str] | None = None
     lifetime: Lifetime = "kernel"
     kernel_type: str | None = None
+    limits: Limits | Mapping[str, object] | None = None
     sandbox: Sandbox | None = None
 
     def with_env(self, env: dict[str, str]) -> KernelOptions:
         """Returns the same options with an environment."""
         given = (self.session_name, self.tags, self.cwd, env, self.lifetime, self.kernel_type)
-        return KernelOptions(*given, sandbox=self.sandbox)
+        return KernelOptions(*given, self.limits, self.sandbox)
 
     def names(self, name: str) -> list[str]:
         """Returns all that a kernel opened under a name with these options will be found by."""
@@ -66,8 +68,24 @@ class KernelOptions:
             found.append(f"tags={record.tags!r}, not {tags!r}")
         if check_lifetime(self.lifetime) != record.lifetime and self.lifetime != "kernel":  # which is the default
             found.append(f"lifetime={record.lifetime!r}, not {self.lifetime!r}")
-        found += self.sandbox_differences(record)
+        found += self.walls_differences(record)
         return found + _environment_differences(check_environment(self.env), record, environment)
+
+    def walls_differences(self, record: KernelRecord) -> list[str]:
+        """Says which limits, and what sandbox, are asked for that a live kernel does not have."""
+        return self.limit_differences(record) + self.sandbox_differences(record)
+
+    def limit_differences(self, record: KernelRecord) -> list[str]:
+        """Says which of the limits that are asked for a live kernel does not have."""
+        limits = _check_limits(self.limits)
+        return [] if limits is None else limits.differences(record.limits)
+
+    def effective_limits(self, configured: Mapping[str, float]) -> dict[str, float]:
+        """Returns the limits that a kernel opened with these options has."""
+        limits = _check_limits(self.limits)
+        if limits is None:
+            return {name: amount for name, amount in configured.items() if amount}
+        return limits.over(configured)
 
     def sandbox_differences(self, record: KernelRecord) -> list[str]:
         """Says what sandbox these options ask for that a live kernel does not have; nothing if they ask for none."""
@@ -103,6 +121,7 @@ class KernelOptions:
             env=check_environment(self.env),
             lifetime=check_lifetime(self.lifetime),
             kernel_type=check_kernel_type(self.kernel_type),
+            limits=_check_limits(self.limits),
             sandbox=self.sandbox,
         )
 
@@ -116,6 +135,14 @@ def choose_sandbox(sandbox: bool, config: str | os.PathLike[str] | None) -> Sand
     from kernelbox.sandbox._config import check_sandbox, read_config
 
     return check_sandbox(True) if config is None else read_config(config)
+
+
+def _check_limits(limits: Limits | Mapping[str, object] | None) -> Limits | None:
+    if limits is None:
+        return None  # most kernels have none, and the command line counts milliseconds
+    from kernelbox.base._limits import check_limits
+
+    return check_limits(limits)
 
 
 def _environment_differences(

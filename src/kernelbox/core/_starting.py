@@ -52,6 +52,7 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
         cwd=str(options.cwd),
         lifetime=options.lifetime,
         environment="caller" if options.env is None else "given",
+        limits=options.effective_limits(config.limits),
         sandbox="native" if rules else None,
         sandbox_config=rules,
     )
@@ -117,7 +118,7 @@ def _launch(
     record: KernelRecord, environment: dict[str, str] | None, store: Store, config: KernelBoxConfig, opening: int
 ) -> None:
     directory = store.directory(record.kernel_id)
-    lifeline = -1
+    lifeline, disk_before = -1, 0
     if record.owner_pid is not None:
         lifeline = lifeline_to(record.owner_pid, record.owner_start_time)
         if lifeline < 0:
@@ -127,11 +128,21 @@ def _launch(
             given = scrubbed_environment({}) if record.sandbox is not None else kernel_environment()
         else:
             given = environment
-        engine_named(record.engine).launch(Launch(record, directory, given, config, opening, lifeline))
-    except StoreFailed:
+        if record.limits:
+            from kernelbox.host._limiting import prepare_limits
+
+            disk_before = prepare_limits(record, use_groups=config.cgroups)
+        launch = Launch(record, directory, given, config, opening, lifeline, disk_before)
+        engine_named(record.engine).launch(launch)
+    except BaseException as exc:
+        if record.groups:
+            from kernelbox.host._groups import remove_groups
+
+            remove_groups(record.groups)
+            record.groups = []
+        if isinstance(exc, OSError) and not isinstance(exc, StoreFailed):
+            raise StoreFailed.because(exc, directory.path) from exc
         raise
-    except OSError as exc:
-        raise StoreFailed.because(exc, directory.path) from exc
     finally:
         if lifeline >= 0:
             os.close(lifeline)

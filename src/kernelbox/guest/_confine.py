@@ -5,7 +5,8 @@
                     └─fork→  kernel  pid 2: shows its processes, gives up all privileges, filters system calls
 
 The maker ends when the template has heard of the two, and the template is their parent then. The first process waits at
-a pipe whose other end only the kernel holds, so that it does not outlive the kernel when the template is gone.
+a pipe whose other end only the kernel holds, so that it does not outlive the kernel when the template is gone; or at
+one that ends with the template, if that looks after limits which the kernel must not be without.
 """
 
 from __future__ import annotations
@@ -49,10 +50,11 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _NO_CORE = (1, 1)
 
 
-def make(confinement: Confinement, template: socket.socket, report: int) -> int:
+def make(confinement: Confinement, template: socket.socket, report: int, lifeline: int) -> int:
     """Makes the sandbox, and in it the kernel's process, in which this returns what keeps the first process alive.
 
-    Only the kernel keeps `report`: that it ends shows that the kernel has.
+    Only the kernel keeps `report`: that it ends shows that the kernel has. With a `lifeline`, a pipe that ends with the
+    template, the first process waits there, and the kernel does not outlive the template.
     """
     with template:
         _enter_namespaces()
@@ -61,7 +63,7 @@ def make(confinement: Confinement, template: socket.socket, report: int) -> int:
         drop_bounding_set()
         forbid_new_privileges()
         waits, alive = os.pipe()
-        first = _start_first(waits)
+        first = _start_first(waits if lifeline < 0 else lifeline)
         os.close(waits)
         kernel = os.fork()
         if kernel > 0:

@@ -20,7 +20,6 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kernelbox.guest._descendants import start_time
 from kernelbox.guest._keeper import Keeper, Kept, appoint_keeper, identify
@@ -28,6 +27,7 @@ from kernelbox.guest._mark import may_be_guarded
 from kernelbox.guest._peer import GUARDED, is_same_user, peer_credentials
 from kernelbox.guest._seat import Seat
 from kernelbox.guest._specialize import READY, Birth, Box, preload, specialize
+from kernelbox.guest._unborn import Unborn
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 
@@ -43,8 +43,12 @@ _BACKLOG = 128
 # What stays open here for each kernel: what both of its pipes are read by, its directory, its lifeline.
 _FILES_PER_KERNEL = 4
 
-# And for one that has not reported yet: its opener's connection, what it reports through, and a way to its maker.
-_FILES_PER_UNBORN = 3
+# And for each whose limits are looked after: its state file, its working directory, and a directory in that.
+_FILES_PER_WATCH = 3
+
+# And for one that has not reported yet: its opener's connection, what it reports through, its state file, and a way to
+# its maker.
+_FILES_PER_UNBORN = 4
 
 # What else is open here at the most, while a request is granted: our own, what came with it, and three pipes.
 _FILES_OF_OWN = 32
@@ -52,17 +56,8 @@ _FILES_OF_OWN = 32
 # What comes with a request before the lifeline; Spawn names them.
 _DESCRIPTORS = 6
 
-
-@dataclass(slots=True)
-class Unborn:
-    """A child that has been forked and has not reported yet, and the opener who waits for it."""
-
-    pid: int
-    client: socket.socket
-    program: bool
-    maker: socket.socket | None
-    """Where the process that was forked for a sandboxed kernel tells which processes it has made."""
-    kept: Kept
+# What can come with any: those, a lifeline, and one for each hierarchy of control groups.
+_MOST_DESCRIPTORS = 32
 
 
 class Template:
@@ -108,23 +103,27 @@ class Template:
         """Waits for something to happen and sees to it."""
         poller = select.poll()
         kept = [fd for kernel in self._keeper.kernels.values() for fd in kernel.watched]
-        watched = [self._wake_read, *self._clients, *self._unborn, *kept]
+        makers = {unborn.maker.fileno(): unborn for unborn in self._unborn.values() if unborn.maker is not None}
+        watched = [self._wake_read, *self._clients, *self._unborn, *makers, *kept]
         if self._seat is not None:
             watched.append(self._socket.fileno())
         for fd in watched:
             poller.register(fd, select.POLLIN)
-        for fd, _ in poller.poll(min(self._idle_timeout, _CHECK_EVERY) * 1000):
+        for fd, _ in poller.poll(min(self._idle_timeout, _CHECK_EVERY, self._keeper.patience) * 1000):
             if fd == self._wake_read:
                 with contextlib.suppress(BlockingIOError):
                     os.read(fd, 4096)
             elif fd in self._unborn:
                 self._answer_opener(fd, self._unborn.pop(fd))
+            elif fd in makers:
+                makers[fd].meet(self._keeper)
             elif fd in self._clients:
                 self._take_request(self._clients.pop(fd))
             elif fd == self._socket.fileno():
                 self._accept()
             else:
                 self._keeper.heed(fd)
+        self._keeper.look()
         self._keeper.reap()
         dismissed = self._seat is not None and not self._seat.is_ours  # by `wipe`, which waits for us to leave
         if dismissed or time.monotonic() - self._checked_at > _CHECK_EVERY:
@@ -173,7 +172,7 @@ class Template:
             return f"a keeper takes no {type(request).__name__}"
         if request.argv and self._seat is not None:
             return "a template forks kernels and runs no other programs"
-        if len(fds) != _DESCRIPTORS + request.lifeline + request.sandbox:
+        if len(fds) != _DESCRIPTORS + request.lifeline + len(request.groups) + request.sandbox:
             return f"{len(fds)} descriptors came with the request"
         return ""
 
@@ -181,15 +180,20 @@ class Template:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if limit == resource.RLIM_INFINITY:
             return False
-        taken = len(self._keeper.kernels) * _FILES_PER_KERNEL + len(self._clients)
-        taken += len(self._unborn) * (_FILES_PER_KERNEL + _FILES_PER_UNBORN)
+        watched = sum(kept.watch is not None for kept in self._keeper.kernels.values())
+        taken = len(self._keeper.kernels) * _FILES_PER_KERNEL + watched * _FILES_PER_WATCH
+        taken += len(self._clients) + len(self._unborn) * (_FILES_PER_KERNEL + _FILES_PER_UNBORN)
         return taken + _FILES_OF_OWN > limit
 
     def _fork(self, request: Message, fds: list[int], client: socket.socket) -> str:
         """Forks a child; returns why it could not be done, "" if it was."""
         assert isinstance(request, Spawn)
         listener, directory, state, log, environment, opening, *rest = fds
-        lifeline, confinement = rest[: request.lifeline], rest[request.lifeline :]
+        lifeline, rest = rest[: request.lifeline], rest[request.lifeline :]
+        groups, confinement = rest[: len(request.groups)], rest[len(request.groups) :]
+        if request.limits:
+            import kernelbox.guest._limits
+            import kernelbox.guest._watch  # noqa: F401  # before the fork: the child, and later ones, need not
         entrances = {name: identify(name, directory) for name in request.entrances}
         if not any(entrances.values()):
             return "the files of the kernel are gone"
@@ -213,17 +217,16 @@ class Template:
                     *(request, listener, state, log, environment, outputs, inputs, report),
                     keeper=self._pid,
                     files_limit=self._files_limit,
+                    groups=groups,
                     box=self._box(confinement, theirs),
                 )
             )
         _close_each(*inputs, report, theirs)
         line = os.dup(lifeline[0]) if lifeline else -1
         kept = Kept(*(request.kernel_id, os.dup(directory), outputs, os.dup(opening), line, start_time(pid), entrances))
-        if request.sandbox:
-            self._keeper.helpers.add(pid)
-        else:
-            self._keeper.kernels[pid] = kept
-        self._unborn[reports] = Unborn(pid, client, bool(request.argv), ours, kept)
+        watched = os.dup(state) if request.limits else -1
+        self._unborn[reports] = Unborn(pid, client, request, watched, kept, ours)
+        self._unborn[reports].take_in(self._keeper)
         return ""
 
     def _prepare_sandboxes(self) -> None:
@@ -239,34 +242,41 @@ class Template:
             return None
         return Box(confinement[0], template, self._lifeline[0])
 
-    def _meet(self, unborn: Unborn) -> None:
-        """Gets to know the kernel that a maker has made, and its first process; the maker ends."""
-        from kernelbox.guest._confine import MADE
-
-        assert unborn.maker is not None
-        with unborn.maker:
-            told = unborn.maker.recv(MADE.size)  # at once: it is told before the kernel can report, or the maker ended
-            if len(told) == MADE.size:
-                unborn.kept.first, unborn.pid = MADE.unpack(told)
-                unborn.kept.start_time = start_time(unborn.pid)
-                self._keeper.helpers.add(unborn.kept.first)
-                self._keeper.kernels[unborn.pid] = unborn.kept
-            else:
-                _close_each(*unborn.kept.descriptors)
-
     def _answer_opener(self, reports: int, unborn: Unborn) -> None:
         """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""
         said = os.read(reports, 4096)
         os.close(reports)
-        if unborn.maker is not None:
-            self._meet(unborn)
-        if said == READY or (unborn.program and not said):  # exec(2) closes the pipe of a program
+        if unborn.request.sandbox:
+            unborn.meet(self._keeper)
+            self._keeper.see_off(unborn.forked)  # so that the kernel is a child of ours
+            if not unborn.pid:
+                _close_each(*unborn.kept.descriptors)
+        if said == READY or (unborn.request.argv and not said):  # exec(2) closes the pipe of a program
+            if unborn.request.limits and (fault := self._watch(unborn)):
+                self._keeper.kill(unborn.pid)
+                _answer(unborn.client, Refused(fault))
+                return
             if not _answer(unborn.client, Spawned(unborn.pid, unborn.kept.start_time)):
                 self._keeper.kill(unborn.pid)  # the opener has gone, and no record leads to the process
             return
+        _close(unborn.state)
         self._keeper.kill(unborn.pid)
         reason = said.decode("utf-8", "replace") or "its process ended while it was being prepared"
         _answer(unborn.client, Refused(reason))
+
+    def _watch(self, unborn: Unborn) -> str:
+        """Has the limits of a kernel looked after from now on; returns why that cannot be done, "" if it can."""
+        from kernelbox.guest._watch import Watch
+
+        spawn, kept = unborn.request, self._keeper.kernels.get(unborn.pid)
+        try:
+            if kept is None:
+                raise ProcessLookupError("its process has ended")
+            kept.watch = Watch(unborn.pid, spawn.limits, spawn.groups, unborn.state, spawn.cwd, spawn.disk_before)
+        except OSError as exc:
+            _close(unborn.state)
+            return f"its limits cannot be kept: {exc}"
+        return ""
 
     def _close_all(self, *others: socket.socket | int | None) -> None:
         """Closes, in a child, what belongs to the template and to its other kernels."""
@@ -276,7 +286,11 @@ class Template:
         signal.set_wakeup_fd(-1)
         kept = (*self._keeper.kernels.values(), *(unborn.kept for unborn in self._unborn.values()))
         _close_many({fd for kernel in kept for fd in kernel.descriptors})
-        _close_each(self._wake_read, self._wake_write, *self._unborn, self._seat.directory if self._seat else -1)
+        for kernel in kept:
+            if kernel.watch is not None:
+                kernel.watch.close()
+        unborn_fds = [fd for reports, each in self._unborn.items() for fd in (reports, each.state)]
+        _close_each(self._wake_read, self._wake_write, *unborn_fds, self._seat.directory if self._seat else -1)
 
 
 def main(argv: list[str]) -> None:
@@ -308,6 +322,7 @@ def _reset_signals() -> None:
         if number not in (signal.SIGKILL, signal.SIGSTOP) and signal.getsignal(number) is not None:
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python itself starts
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
@@ -315,7 +330,7 @@ def _receive(client: socket.socket) -> tuple[Message, list[int]]:
     decoder, fds = Decoder(), list[int]()
     try:
         while True:
-            data, received, _, _ = socket.recv_fds(client, 65536, 16)
+            data, received, _, _ = socket.recv_fds(client, 65536, _MOST_DESCRIPTORS)
             fds += received
             for fd in received:
                 os.set_inheritable(fd, False)  # a program that a cell starts must not hold the kernel's socket open

@@ -23,12 +23,15 @@ MAX_TAGS = 10_000
 MAX_RULES = 10_000
 MAX_CAUSE = 2_000
 
-# A JSON string takes up to 12 bytes for a character. Two names, two paths, the tags, two causes, the rules of a sandbox
-# and what surrounds them stay below this.
-MAX_RECORD = 448 * 1024
+# A JSON string takes up to 12 bytes for a character. Two names, two paths and those of three groups, the tags, two
+# causes, the rules of a sandbox and what surrounds them stay below this.
+MAX_RECORD = 640 * 1024
 
 # The largest number that a process id or a count of executions, and a start time in ticks, can be.
 _LARGEST = 2**63
+
+# A kernel is in one group for each hierarchy of controllers: memory, processes, processor time.
+_MOST_GROUPS = 3
 
 # A pid is a C int.
 _LARGEST_PID = 2**31
@@ -49,8 +52,11 @@ class KernelRecord:
 
     `status` is running (a cell is), idle, dead or unknown (it is being started); times are ISO 8601, UTC. `death` says
     how a dead one ended, `lost` what an earlier process of this name took with it. `environment` says whether it was
-    opened with one of its own, which no record keeps, or with its opener's. `sandbox` is the level of the sandbox that
-    the host has seen armed around its process, None for none; `sandbox_config` what it allows, as JSON.
+    opened with one of its own, which no record keeps, or with its opener's. `limits` are by the names of `Limits`;
+    `usage` says, where it was asked for, what the kernel and all that it started use: bytes of `memory`, seconds of
+    `cpu`, and `processes`, threads included. `groups` are the control groups that it is in. `sandbox` is the level of
+    the sandbox that the host has seen armed around its process, None for none; `sandbox_config` is what that allows, as
+    JSON.
     """
 
     kernel_id: str
@@ -76,6 +82,9 @@ class KernelRecord:
     death: str | None = None
     lost: str | None = None
     environment: Literal["caller", "given"] = "caller"
+    limits: dict[str, float] = field(default_factory=dict)
+    groups: list[str] = field(default_factory=list)
+    usage: dict[str, float] | None = None
     sandbox: Literal["native"] | None = None
     sandbox_config: str = ""
 
@@ -131,7 +140,7 @@ def mark_rewritten(record: KernelRecord) -> KernelRecord:
     """
     record.pid, record.start_time, record.boot_id = None, 0, ""
     record.status, record.death, record.lost, record.environment = "dead", _REWRITTEN, None, "given"
-    record.tags = {}
+    record.tags, record.groups = {}, []
     return record
 
 
@@ -198,6 +207,17 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < _LARGEST
 
 
+def _are_amounts(value: object) -> bool:
+    """Tells whether these are numbers by the names of limits."""
+    if not value:
+        return value == {}
+    from kernelbox.base._limits import NAMES
+
+    if type(value) is not dict or not value.keys() <= set(NAMES):
+        return False
+    return all(type(amount) in (int, float) and 0 <= amount < _LARGEST for amount in value.values())
+
+
 def _is_pid(value: object) -> bool:
     return value is None or (type(value) is int and 0 < value < _LARGEST_PID)
 
@@ -232,4 +252,7 @@ _CHECKS: tuple[tuple[str, Callable[[object], bool]], ...] = (
     ("sandbox_config", lambda value: type(value) is str and len(value) <= MAX_RULES),
     ("death", _is_cause),
     ("lost", _is_cause),
+    ("limits", _are_amounts),
+    ("groups", lambda value: type(value) is list and len(value) <= _MOST_GROUPS and all(map(_is_path, value))),
+    ("usage", lambda value: value is None or _are_amounts(value)),
 )

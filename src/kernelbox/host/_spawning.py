@@ -70,6 +70,9 @@ def preparing(
         argv=list(argv),
         lifeline=launch.lifeline >= 0,
         idle_timeout=launch.config.kernel_idle_timeout if launch.config.cull_idle else 0.0,
+        limits=launch.record.limits,
+        groups=launch.record.groups,
+        disk_before=launch.disk_before,
         sandbox=confinement is not None,
     )
     with contextlib.ExitStack() as stack:
@@ -81,6 +84,7 @@ def preparing(
         opened.append(launch.opening)
         if launch.lifeline >= 0:
             opened.append(launch.lifeline)
+        opened += _open_groups(stack, launch.record.groups)
         if confinement is not None:
             opened.append(_closed_by(stack, _write_secret("confinement", confinement.encode())))
         yield Request(spawn, opened)
@@ -195,6 +199,11 @@ def tail(place: Place, name: str, *, lines: int = 15) -> str:
     except OSError:
         return "(no log)"
     return escape("\n".join(text.splitlines()[-lines:]).rstrip(), keep="\n\t") or "(empty)"
+
+
+def _open_groups(stack: contextlib.ExitStack, groups: list[str]) -> list[int]:
+    """Returns what the new process joins its control groups by."""
+    return [_closed_by(stack, os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)) for group in groups]
 
 
 def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:
