@@ -29,6 +29,24 @@ def test_a_file_is_written_with_its_directories_and_read_by_range(workspace: Wor
     assert workspace.entries("a/b", 10) == ([Entry("c.txt", "file", 3)], 1)
 
 
+def test_a_range_beyond_all_numbers_is_empty(workspace: Workspace) -> None:
+    workspace.write("x", b"0123")
+    assert workspace.read("x", 10**30, 4) == (b"", 4)
+
+
+def test_a_path_that_would_make_directories_without_end_is_refused(workspace: Workspace) -> None:
+    with pytest.raises(InvalidInput, match="4,095 characters"):
+        workspace.write("a/" * 5_000 + "x", b"")
+    assert workspace.entries(".", 10) == ([], 0)
+
+
+def test_of_many_files_the_first_by_name_are_listed_and_all_are_counted(workspace: Workspace) -> None:
+    for number in range(300):
+        workspace.write(f"f{number:03}", b"")
+    found, total = workspace.entries(".", 3)
+    assert ([entry.name for entry in found], total) == (["f000", "f001", "f002"], 300)
+
+
 def test_a_file_that_is_replaced_keeps_its_mode(workspace: Workspace) -> None:
     workspace.write("run.sh", b"")
     os.chmod(f"{workspace.root}/run.sh", 0o750)
