@@ -45,12 +45,13 @@ PURE = (
 )
 ROOMS = {
     "wire": Room(ours=(), others=PURE),
-    "guest": Room(ours=("wire",)),
+    "usage": Room(ours=()),
+    "guest": Room(ours=("wire", "usage")),
     "base": Room(ours=("wire",)),
     # For those who come from KernelBox 0.1, as are `core/types.py` and `core/exceptions.py`.
     "config": Room(ours=("base",)),
     "web": Room(ours=("base",)),
-    "host": Room(ours=("wire", "base")),
+    "host": Room(ours=("wire", "usage", "base")),
     "core": Room(ours=("wire", "base", "host")),
     "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
     "shells": Room(ours=("wire", "base", "host", "core", "tools")),
@@ -96,6 +97,7 @@ POWERS = (
     (("PIL",), ("mcp/*",)),
     (("starlette", "uvicorn"), ("mcp/*", "server/*", "web/*")),
     (("fastapi", "fastapi_offline", "prometheus_client", "pythonjsonlogger"), ("server/*",)),
+    (("opentelemetry",), ("server/_tracing.py",)),
     (
         ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"),
         ("base/_config.py", "guest/*", "tools/_supervisor.py"),

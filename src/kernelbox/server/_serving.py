@@ -23,7 +23,7 @@ from kernelbox.server._state import State
 from kernelbox.server._tokens import Token
 from kernelbox.server.app import create_app
 from kernelbox.web._listening import BACKLOG, LOOPBACK, Server, allow_descriptors, join_address, listen
-from kernelbox.web._protocol import BoundedProtocol
+from kernelbox.web._protocol import PING_INTERVAL, PING_TIMEOUT, BoundedProtocol, BoundedWebSocket
 
 # Seconds that a connection without a request is kept: an agent thinks between two of them.
 _KEEP_ALIVE = 75
@@ -74,7 +74,10 @@ def serve(
         server_header=False,
         proxy_headers=False,
         http=BoundedProtocol,
+        ws=BoundedWebSocket,
         ws_max_size=options.max_body,
+        ws_ping_interval=PING_INTERVAL,
+        ws_ping_timeout=PING_TIMEOUT,
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=_LAST_ANSWERS,
     )
