@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -106,3 +109,42 @@ def test_secrets_are_not_listed(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "inside" / ".env").write_text("TOKEN=1")
     (tmp_path / "inside" / ".kernelbox").mkdir()
     assert workspace.entries(".", 10) == ([], 0)
+
+
+def test_a_link_that_takes_the_place_of_a_directory_meanwhile_leads_nowhere(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    enough = threading.Event()
+
+    def swap() -> None:
+        """Has `turn` be a directory and a link by turns."""
+        for number in itertools.count():
+            if enough.is_set():
+                return
+            fresh = inside / str(number)
+            if number % 2:
+                fresh.symlink_to(outside)
+            else:
+                fresh.mkdir()
+                (fresh / "secret").write_text("mine")
+            for old, new in ((inside / "turn", inside / f"old{number}"), (fresh, inside / "turn")):
+                with contextlib.suppress(OSError):  # the other thread has made or left one
+                    os.rename(old, new)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    seen: set[object] = set()
+    try:
+        for _ in range(2_000):
+            for use in (workspace.read, lambda path: workspace.write(path, b"mine")):
+                try:
+                    seen.add(use("turn/secret"))
+                except InvalidInput:
+                    seen.add("refused")
+    finally:
+        enough.set()
+        swapping.join()
+    assert {(b"mine", 4), "refused"} <= seen <= {(b"mine", 4), True, False, "refused"}
+    assert (outside / "secret").read_text() == "secret"
+    assert os.listdir(outside) == ["secret"]
