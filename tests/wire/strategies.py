@@ -27,6 +27,7 @@ KINDS: list[type[Message]] = [
 # Messages that guests and templates send; what they say arrives in whole characters.
 FROM_GUEST: set[type[Message]] = {
     _messages.Started,
+    _messages.Begun,
     _messages.Output,
     _messages.Display,
     _messages.Clear,
@@ -175,6 +176,7 @@ def _by_annotation(text: SearchStrategy[str]) -> dict[str, SearchStrategy[Any]]:
         "int | None": st.none() | st.integers(),
         "list[str]": names,
         "dict[str, str]": st.dictionaries(text, text, max_size=3),
+        "dict[str, float]": st.dictionaries(text, st.integers() | st.floats(allow_nan=False, allow_infinity=False)),
         "bytes": st.binary(max_size=40),
         "list[bytes]": st.lists(st.binary(max_size=40), max_size=3),
         "dict[str, bytes]": st.dictionaries(text, st.binary(max_size=40), max_size=3),

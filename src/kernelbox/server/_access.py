@@ -1,21 +1,23 @@
 """Who may send requests at all: no web page in the user's browser, and over the network only who has a token.
 
 The application cannot know how its server was bound, so each connection is judged by its own local address: one that
-came over loopback or a Unix socket is the user's own, unless tokens were given.
+came over a Unix socket, or over loopback from a process of the user's, is the user's own, unless tokens were given.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernelbox.server._errors import failure
 from kernelbox.server._headers import all_of, first_of
+from kernelbox.server._neighbours import can_tell, is_users_own
 from kernelbox.server._options import TOKEN_VARIABLE, ServiceOptions
 from kernelbox.server._tokens import Caller, find_caller
+from kernelbox.web._protocol import CONNECTION
 
 # Where a request carries its caller.
 CALLER = "kernelbox.caller"
@@ -50,14 +52,14 @@ class NoWebPages:
 
     def _is_our_name(self, scope: Scope) -> bool:
         """Tells whether a request is meant for this server, where a browser on this machine could be misled."""
-        if _is_unix(scope) or not _is_loopback(_local_address(scope)):
+        if not _is_loopback(scope):
             return True
         named = all_of(scope, b"host")
         if len(named) != 1:
             return False
         host = named[0].lower()
         name = _hostname(host)
-        return host in self._hosts or name in self._hosts or name == "localhost" or _is_loopback(name)
+        return host in self._hosts or name in self._hosts or name == "localhost" or _is_loopback_address(name)
 
     def _is_our_page(self, scope: Scope) -> bool:
         origin = first_of(scope, b"origin").lower()
@@ -85,6 +87,8 @@ class TokenRequired:
             path: str = scope["path"]
             if caller is None and path not in _OPEN and not path.startswith(_OPEN_BELOW):
                 advice = _ADVICE if self._tokens else f"set {TOKEN_VARIABLE} for the server, and {_ADVICE}"
+                if not self._tokens and _is_loopback(scope):
+                    advice = f"this connection was not made by a process of the user who runs the server: {advice}"
                 refusal = failure(401, "token_required", advice, {"WWW-Authenticate": "Bearer"})
                 await refusal(scope, receive, send)
                 return
@@ -114,7 +118,31 @@ def _take_secret(scope: Scope) -> str | None:
 
 
 def _is_local(scope: Scope) -> bool:
-    return _is_unix(scope) or _is_loopback(_local_address(scope))
+    """Tells whether a connection is the user's own: other accounts of the machine can connect over loopback too."""
+    if _is_unix(scope):
+        return True
+    if not _is_loopback(scope):
+        return False
+    known: dict[str, bool] = scope.get(CONNECTION, {})
+    if "is_own" not in known:
+        known["is_own"] = not can_tell() or _is_made_by_user(scope)
+    return known["is_own"]
+
+
+def _is_made_by_user(scope: Scope) -> bool:
+    (our_host, our_port), (their_host, their_port) = scope["server"], scope.get("client") or ("", 0)
+    ours, theirs = _parse_address(_without_zone(our_host)), _parse_address(_without_zone(their_host))
+    return ours is not None and theirs is not None and is_users_own((theirs, their_port), (ours, our_port))
+
+
+def _is_loopback(scope: Scope) -> bool:
+    return not _is_unix(scope) and _is_loopback_address(_without_zone(scope["server"][0]))
+
+
+@lru_cache(maxsize=256)
+def _is_loopback_address(text: str) -> bool:
+    address = _parse_address(text)
+    return address is not None and address.is_loopback
 
 
 def _is_unix(scope: Scope) -> bool:
@@ -122,21 +150,16 @@ def _is_unix(scope: Scope) -> bool:
     return server is None or server[1] is None
 
 
-def _local_address(scope: Scope) -> str:
-    """Returns the address that a connection was made to, without the zone that IPv6 may have."""
-    address: str = scope["server"][0]
+def _without_zone(address: str) -> str:
     return address.partition("%")[0]
 
 
-@lru_cache(maxsize=256)
-def _is_loopback(text: str) -> bool:
-    """Tells whether a text is an address that leads to this machine."""
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
     try:
         address = ip_address(text)
     except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
 def _hostname(host: str) -> str:

@@ -15,6 +15,7 @@ from kernelbox.server import (
     _routes_kernels,
     _routes_looking,
     _routes_service,
+    _routes_sessions,
     _routes_sockets,
 )
 from kernelbox.server._access import NoWebPages, TokenRequired
@@ -36,6 +37,7 @@ ROUTERS = (
     _routes_looking.router,
     _routes_files.router,
     _routes_jupyter.router,
+    _routes_sessions.router,
 )
 
 _TAGS = [

@@ -1,8 +1,10 @@
 """The messages that cross the process wall, one dataclass each, shared by both sides.
 
-Host to guest: Execute, Interrupt, Answer, Query; to a template: Spawn.
-Guest to host: Started, Output, Display, Clear, Ask, Withdraw, Comm, Done, Reply, Farewell; from a template: Spawned,
-Refused.
+Host to guest: Execute, Interrupt, Answer, Query, Watch; to a template: Spawn.
+Guest to host: Started, Begun, Output, Display, Clear, Ask, Withdraw, Comm, Done, Reply, Farewell; from a template:
+Spawned, Refused.
+
+What comes between cells, from threads and tasks that they have left, has an empty id.
 """
 
 from __future__ import annotations
@@ -86,6 +88,28 @@ class Started(Message):
 
     id: str
     execution_count: int
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Watch(Message):
+    """Asks to be told, on this connection, what every client's cells write and show, and what comes between cells.
+
+    Each cell of another client begins with a Begun and ends with its Done.
+    """
+
+    id: str = ""
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Begun(Message):
+    """Tells a watcher that a cell of another client runs. A long `code` is cut; that of a comm message is empty."""
+
+    id: str
+    code: str
+    language: Language
+    execution_count: int
+    silent: bool
+    parent: str
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -217,11 +241,12 @@ SETTLED = b"settled"
 @dataclass(eq=False, repr=False, slots=True)
 class Spawn(Message):
     """Asks a keeper for a process. With it come descriptors: the listening socket, the kernel's directory, its state
-    file, its log, its environment (as in environ(7)), a pipe that says when its start has come to an end, and if
-    `lifeline` is set one that shows the end of its owner.
+    file, its log, its environment (as in environ(7)), a pipe that says when its start has come to an end, if
+    `lifeline` is set one that shows the end of its owner, and for each of the control groups `groups` one to join it.
 
     `entrances` are the files in the directory that a client needs; some may be made only by the process itself. With
-    `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel.
+    `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel. `limits`
+    are by the names of `Limits`; `disk_before` is what the working directory holds already, in bytes.
     """
 
     kernel_id: str
@@ -232,6 +257,9 @@ class Spawn(Message):
     argv: list[str] = field(default_factory=list)
     lifeline: bool = False
     idle_timeout: float = 0.0
+    limits: dict[str, float] = field(default_factory=dict)
+    groups: list[str] = field(default_factory=list)
+    disk_before: int = 0
 
 
 @dataclass(eq=False, repr=False, slots=True)
