@@ -28,6 +28,7 @@ _HOMES = {
     "KernelExists": "kernelbox.base._errors",
     "KernelNotFound": "kernelbox.base._errors",
     "KernelRecord": "kernelbox.host._record",
+    "Limits": "kernelbox.base._limits",
     "OutputItem": "kernelbox.wire._results",
     "StartFailed": "kernelbox.base._errors",
     "StoreFailed": "kernelbox.base._errors",
@@ -73,6 +74,7 @@ __all__ = [
     "KernelExists",
     "KernelNotFound",
     "KernelRecord",
+    "Limits",
     "OutputItem",
     "StartFailed",
     "StoreFailed",
@@ -127,6 +129,7 @@ if TYPE_CHECKING:
         StoreFailed,
         ToolServerFailed,
     )
+    from kernelbox.base._limits import Limits
     from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionResult, Variable
     from kernelbox.core._policy import ApprovalPolicy, ApprovalRule
     from kernelbox.core._requests import ApprovalRequest, SyncApprovalRequest

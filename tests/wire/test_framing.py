@@ -77,6 +77,7 @@ WRONG: dict[str, list[Any]] = {
     "int | None": ["1", 1.0, False, [1], {}],
     "list[str]": [None, "x", 1, {"x": "y"}, [1], ["x", None]],
     "dict[str, str]": [None, "x", 1, ["x"], {"x": 1}, {"x": "y", "z": None}],
+    "dict[str, float]": [None, "x", 1, ["x"], {"x": "y"}, {"x": 1, "z": None}, {"x": True}],
     "list[bytes]": [None, "x", 1, ["x"], [None], [1.0], [True], [-1], {"x": 0}],
     "dict[str, bytes]": [None, "x", 1, ["x"], {"x": "y"}, {"x": None}, {"x": 1.0}, {"x": True}, {"x": -1}],
     "dict[str, Any]": [None, "x", 1, True, ["x"], [["x", 1]]],

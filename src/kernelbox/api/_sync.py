@@ -18,8 +18,9 @@ from kernelbox.wire._results import ExecutionResult, OutputItem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from kernelbox.base._limits import Limits
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._requests import Approve, SyncApprovalRequest
@@ -36,13 +37,14 @@ def get_or_create(
     session_name: str | None = None,
     kernel_type: str | None = None,
     lifetime: Lifetime = "kernel",
+    limits: Limits | Mapping[str, object] | None = None,
 ) -> KernelRecord:
     """Returns the live kernel of a name, a new one if there is none.
 
     Raises KernelExists if the live one has other options than those given. `lifetime="process"` is for a kernel that
-    must not outlive this process.
+    must not outlive this process. `limits` is what the kernel may use, such as `{"memory": "512MB"}`: see `Limits`.
     """
-    return kernels().get_or_create(name, KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type))
+    return kernels().get_or_create(name, KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits))
 
 
 def execute(
@@ -206,9 +208,10 @@ def create(
     session_name: str | None = None,
     kernel_type: str | None = None,
     lifetime: Lifetime = "kernel",
+    limits: Limits | Mapping[str, object] | None = None,
 ) -> KernelRecord:
     """Opens a kernel under a name that no live kernel has; raises KernelExists. The options are `get_or_create`'s."""
-    return kernels().create(name, KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type))
+    return kernels().create(name, KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits))
 
 
 def wipe(*, stale: bool = False) -> list[str]:

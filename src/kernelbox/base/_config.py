@@ -42,6 +42,13 @@ class KernelBoxConfig:
     template: bool = True
     template_idle_timeout: float = 300.0
     key_file: str = ""
+    limit_memory: int = 0
+    limit_cpu: float = 0
+    limit_processes: int = 0
+    limit_files: int = 0
+    limit_file_size: int = 0
+    limit_disk: int = 0
+    cgroups: bool = True
 
     @classmethod
     def from_env(cls) -> KernelBoxConfig:
@@ -56,6 +63,12 @@ class KernelBoxConfig:
             }
             _resolved[raw] = cls(**values)
         return _resolved[raw]
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """What a kernel may use unless its opener says otherwise, by the names of `Limits`; 0 is no limit."""
+        names = [name for name in self.__match_args__ if name.startswith("limit_")]
+        return {name.removeprefix("limit_"): getattr(self, name) for name in names}
 
     def __post_init__(self) -> None:
         try:
@@ -236,6 +249,15 @@ def _switch(variable: str, text: str) -> bool:
     raise InvalidInput(variable, text, "use 1 or 0")
 
 
+def _limit(name: str) -> Callable[[str, str], float]:
+    def parse(variable: str, text: str) -> float:
+        from kernelbox.base._limits import read_amount
+
+        return read_amount(variable, name, text)
+
+    return parse
+
+
 def _modules(variable: str, text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.replace(",", " ").split())
     for name in names:
@@ -262,6 +284,13 @@ VARIABLES: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("KERNELBOX_TEMPLATE", "template", _switch),
     ("KERNELBOX_TEMPLATE_IDLE_TIMEOUT", "template_idle_timeout", _number(0, above=True)),
     ("KERNELBOX_KEY_FILE", "key_file", _text),
+    ("KERNELBOX_LIMIT_MEMORY", "limit_memory", _limit("memory")),
+    ("KERNELBOX_LIMIT_CPU", "limit_cpu", _limit("cpu")),
+    ("KERNELBOX_LIMIT_PROCESSES", "limit_processes", _limit("processes")),
+    ("KERNELBOX_LIMIT_FILES", "limit_files", _limit("files")),
+    ("KERNELBOX_LIMIT_FILE_SIZE", "limit_file_size", _limit("file_size")),
+    ("KERNELBOX_LIMIT_DISK", "limit_disk", _limit("disk")),
+    ("KERNELBOX_CGROUPS", "cgroups", _switch),
 )
 
 # Every call asks for the configuration. os.environ answers each question by way of an exception; the dict below it,

@@ -141,7 +141,8 @@ class Kernels:
     def get_or_create(self, name: str, options: KernelOptions = _NO_OPTIONS, *, as_it_is: bool = False) -> KernelRecord:
         """Returns the live kernel of a name; opens one if there is none.
 
-        Raises KernelExists if the live one is not what the options ask for, unless it is taken as it is.
+        Raises KernelExists if the live one is not what the options ask for. If it is to be taken as it is, only limits
+        count, which were asked for to be kept.
         """
         check_name(name)
         record = self._find_live(name)
@@ -151,7 +152,8 @@ class Kernels:
                 if record is None or not record.alive:
                     return self._replace(record, name, options)
         known = self._environments.get(record.kernel_id)
-        if not as_it_is and (differences := options.differences(record, known)):
+        differences = options.limit_differences(record) if as_it_is else options.differences(record, known)
+        if differences:
             raise KernelExists(name, differences)
         return record
 
@@ -366,6 +368,11 @@ class Kernels:
     def end_process(self, record: KernelRecord, reason: str) -> None:
         """Ends the process of a record and what it started; the caller holds the lock of its name."""
         engine_named(record.engine).end(record, self.store.directory(record.kernel_id), reason)
+        if record.groups:
+            from kernelbox.host._groups import remove_groups
+
+            remove_groups(record.groups)  # most keepers have
+            record.groups = []
 
     def _discard(self, record: KernelRecord, reason: str, *, publish: bool = True) -> None:
         """Ends what there is of a kernel; the caller holds the name's lock."""

@@ -16,6 +16,9 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernelbox.base._limits import Limits
     from kernelbox.host._record import KernelRecord, Lifetime
 
 
@@ -29,10 +32,11 @@ class KernelOptions:
     env: dict[str, str] | None = None
     lifetime: Lifetime = "kernel"
     kernel_type: str | None = None
+    limits: Limits | Mapping[str, object] | None = None
 
     def with_env(self, env: dict[str, str]) -> KernelOptions:
         """Returns the same options with an environment."""
-        return KernelOptions(self.session_name, self.tags, self.cwd, env, self.lifetime, self.kernel_type)
+        return KernelOptions(self.session_name, self.tags, self.cwd, env, self.lifetime, self.kernel_type, self.limits)
 
     def names(self, name: str) -> list[str]:
         """Returns all that a kernel opened under a name with these options will be found by."""
@@ -55,7 +59,20 @@ class KernelOptions:
             found.append(f"tags={record.tags!r}, not {tags!r}")
         if check_lifetime(self.lifetime) != record.lifetime and self.lifetime != "kernel":  # which is the default
             found.append(f"lifetime={record.lifetime!r}, not {self.lifetime!r}")
+        found += self.limit_differences(record)
         return found + _environment_differences(check_environment(self.env), record, environment)
+
+    def limit_differences(self, record: KernelRecord) -> list[str]:
+        """Says which of the limits that are asked for a live kernel does not have."""
+        limits = _check_limits(self.limits)
+        return [] if limits is None else limits.differences(record.limits)
+
+    def effective_limits(self, configured: Mapping[str, float]) -> dict[str, float]:
+        """Returns the limits that a kernel opened with these options has."""
+        limits = _check_limits(self.limits)
+        if limits is None:
+            return {name: amount for name, amount in configured.items() if amount}
+        return limits.over(configured)
 
     def checked(self) -> KernelOptions:
         """Returns the options with their values copied and made absolute; raises InvalidInput."""
@@ -66,7 +83,16 @@ class KernelOptions:
             env=check_environment(self.env),
             lifetime=check_lifetime(self.lifetime),
             kernel_type=check_kernel_type(self.kernel_type),
+            limits=_check_limits(self.limits),
         )
+
+
+def _check_limits(limits: Limits | Mapping[str, object] | None) -> Limits | None:
+    if limits is None:
+        return None  # most kernels have none, and the command line counts milliseconds
+    from kernelbox.base._limits import check_limits
+
+    return check_limits(limits)
 
 
 def _environment_differences(

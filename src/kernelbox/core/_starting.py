@@ -48,6 +48,7 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
         cwd=str(options.cwd),
         lifetime=options.lifetime,
         environment="caller" if options.env is None else "given",
+        limits=options.effective_limits(config.limits),
     )
     if options.lifetime == "process" or config.store_backend == "memory":
         record.owner_pid, record.owner_start_time = os.getpid(), read_start_time(os.getpid()) or 0
@@ -111,18 +112,28 @@ def _launch(
     record: KernelRecord, environment: dict[str, str] | None, store: Store, config: KernelBoxConfig, opening: int
 ) -> None:
     directory = store.directory(record.kernel_id)
-    lifeline = -1
+    lifeline, disk_before = -1, 0
     if record.owner_pid is not None:
         lifeline = lifeline_to(record.owner_pid, record.owner_start_time)
         if lifeline < 0:
             raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
     try:
         given = kernel_environment() if environment is None else environment
-        engine_named(record.engine).launch(Launch(record, directory, given, config, opening, lifeline))
-    except StoreFailed:
+        if record.limits:
+            from kernelbox.host._limiting import prepare_limits
+
+            disk_before = prepare_limits(record, use_groups=config.cgroups)
+        launch = Launch(record, directory, given, config, opening, lifeline, disk_before)
+        engine_named(record.engine).launch(launch)
+    except BaseException as exc:
+        if record.groups:
+            from kernelbox.host._groups import remove_groups
+
+            remove_groups(record.groups)
+            record.groups = []
+        if isinstance(exc, OSError) and not isinstance(exc, StoreFailed):
+            raise StoreFailed.because(exc, directory.path) from exc
         raise
-    except OSError as exc:
-        raise StoreFailed.because(exc, directory.path) from exc
     finally:
         if lifeline >= 0:
             os.close(lifeline)

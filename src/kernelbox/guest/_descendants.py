@@ -84,6 +84,8 @@ def _parent(pid: int) -> int | None:
 
 
 def _walk(pid: int | str) -> Iterator[int]:
-    for child in children(pid):
+    waiting = children(pid)
+    while waiting:  # however deep they are
+        child = waiting.pop()
         yield child
-        yield from _walk(child)
+        waiting += children(child)

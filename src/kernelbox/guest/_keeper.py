@@ -9,21 +9,29 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import math
 import os
 import select
 import signal
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kernelbox.guest._descendants import children
+from kernelbox.guest._descendants import children, kill_descendants
 from kernelbox.guest._pipes import fit_pipe
 from kernelbox.guest._subreaper import become_subreaper
 from kernelbox.wire import _state
 from kernelbox.wire._layout import DEATH, STATE
 from kernelbox.wire._messages import SETTLED
 
+if TYPE_CHECKING:
+    from kernelbox.guest._watch import Excess, Watch
+
 # Bytes that a dying kernel left in each of its pipes, such as the last words of a C library, that are kept.
 _LAST_WORDS = 1024 * 1024
+
+# Seconds that what was killed in a control group may take to end; it has been told, and only the system is waited for.
+_GROUP_PATIENCE = 2.0
 
 _HAS_WAITID = hasattr(os, "waitid")  # macOS has it from Python 3.13 on
 
@@ -43,6 +51,10 @@ class Kept:
     """What tells each from a file that another process puts in its place; None until the kernel has made it."""
     reason: str = ""
     """Why the keeper ends it."""
+    watch: Watch | None = None
+    """What looks after its limits, if it has any."""
+    excess: Excess | None = None
+    """The limit that it is ended for."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -94,6 +106,23 @@ class Keeper:
     def __repr__(self) -> str:
         return f"<Keeper of {len(self.kernels)} kernels>"
 
+    @property
+    def patience(self) -> float:
+        """The seconds until the limits of a kernel are to be looked after."""
+        due = [kept.watch.due for kept in self.kernels.values() if kept.watch is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else math.inf
+
+    def look(self) -> None:
+        """Ends the kernels that have gone beyond a limit, with all that they have started."""
+        for pid, kept in self.kernels.items():
+            if kept.watch is None or kept.excess is not None or kept.watch.due > time.monotonic():
+                continue
+            with contextlib.suppress(OSError):  # of a file system that fails: the next look may tell more
+                kept.excess = kept.watch.look()
+            if kept.excess is not None:
+                kill_descendants(pid)  # first: they become others' children when it has ended
+                kill(pid)
+
     def reap(self) -> None:
         """Takes note of every child that has ended; a kernel stays a zombie until its note is written."""
         while (ended := _next_ended()) is not None:
@@ -115,6 +144,8 @@ class Keeper:
                 kill(pid)
             for pipe in kept.outputs:
                 fit_pipe(pipe)
+            if kept.watch is not None:
+                kept.watch.note_oom_kills()
 
     def heed(self, descriptor: int) -> None:
         """Ends the kernel whose owner has gone, or whose opener has before its start had come to an end."""
@@ -144,6 +175,10 @@ class Keeper:
         }
         self._oom_kills = oom_kills
         self._end_orphans(pid)
+        if kept.watch is not None:
+            note["excess"] = kept.excess or kept.watch.find_cause(code)
+            _remove_groups(kept.watch.groups)
+            kept.watch.close()
         _write_note(kept.directory, note)
         for fd in kept.descriptors:
             if fd >= 0:
@@ -174,9 +209,25 @@ def appoint_keeper(descriptor: int) -> None:
 def _end_children(*spared: int) -> None:
     while orphans := [pid for pid in children() if pid not in spared]:
         for pid in orphans:
+            kill_descendants(pid)  # all of them before one is waited for: they may be forking
             kill(pid)
+        for pid in orphans:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)  # it was sent SIGKILL; its own children are ours now, and next
+
+
+def _remove_groups(groups: list[str]) -> None:
+    """Ends whatever is left in the control groups of a dead kernel, and removes them."""
+    from kernelbox.usage import _groups
+
+    for group in groups:
+        deadline = time.monotonic() + _GROUP_PATIENCE
+        while (left := _groups.members(group)) and time.monotonic() < deadline:
+            for pid in left:
+                kill(pid)
+            time.sleep(0.001)
+        with contextlib.suppress(OSError):
+            os.rmdir(group)
 
 
 def kill(pid: int) -> None:

@@ -11,6 +11,7 @@ from _codecs import utf_8_decode
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kernelbox.guest._history import History
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._late import LateOutput
@@ -20,7 +21,7 @@ from kernelbox.guest._reserve import spend_reserve
 from kernelbox.guest._watchers import Watchers
 from kernelbox.wire import _state as state
 from kernelbox.wire._framing import encode
-from kernelbox.wire._messages import Begun, Clear, Comm, Display, Execute, Message, Output, Started
+from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Execute, Message, Output, Started
 from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ _SMALL_READ = 4096  # where memory is short
 
 _NONE: list[int] = []
 _NOBODY: list[Peer] = []
+
+# What a front end shows below a cell, beside text.
+_SHOWN = frozenset({Clear, Display})
 
 # Three quarters of a pipe: a process that wrote so much while the helper rested is about to wait for room.
 _NEARLY_FULL = 48 * 1024
@@ -62,6 +66,7 @@ class Outbox:
         self._watchers = Watchers()
         self._late = LateOutput()
         self._unseen = LateOutput()  # of it, what no watcher has been told
+        self.history = History()
         self._executions = 0
         self._write_state(state.STARTING)
 
@@ -85,24 +90,28 @@ class Outbox:
         with self._lock:
             self._drain()
             self._peer, self._id, self._running = peer, request.id, (request, execution_count)
+            self.history.begin(request)
             self._executions += 1
             self._write_state(state.BUSY, busy_since=time.time(), client=peer.pid)
             peer.hold(encode(Started(request.id, execution_count)))
-            late = self._late.take(request.id)
+            has_been_told = peer in self._watchers
+            for message in self._late.take(request.id):
+                frame = encode(message)
+                self.history.add(frame)
+                if not has_been_told:
+                    peer.hold(frame)
             self._unseen.forget()
-            if peer not in self._watchers:  # or it has been told already
-                for message in late:
-                    peer.hold(encode(message))
             if self._watchers:
                 self._watchers.tell(encode(_describe(request, execution_count)), but=peer)
 
-    def end(self, done: Message) -> None:
+    def end(self, done: Done) -> None:
         """Sends what is left, then the end of the execution."""
         frame = encode(done)
         with self._lock:
             self._drain(final=True)
             assert self._peer is not None
             peer, self._peer, self._id, self._running = self._peer, None, "", None
+            self.history.end(frame, done.execution_count)
             self._write_state(state.IDLE)  # first: a client that has the result must not find the kernel busy
             peer.send(frame)
             if self._watchers:
@@ -154,10 +163,10 @@ class Outbox:
                     frame = encode(message)
                 if self._peer is None:
                     self._keep(message)
-                elif hold:
-                    self._peer.hold(frame)
                 else:
-                    self._peer.send(frame)
+                    if type(message) in _SHOWN:
+                        self.history.add(frame)
+                    (self._peer.hold if hold else self._peer.send)(frame)
                 if self._watchers:
                     self._watchers.tell(frame, but=self._peer)
         finally:
@@ -288,6 +297,7 @@ class Outbox:
                 return
         frame = encode(Output(self._id, name, text))
         if self._peer is not None:
+            self.history.add(frame)
             self._peer.send(frame)
         if self._watchers:
             self._watchers.tell(frame, but=self._peer)

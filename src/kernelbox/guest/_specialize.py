@@ -67,14 +67,17 @@ class Birth:
     report: int
     keeper: int
     files_limit: tuple[int, int]
+    groups: list[int]
 
 
 def specialize(birth: Birth) -> NoReturn:
     """Turns the forked process into a kernel, or into the program that was asked for; never returns."""
     reported = False
     try:
+        joined = _join_groups(birth)
         identity = _open(birth)
         # The place for confining: every path above is open, and no code of the user's has run.
+        _take_limits(birth, joined=joined)
         if birth.spawn.argv:
             os.execvpe(birth.spawn.argv[0], birth.spawn.argv, os.environ)  # closes the report, which says that it ran
         kernel = _build(identity, birth.spawn)
@@ -145,6 +148,22 @@ def _open(birth: Birth) -> Identity:
         state_file=birth.state,
         memory=memory,
     )
+
+
+def _join_groups(birth: Birth) -> bool:
+    """Moves the process into its control groups, first of all: what it takes from now on counts there."""
+    if not birth.groups:
+        return False
+    from kernelbox.guest._limits import join
+
+    return join(birth.groups)
+
+
+def _take_limits(birth: Birth, *, joined: bool) -> None:
+    if birth.spawn.limits:
+        from kernelbox.guest._limits import take
+
+        take(birth.spawn.limits, joined=joined, keeper=birth.keeper)
 
 
 def _build(identity: Identity, spawn: Spawn) -> Kernel:

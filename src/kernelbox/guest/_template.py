@@ -43,11 +43,17 @@ _BACKLOG = 128
 # What stays open here for each kernel: what both of its pipes are read by, its directory, its lifeline.
 _FILES_PER_KERNEL = 4
 
+# And for each whose limits are looked after: its state file, its working directory, and a directory in that.
+_FILES_PER_WATCH = 3
+
 # What else is open here at the most, while a request is granted: our own, what came with it, and three pipes.
 _FILES_OF_OWN = 32
 
 # What comes with a request before the lifeline; Spawn names them.
 _DESCRIPTORS = 6
+
+# What can come with any: those, a lifeline, and one for each hierarchy of control groups.
+_MOST_DESCRIPTORS = 32
 
 
 @dataclass(slots=True)
@@ -57,7 +63,9 @@ class Unborn:
     pid: int
     start_time: int
     client: socket.socket
-    program: bool
+    request: Spawn
+    state: int
+    """A copy of its state file's descriptor, if its limits are to be looked after; -1 if not."""
 
 
 class Template:
@@ -107,7 +115,7 @@ class Template:
             watched.append(self._socket.fileno())
         for fd in watched:
             poller.register(fd, select.POLLIN)
-        for fd, _ in poller.poll(min(self._idle_timeout, _CHECK_EVERY) * 1000):
+        for fd, _ in poller.poll(min(self._idle_timeout, _CHECK_EVERY, self._keeper.patience) * 1000):
             if fd == self._wake_read:
                 with contextlib.suppress(BlockingIOError):
                     os.read(fd, 4096)
@@ -119,6 +127,7 @@ class Template:
                 self._accept()
             else:
                 self._keeper.heed(fd)
+        self._keeper.look()
         self._keeper.reap()
         dismissed = self._seat is not None and not self._seat.is_ours  # by `wipe`, which waits for us to leave
         if dismissed or time.monotonic() - self._checked_at > _CHECK_EVERY:
@@ -167,7 +176,7 @@ class Template:
             return f"a keeper takes no {type(request).__name__}"
         if request.argv and self._seat is not None:
             return "a template forks kernels and runs no other programs"
-        if len(fds) != _DESCRIPTORS + request.lifeline:
+        if len(fds) != _DESCRIPTORS + request.lifeline + len(request.groups):
             return f"{len(fds)} descriptors came with the request"
         return ""
 
@@ -175,13 +184,19 @@ class Template:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if limit == resource.RLIM_INFINITY:
             return False
-        taken = len(self._keeper.kernels) * _FILES_PER_KERNEL + len(self._clients) + len(self._unborn) * 2
+        watched = sum(kept.watch is not None for kept in self._keeper.kernels.values())
+        taken = len(self._keeper.kernels) * _FILES_PER_KERNEL + watched * _FILES_PER_WATCH
+        taken += len(self._clients) + len(self._unborn) * 3
         return taken + _FILES_OF_OWN > limit
 
     def _fork(self, request: Message, fds: list[int], client: socket.socket) -> str:
         """Forks a child; returns why it could not be done, "" if it was."""
         assert isinstance(request, Spawn)
-        listener, directory, state, log, environment, opening, *lifeline = fds
+        listener, directory, state, log, environment, opening, *rest = fds
+        lifeline, groups = rest[: request.lifeline], rest[request.lifeline :]
+        if request.limits:
+            import kernelbox.guest._limits
+            import kernelbox.guest._watch  # noqa: F401  # before the fork: the child, and later ones, need not
         entrances = {name: identify(name, directory) for name in request.entrances}
         if not any(entrances.values()):
             return "the files of the kernel are gone"
@@ -201,6 +216,7 @@ class Template:
                     *(request, listener, state, log, environment, outputs, inputs, report),
                     keeper=self._pid,
                     files_limit=self._files_limit,
+                    groups=groups,
                 )
             )
         for fd in (*inputs, report):
@@ -208,20 +224,40 @@ class Template:
         line = os.dup(lifeline[0]) if lifeline else -1
         kept = Kept(*(request.kernel_id, os.dup(directory), outputs, os.dup(opening), line, start_time(pid), entrances))
         self._keeper.kernels[pid] = kept
-        self._unborn[reports] = Unborn(pid, kept.start_time, client, bool(request.argv))
+        watched = os.dup(state) if request.limits else -1
+        self._unborn[reports] = Unborn(pid, kept.start_time, client, request, watched)
         return ""
 
     def _answer_opener(self, reports: int, unborn: Unborn) -> None:
         """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""
         said = os.read(reports, 4096)
         os.close(reports)
-        if said == READY or (unborn.program and not said):  # exec(2) closes the pipe of a program
+        if said == READY or (unborn.request.argv and not said):  # exec(2) closes the pipe of a program
+            if unborn.request.limits and (fault := self._watch(unborn)):
+                kill(unborn.pid)
+                _answer(unborn.client, Refused(fault))
+                return
             if not _answer(unborn.client, Spawned(unborn.pid, unborn.start_time)):
                 kill(unborn.pid)  # the opener has gone, and no record leads to the process
             return
+        _close(unborn.state)
         kill(unborn.pid)
         reason = said.decode("utf-8", "replace") or "its process ended while it was being prepared"
         _answer(unborn.client, Refused(reason))
+
+    def _watch(self, unborn: Unborn) -> str:
+        """Has the limits of a kernel looked after from now on; returns why that cannot be done, "" if it can."""
+        from kernelbox.guest._watch import Watch
+
+        spawn, kept = unborn.request, self._keeper.kernels.get(unborn.pid)
+        try:
+            if kept is None:
+                raise ProcessLookupError("its process has ended")
+            kept.watch = Watch(unborn.pid, spawn.limits, spawn.groups, unborn.state, spawn.cwd, spawn.disk_before)
+        except OSError as exc:
+            _close(unborn.state)
+            return f"its limits cannot be kept: {exc}"
+        return ""
 
     def _close_all(self, *others: socket.socket | int) -> None:
         """Closes, in a child, what belongs to the template and to its other kernels."""
@@ -232,7 +268,11 @@ class Template:
                 other.close()
         signal.set_wakeup_fd(-1)
         _close_many(fd for kept in self._keeper.kernels.values() for fd in kept.descriptors)
-        for fd in (self._wake_read, self._wake_write, *self._unborn, self._seat.directory if self._seat else -1):
+        for kept in self._keeper.kernels.values():
+            if kept.watch is not None:
+                kept.watch.close()
+        unborn = [fd for reports, each in self._unborn.items() for fd in (reports, each.state)]
+        for fd in (self._wake_read, self._wake_write, *unborn, self._seat.directory if self._seat else -1):
             _close(fd)
 
 
@@ -265,6 +305,7 @@ def _reset_signals() -> None:
         if number not in (signal.SIGKILL, signal.SIGSTOP) and signal.getsignal(number) is not None:
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python itself starts
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
@@ -272,7 +313,7 @@ def _receive(client: socket.socket) -> tuple[Message, list[int]]:
     decoder, fds = Decoder(), list[int]()
     try:
         while True:
-            data, received, _, _ = socket.recv_fds(client, 65536, 16)
+            data, received, _, _ = socket.recv_fds(client, 65536, _MOST_DESCRIPTORS)
             fds += received
             for fd in received:
                 os.set_inheritable(fd, False)  # a program that a cell starts must not hold the kernel's socket open

@@ -170,7 +170,8 @@ class Launch:
     """What an engine needs to start the process of a kernel.
 
     `opening` is the read end of a pipe: if its other end is closed before the start is said there to have come to an
-    end, the process is ended. `lifeline` shows the end of its owner, -1 for none.
+    end, the process is ended. `lifeline` shows the end of its owner, -1 for none. `disk_before` is what the working
+    directory holds, in bytes, if a limit depends on it.
     """
 
     record: KernelRecord
@@ -179,6 +180,7 @@ class Launch:
     config: KernelBoxConfig
     opening: int
     lifeline: int
+    disk_before: int = 0
 
 
 def engine_named(name: EngineName) -> Engine:

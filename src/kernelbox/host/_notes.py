@@ -83,6 +83,8 @@ def _find_cause(directory: KernelDirectory, process: Process, farewell: str, pat
 def describe(note: dict[str, Any]) -> str:
     """Puts a keeper's note in words."""
     number, status, reason = note.get("signal"), note.get("exit_status"), note.get("reason")
+    if (excess := _describe_excess(note.get("excess"))) is not None:
+        return excess
     if isinstance(reason, str) and reason:
         return reason
     if type(number) is int:
@@ -94,6 +96,16 @@ def describe(note: dict[str, Any]) -> str:
             return f"killed by {name}, probably out of memory"
         return f"killed by {name}"
     return f"the process exited with status {status}" if type(status) is int else "its keeper's note was forged"
+
+
+def _describe_excess(excess: object) -> str | None:
+    """Says which limit a kernel went beyond, if its keeper has noted one."""
+    from kernelbox.base._limits import describe_excess
+
+    match excess:
+        case [str(name), int() | float() as limit, int() | float() as used]:
+            return describe_excess(name, limit, used)
+    return None
 
 
 def wait_for_note(

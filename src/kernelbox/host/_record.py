@@ -29,6 +29,9 @@ MAX_RECORD = 320 * 1024
 # The largest number that a process id or a count of executions, and a start time in ticks, can be.
 _LARGEST = 2**63
 
+# A kernel is in one group for each hierarchy of controllers: memory, processes, processor time.
+_MOST_GROUPS = 3
+
 # A pid is a C int.
 _LARGEST_PID = 2**31
 
@@ -48,7 +51,9 @@ class KernelRecord:
 
     `status` is running (a cell is), idle, dead or unknown (it is being started); times are ISO 8601, UTC. `death` says
     how a dead one ended, `lost` what an earlier process of this name took with it. `environment` says whether it was
-    opened with one of its own, which no record keeps, or with its opener's.
+    opened with one of its own, which no record keeps, or with its opener's. `limits` are by the names of `Limits`;
+    `usage` says, where it was asked for, what the kernel and all that it started use: bytes of `memory`, seconds of
+    `cpu`, and `processes`, threads included. `groups` are the control groups that it is in.
     """
 
     kernel_id: str
@@ -74,6 +79,9 @@ class KernelRecord:
     death: str | None = None
     lost: str | None = None
     environment: Literal["caller", "given"] = "caller"
+    limits: dict[str, float] = field(default_factory=dict)
+    groups: list[str] = field(default_factory=list)
+    usage: dict[str, float] | None = None
 
     @property
     def age_seconds(self) -> float:
@@ -127,7 +135,7 @@ def mark_rewritten(record: KernelRecord) -> KernelRecord:
     """
     record.pid, record.start_time, record.boot_id = None, 0, ""
     record.status, record.death, record.lost, record.environment = "dead", _REWRITTEN, None, "given"
-    record.tags = {}
+    record.tags, record.groups = {}, []
     return record
 
 
@@ -194,6 +202,17 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < _LARGEST
 
 
+def _are_amounts(value: object) -> bool:
+    """Tells whether these are numbers by the names of limits."""
+    if not value:
+        return value == {}
+    from kernelbox.base._limits import NAMES
+
+    if type(value) is not dict or not value.keys() <= set(NAMES):
+        return False
+    return all(type(amount) in (int, float) and 0 <= amount < _LARGEST for amount in value.values())
+
+
 def _is_pid(value: object) -> bool:
     return value is None or (type(value) is int and 0 < value < _LARGEST_PID)
 
@@ -226,4 +245,7 @@ _CHECKS: tuple[tuple[str, Callable[[object], bool]], ...] = (
     ("environment", _one_of("caller", "given")),
     ("death", _is_cause),
     ("lost", _is_cause),
+    ("limits", _are_amounts),
+    ("groups", lambda value: type(value) is list and len(value) <= _MOST_GROUPS and all(map(_is_path, value))),
+    ("usage", lambda value: value is None or _are_amounts(value)),
 )

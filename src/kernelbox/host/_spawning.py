@@ -64,6 +64,9 @@ def preparing(
         argv=list(argv),
         lifeline=launch.lifeline >= 0,
         idle_timeout=launch.config.kernel_idle_timeout if launch.config.cull_idle else 0.0,
+        limits=launch.record.limits,
+        groups=launch.record.groups,
+        disk_before=launch.disk_before,
     )
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(launch.directory.open())
@@ -72,7 +75,9 @@ def preparing(
         opened.append(_closed_by(stack, open_log(place, LOG)))
         opened.append(_closed_by(stack, _write_environment(env)))
         opened.append(launch.opening)
-        yield Request(spawn, opened + ([launch.lifeline] if launch.lifeline >= 0 else []))
+        if launch.lifeline >= 0:
+            opened.append(launch.lifeline)
+        yield Request(spawn, opened + _open_groups(stack, launch.record.groups))
 
 
 def spawn_cold(request: Request, directory: KernelDirectory, environment: dict[str, str]) -> Spawned:
@@ -175,6 +180,11 @@ def tail(place: Place, name: str, *, lines: int = 15) -> str:
     except OSError:
         return "(no log)"
     return escape("\n".join(text.splitlines()[-lines:]).rstrip(), keep="\n\t") or "(empty)"
+
+
+def _open_groups(stack: contextlib.ExitStack, groups: list[str]) -> list[int]:
+    """Returns what the new process joins its control groups by."""
+    return [_closed_by(stack, os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)) for group in groups]
 
 
 def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:

@@ -25,6 +25,7 @@ from kernelbox.server._logs import Logged
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._responses import COMMON
 from kernelbox.server._state import make_state
+from kernelbox.server._tracing import telemetry
 
 # The routes, each module's in one router; a request is compared with one after the other, so the busiest come first.
 ROUTERS = (
@@ -64,6 +65,7 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
         version=__version__,
         openapi_tags=_TAGS,
         responses=COMMON,
+        telemetry=telemetry(),
     )
     app.state.kernelbox = make_state(options)
     for router in ROUTERS:

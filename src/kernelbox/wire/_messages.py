@@ -212,7 +212,7 @@ class Done(Message):
 @dataclass(eq=False, repr=False, slots=True)
 class Query(Message):
     """Asks the guest something between cells: `what` is complete, inspect, is_complete, history,
-    expressions, comms, variables, leave or quiesce."""
+    notebook, expressions, comms, variables, leave or quiesce."""
 
     id: str
     what: str
@@ -241,11 +241,12 @@ SETTLED = b"settled"
 @dataclass(eq=False, repr=False, slots=True)
 class Spawn(Message):
     """Asks a keeper for a process. With it come descriptors: the listening socket, the kernel's directory, its state
-    file, its log, its environment (as in environ(7)), a pipe that says when its start has come to an end, and if
-    `lifeline` is set one that shows the end of its owner.
+    file, its log, its environment (as in environ(7)), a pipe that says when its start has come to an end, if
+    `lifeline` is set one that shows the end of its owner, and for each of the control groups `groups` one to join it.
 
     `entrances` are the files in the directory that a client needs; some may be made only by the process itself. With
-    `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel.
+    `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel. `limits`
+    are by the names of `Limits`; `disk_before` is what the working directory holds already, in bytes.
     """
 
     kernel_id: str
@@ -256,6 +257,9 @@ class Spawn(Message):
     argv: list[str] = field(default_factory=list)
     lifeline: bool = False
     idle_timeout: float = 0.0
+    limits: dict[str, float] = field(default_factory=dict)
+    groups: list[str] = field(default_factory=list)
+    disk_before: int = 0
 
 
 @dataclass(eq=False, repr=False, slots=True)

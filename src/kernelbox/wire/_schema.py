@@ -76,6 +76,10 @@ def _is_int(value: object) -> bool:
     return type(value) is int
 
 
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
 def _is_id(value: object) -> bool:
     """Tells whether the state file, which says what runs, has room for an execution's id."""
     return type(value) is str and len(value) <= 32 and value.isascii() and "\0" not in value
@@ -104,10 +108,11 @@ _CHECKS: dict[str, Any] = {
     "Language": _is_one_of("python", "bash", "comm"),
     "int": _is_int,
     "bool": lambda value: type(value) is bool,
-    "float": lambda value: type(value) in (int, float),
+    "float": _is_number,
     "int | None": lambda value: value is None or _is_int(value),
     "list[str]": _is_list_of(_is_str),
     "dict[str, str]": _is_map_of(_is_str),
+    "dict[str, float]": _is_map_of(_is_number),
     "bytes": lambda value: True,  # the raw part
     "list[bytes]": lambda value: isinstance(value, list) and len(value) <= MAX_BUFFERS,  # made of the raw part too
     "dict[str, bytes]": _is_bundle,  # made of the raw part, which is bytes

@@ -148,7 +148,7 @@ def _code_stamp() -> int:
 
     Asked for once: a process goes on with the code that it has loaded, and with templates that fit it.
     """
-    rooms = (os.path.join(PACKAGE, room) for room in ("guest", "wire"))
+    rooms = (os.path.join(PACKAGE, room) for room in ("guest", "usage", "wire"))
     return max(entry.stat().st_mtime_ns for room in rooms for entry in os.scandir(room) if entry.name.endswith(".py"))
 
 

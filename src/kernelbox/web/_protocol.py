@@ -1,4 +1,7 @@
-"""HTTP/1.1 and WebSockets as uvicorn speaks them, for clients that send without end, take for ever, or have gone."""
+"""HTTP/1.1 and WebSockets as uvicorn speaks them, for clients that send without end, take for ever, or have gone.
+
+It also lets what has been found out about a connection be known to the requests that follow.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+# Where a request carries what is known of its connection: the same for all that come over it.
+CONNECTION = "kernelbox.connection"
 
 # Seconds in which the head of a request must have come.
 HEAD_TIMEOUT = 20.0
@@ -26,6 +32,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _head_size = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._known: dict[str, bool] = {}
         super().connection_made(transport)
         self._expect_head()
 
@@ -48,6 +55,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_timer is None:
             self._expect_head()
         super().on_message_begin()
+        self.scope[CONNECTION] = self._known  # type: ignore[literal-required]  # a key of ours
 
     def on_headers_complete(self) -> None:
         self._stop_timer()

@@ -1,0 +1,54 @@
+"""How a kernel's process takes its limits upon itself, before any code of the user's runs.
+
+What the operating system does not keep for a kernel as a whole its keeper looks after (`guest/_watch.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+
+from kernelbox.guest._subreaper import die_with_parent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Seconds of processor time by which one process may exceed the limit, for its keeper to end it with a better word.
+_GRACE = 2
+
+
+def join(groups: list[int]) -> bool:
+    """Moves this process into control groups, by descriptors of their `cgroup.procs`; returns whether all took it."""
+    joined = True
+    for group in groups:
+        try:
+            os.write(group, b"0")
+        except OSError:
+            joined = False  # its keeper finds that out, and looks after the limits itself
+        os.close(group)
+    return joined
+
+
+def take(limits: Mapping[str, float], *, joined: bool, keeper: int) -> None:
+    """Sets the limits that a process has for itself, and hands on. One that is watched ends with its keeper."""
+    if "files" in limits:
+        _set(resource.RLIMIT_NOFILE, limits["files"], limits["files"])
+    if "file_size" in limits:
+        # Writing fails with EFBIG: SIGXFSZ is ignored, as Python has it.
+        _set(resource.RLIMIT_FSIZE, limits["file_size"], limits["file_size"])
+    if "cpu" in limits:
+        seconds = math.ceil(limits["cpu"]) + _GRACE
+        _set(resource.RLIMIT_CPU, seconds, seconds + _GRACE)
+    by_groups = {"memory", "processes"} if joined else set()
+    if limits.keys() & {"memory", "processes", "cpu", "disk"} - by_groups:
+        die_with_parent(keeper)
+
+
+def _set(kind: int, soft: float, hard: float) -> None:
+    """Lowers a limit; one that is lower already stays."""
+    _, highest = resource.getrlimit(kind)
+    if highest != resource.RLIM_INFINITY:
+        soft, hard = min(soft, highest), min(hard, highest)
+    resource.setrlimit(kind, (int(soft), int(hard)))

@@ -1,0 +1,181 @@
+"""Looks after the limits of one kernel that the operating system does not keep by itself, from its keeper.
+
+A look reads a few files of /proc for each process. It is taken often while the kernel works, and seldom while it is
+idle; what takes long is done only when the cheap numbers say that it could matter.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from kernelbox.usage import _groups
+from kernelbox.usage._directory import LEAST_FILE, Walk
+from kernelbox.usage._processes import exact_memory, look_at, shared_memory, unlinked_files
+from kernelbox.wire import _state
+
+# Seconds between two looks: a process can fill some hundred megabytes in this time, or fork a few dozen times.
+LOOK_EVERY = 0.05
+
+# An idle kernel, in which threads of earlier cells may run nevertheless, is looked at every so many times.
+_IDLE_LOOKS = 8
+
+# A look may take this part of the time at the most: there are other kernels to keep.
+_DUTY = 0.2
+
+# Files that are counted in one look, which takes some ten milliseconds.
+_FILES_AT_ONCE = 2000
+
+# The working directory is counted when so much of what is left of the limit is gone from its file system.
+_PART_OF_REST = 0.5
+_LEAST_PART = 1 / 64
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernelbox.usage._processes import Tree
+
+# Name, limit, what was used.
+Excess = tuple[str, float, float]
+
+
+class Watch:
+    """What one kernel may use, and what it has used so far."""
+
+    def __init__(
+        self, pid: int, limits: Mapping[str, float], groups: list[str], state: int, cwd: str, disk_before: int
+    ) -> None:
+        """To be made when the kernel is in its groups, and has not begun to run cells. `state` is its state file."""
+        joined = [group for group in groups if pid in _groups.members(group)]
+        kept = {name for group in joined for name in _groups.limits(group)}
+        self.groups = groups
+        self.state = state
+        self._pid = pid
+        self._limits = {name: amount for name, amount in limits.items() if name not in kept}
+        self._group_limits = {name: limits[name] for name in kept if name in limits}
+        self._clock = next((group for group in joined if _groups.cpu_seconds(group) is not None), "")
+        self._inherited = look_at(pid).resident.get(pid, 0)
+        self._shared_before = shared_memory() if "memory" in self._limits else 0
+        self._peak = 0
+        self._cpu: dict[int, float] = {}
+        self._ended_cpu = 0.0
+        self._disk = _Disk(cwd, disk_before, limits["disk"]) if "disk" in limits else None
+        self._oom_kills = self._oom_kills_seen = self._count_oom_kills()
+        self._idle_looks = 0
+        self.due = time.monotonic() if self._looks else float("inf")
+
+    def __repr__(self) -> str:
+        return f"<Watch of {self._pid} for {', '.join(self._limits)}>"
+
+    @property
+    def _looks(self) -> bool:
+        return bool(self._limits.keys() & {"memory", "cpu", "processes", "disk"})
+
+    def look(self) -> Excess | None:
+        """Returns the limit that the kernel has gone beyond, if any. `due` is when to look again."""
+        began = time.monotonic()
+        self.due = began + LOOK_EVERY
+        self._idle_looks = self._idle_looks + 1 if self._is_idle() else 0
+        if self._idle_looks % _IDLE_LOOKS > 1:
+            return None
+        excess = self._measure()
+        ended = time.monotonic()
+        self.due = max(began + LOOK_EVERY, ended + (ended - began) / _DUTY)
+        return excess
+
+    def find_cause(self, code: int) -> Excess | None:
+        """Returns the limit for which the system itself has ended the kernel, if it has; `code` is how it ended."""
+        if code == -signal.SIGXCPU and "cpu" in self._limits:
+            return "cpu", self._limits["cpu"], self._limits["cpu"]
+        if "memory" in self._group_limits and code == -signal.SIGKILL and self._count_oom_kills() > self._oom_kills:
+            peaks = [peak for group in self.groups if (peak := _groups.peak(group)) is not None]
+            limit = self._group_limits["memory"]
+            return "memory", limit, max(peaks, default=limit)
+        return None
+
+    def note_oom_kills(self) -> None:
+        """Takes note of kills among the processes that the kernel has started, which it has survived.
+
+        What was counted the last time: a kernel that has been killed since takes a moment to end.
+        """
+        self._oom_kills, self._oom_kills_seen = self._oom_kills_seen, self._count_oom_kills()
+
+    def close(self) -> None:
+        os.close(self.state)
+        self._disk = None
+
+    def _measure(self) -> Excess | None:
+        most = self._limits.get("processes", 0)
+        tree = look_at(self._pid, most_tasks=most)
+        if most and tree.tasks > most:
+            return "processes", most, tree.tasks
+        return self._measure_memory(tree) or self._measure_cpu(tree) or self._measure_disk(tree)
+
+    def _measure_memory(self, tree: Tree) -> Excess | None:
+        limit = self._limits.get("memory")
+        if limit is None:
+            return None
+        shared = max(0, shared_memory() - self._shared_before)
+        if sum(tree.resident.values()) - self._inherited + shared <= limit:
+            return None
+        used = exact_memory(tree.pids)
+        self._peak = max(self._peak, used)
+        return ("memory", limit, self._peak) if used > limit else None
+
+    def _measure_cpu(self, tree: Tree) -> Excess | None:
+        limit = self._limits.get("cpu")
+        if limit is None:
+            return None
+        for pid in self._cpu.keys() - tree.cpu.keys():
+            self._ended_cpu += self._cpu[pid]
+        self._cpu = tree.cpu
+        # A process that is not waited for takes its count with it, and one that lives shortly is never seen.
+        used = max(tree.seconds, self._ended_cpu + sum(tree.cpu.values()))
+        if self._clock:
+            used = _groups.cpu_seconds(self._clock) or used
+        return ("cpu", limit, used) if used >= limit else None
+
+    def _measure_disk(self, tree: Tree) -> Excess | None:
+        if self._disk is None:
+            return None
+        used = self._disk.measure(tree.pids)
+        return ("disk", self._limits["disk"], used) if used > self._limits["disk"] else None
+
+    def _is_idle(self) -> bool:
+        """Tells whether the kernel says that it runs no cell."""
+        try:
+            state = _state.parse(os.pread(self.state, _state.SIZE, 0))
+        except OSError:
+            return False
+        return state is not None and state.activity == "idle" and not state.busy_since
+
+    def _count_oom_kills(self) -> int:
+        return sum(_groups.oom_kills(group) or 0 for group in self.groups)
+
+
+class _Disk:
+    """What a kernel has added to its working directory."""
+
+    def __init__(self, path: str, before: int, limit: float) -> None:
+        self._before = before
+        self._limit = limit
+        self._walk: Walk | None = None
+        self._gauge = Walk(path)
+        self._free = self._gauge.free
+        self._added = 0
+
+    def measure(self, pids: list[int]) -> int:
+        """Returns the bytes that were added, as far as they are known; counts on if the file system has lost some."""
+        free = self._gauge.free
+        self._free = (max(self._free[0], free[0]), max(self._free[1], free[1]))  # others may have given some back
+        lost = self._free[0] - free[0] + (self._free[1] - free[1]) * LEAST_FILE
+        if self._walk is None and lost > max((self._limit - self._added) * _PART_OF_REST, self._limit * _LEAST_PART):
+            self._free = free
+            self._walk = self._gauge.again()
+        if self._walk is not None and self._walk.step(_FILES_AT_ONCE):
+            held = unlinked_files(pids, self._walk.device)
+            self._added = self._walk.bytes + held - self._before
+            self._walk = None
+        return self._added

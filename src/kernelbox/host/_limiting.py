@@ -1,0 +1,62 @@
+"""The limits of a kernel as its hosts see them: what is prepared before it starts, what it uses, what is left of it."""
+
+from __future__ import annotations
+
+import sys
+
+from kernelbox.base._errors import StartFailed
+from kernelbox.host._groups import make_groups
+from kernelbox.usage import _groups
+from kernelbox.usage._directory import Walk
+from kernelbox.usage._processes import exact_memory, look_at
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host._record import KernelRecord
+
+# Files of a working directory that are counted for a limit of its size, every time that its size may have changed.
+_MOST_FILES = 200_000
+
+# What systems other than Linux keep by themselves, for each process.
+_PORTABLE = {"files", "file_size"}
+
+
+def prepare_limits(record: KernelRecord, *, use_groups: bool) -> int:
+    """Makes what a kernel needs to be kept within its limits; returns the bytes that its working directory holds.
+
+    Raises StartFailed if the limits cannot be kept.
+    """
+    refused = sorted(record.limits.keys() - _PORTABLE)
+    if sys.platform != "linux" and refused:
+        raise StartFailed(
+            f"kernel {record.name!r} cannot be started with limits for {', '.join(refused)}: these need Linux, which "
+            f"tells what the processes of a kernel use; here only {' and '.join(sorted(_PORTABLE))} can be limited"
+        )
+    disk_before = _measure_directory(record) if "disk" in record.limits else 0
+    record.groups = make_groups(record.kernel_id, record.limits) if use_groups else []
+    return disk_before
+
+
+def measure(record: KernelRecord) -> dict[str, float] | None:
+    """Returns what a kernel and all that it has started use, by the names of limits; None if that is not known."""
+    assert record.pid is not None
+    tree = look_at(record.pid)
+    if not tree.pids:
+        return None
+    memory = [used for group in record.groups if (used := _groups.memory(group)) is not None]
+    cpu = [seconds for group in record.groups if (seconds := _groups.cpu_seconds(group)) is not None]
+    return {
+        "memory": memory[0] if memory else exact_memory(tree.pids),
+        "cpu": round(cpu[0] if cpu else tree.seconds, 3),
+        "processes": tree.tasks,
+    }
+
+
+def _measure_directory(record: KernelRecord) -> int:
+    walk = Walk(record.cwd)
+    if not walk.step(_MOST_FILES):
+        raise StartFailed(
+            f"kernel {record.name!r} cannot be started with a limit for disk: its working directory {record.cwd!r} has "
+            f"more than {_MOST_FILES:,} files, which take too long to count; give it a directory of its own"
+        )
+    return walk.bytes

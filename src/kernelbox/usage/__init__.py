@@ -1,0 +1,1 @@
+"""What processes, control groups and directories use, as the operating system tells. It imports nothing of ours."""

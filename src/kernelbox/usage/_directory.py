@@ -1,0 +1,98 @@
+"""What a directory holds, added up a part at a time: whoever adds it up has other things to do."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+
+# A file takes an inode and a name, however little is in it: what file systems give away at a time is counted.
+LEAST_FILE = 4096
+
+# Characters of a path below an open directory; a longer one is continued from a directory that is opened half-way. The
+# system takes paths of up to 4,096 bytes (PATH_MAX), and a tree can be deeper.
+_LONGEST = 900
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Walk:
+    """Adds up what the files in a directory take on its file system; links are not followed, nor mounts entered."""
+
+    def __init__(self, path: str, dir_fd: int | None = None) -> None:
+        """Raises OSError if there is no such directory."""
+        self.bytes = 0
+        self.entries = 0
+        self._top = _Anchor(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd))
+        self._files = _walk(self._top)
+        self._linked: set[int] = set()
+
+    def __repr__(self) -> str:
+        return f"<Walk of {self.entries} entries so far>"
+
+    def again(self) -> Walk:
+        """Returns another walk through the same directory, whatever its name leads to by now."""
+        return Walk(".", self._top.fd)
+
+    @property
+    def device(self) -> int:
+        """The file system that the directory is on."""
+        return os.fstat(self._top.fd).st_dev
+
+    @property
+    def free(self) -> tuple[int, int]:
+        """The bytes and the inodes that are left on the file system."""
+        info = os.statvfs(self._top.fd)
+        return info.f_bfree * info.f_frsize, info.f_ffree
+
+    def step(self, most: int) -> bool:
+        """Goes on with so many files; returns whether all have been counted."""
+        for _ in range(most):
+            info = next(self._files, None)
+            if info is None:
+                return True
+            self._count(info)
+        return False
+
+    def _count(self, info: os.stat_result) -> None:
+        self.entries += 1
+        if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
+            if info.st_ino in self._linked:
+                return  # counted under another of its names
+            self._linked.add(info.st_ino)
+        self.bytes += max(info.st_blocks * 512, LEAST_FILE)
+
+
+class _Anchor:
+    """An open directory, closed when no path from it is left."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+def _walk(top: _Anchor) -> Iterator[os.stat_result]:
+    """Yields what the system knows of every file below a directory and on the same file system."""
+    device = os.fstat(top.fd).st_dev
+    waiting = [(top, ".")]
+    while waiting:
+        anchor, path = waiting.pop()
+        try:
+            here = _Anchor(os.open(path, _DIRECTORY, dir_fd=anchor.fd))
+            entries = os.scandir(here.fd)
+        except OSError:
+            continue  # it is gone, or not for us to see
+        if len(path) > _LONGEST:
+            anchor, path = here, "."
+        with entries:
+            for entry in entries:
+                try:
+                    info = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue
+                if info.st_dev == device:
+                    yield info
+                    if stat.S_ISDIR(info.st_mode):
+                        waiting.append((anchor, f"{path}/{entry.name}"))

@@ -1,0 +1,151 @@
+"""What a process and all that it has started use, by what /proc says (proc(5))."""
+
+from __future__ import annotations
+
+import os
+
+# Memory is told exactly by smaps_rollup, whose reading waits for a process that is just forking, and takes the longer
+# the more memory it has. Of more processes than this, so many are asked, and the others taken to be like them.
+_MOST_ASKED = 64
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+# What in smaps_rollup a process takes from others: not the files that it has mapped, which the system can take back.
+_TAKEN = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
+
+
+class Tree:
+    """A process and those below it, as they were at one moment.
+
+    `resident` counts what processes share as often as they do. `cpu` are the seconds of those that live, by pid;
+    `waited` those of processes that have ended and been waited for.
+    """
+
+    __slots__ = ("cpu", "pids", "resident", "tasks", "waited")
+
+    def __init__(self) -> None:
+        self.pids: list[int] = []
+        self.tasks = 0
+        self.resident: dict[int, int] = {}
+        self.cpu: dict[int, float] = {}
+        self.waited = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Tree of {len(self.pids)} processes>"
+
+    @property
+    def seconds(self) -> float:
+        """Processor time, of those that live and of those that were waited for."""
+        return sum(self.cpu.values()) + self.waited
+
+
+def look_at(root: int, *, most_tasks: float = 0) -> Tree:
+    """Returns a process and those below it; no more than it takes to find more tasks than `most_tasks`, if given."""
+    tree, waiting = Tree(), [root]
+    while waiting:
+        pid = waiting.pop()
+        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        if not fields:
+            continue  # it has ended
+        threads = max(1, int(fields[17]))
+        tree.pids.append(pid)
+        tree.tasks += threads
+        tree.cpu[pid] = (int(fields[11]) + int(fields[12])) / _TICKS
+        tree.waited += (int(fields[13]) + int(fields[14])) / _TICKS
+        tree.resident[pid] = int(fields[21]) * _PAGE
+        if most_tasks and tree.tasks > most_tasks:
+            break
+        waiting += _children(pid, threads)
+    return tree
+
+
+def exact_memory(pids: list[int]) -> int:
+    """Returns the bytes that processes take from others, each page counted once, with the shared memory they hold open.
+
+    Files of memory that no process has open or mapped are not among them.
+    """
+    asked = pids[:: len(pids) // _MOST_ASKED + 1]
+    anonymous = shared = 0
+    held: dict[tuple[int, int], int] = {}
+    for pid in asked:
+        for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+            if line.startswith(_TAKEN):
+                amount = int(line.split()[1]) * 1024
+                if line.startswith(b"Pss_Shmem:"):
+                    shared += amount
+                else:
+                    anonymous += amount
+        held |= _held_memory(pid)
+    scale = len(pids) / len(asked) if asked else 1
+    return int(anonymous * scale + max(shared * scale, sum(held.values())))
+
+
+def shared_memory() -> int:
+    """Returns the bytes of memory that files take on this machine, of whatever process."""
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith(b"Shmem:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def unlinked_files(pids: list[int], device: int) -> int:
+    """Returns the bytes of files of a file system that processes have open, and that no name leads to any more."""
+    held: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        for fd in _descriptors(pid):
+            try:
+                info = os.stat(f"/proc/{pid}/fd/{fd}")
+            except OSError:
+                continue
+            if info.st_nlink == 0 and info.st_dev == device:
+                held[info.st_dev, info.st_ino] = info.st_blocks * 512
+    return sum(held.values())
+
+
+def _held_memory(pid: int) -> dict[tuple[int, int], int]:
+    """Returns the files of memory that a process has open: memfd_create(2), shm_open(3), a tmpfs."""
+    held = {}
+    for fd in _descriptors(pid):
+        path = f"/proc/{pid}/fd/{fd}"
+        try:
+            if os.readlink(path).startswith(("/memfd:", "/dev/shm/", "/dev/zero")):
+                info = os.stat(path)
+                held[info.st_dev, info.st_ino] = info.st_blocks * 512
+        except OSError:
+            continue  # closed since, or not for us to see
+    return held
+
+
+def _descriptors(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return []
+
+
+def _children(pid: int, threads: int) -> list[int]:
+    if threads == 1:
+        return [int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()]
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    return [int(child) for task in tasks for child in _read(f"/proc/{pid}/task/{task}/children").split()]
+
+
+def _read(path: str) -> bytes:
+    """Returns what a file of the system says; nothing if the process has ended, or is not for us to see."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    parts = []
+    try:
+        while part := os.read(fd, 65536):
+            parts.append(part)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+    return b"".join(parts)

@@ -1,0 +1,222 @@
+"""What goes beyond a limit stays inside: the kernel dies by the declared cause, or its cell fails; others go on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.engine.support import eventually, is_running
+
+from kernelbox import destroy, execute, get_or_create, status
+
+from .support import GROUPS, WAYS, death, error, limited, run
+
+pytestmark = pytest.mark.usefixtures("home")
+
+FILL = "block = lambda: bytearray(8_000_000)\n"
+
+# Each grows to 480 MB, in pieces that can be seen.
+MEMORY_BOMBS = {
+    "heap": f"{FILL}x = [block() for _ in range(60)]",
+    "private mapping": "import mmap\nm = mmap.mmap(-1, 480_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+    "for i in range(0, len(m), 4096): m[i] = 1",
+    "shared mapping": "import mmap\nm = mmap.mmap(-1, 480_000_000)\nfor i in range(0, len(m), 4096): m[i] = 1",
+    "memfd": "import os\nf = os.memfd_create('x')\nfor _ in range(60): os.write(f, bytes(8_000_000))",
+    "a file in /dev/shm": "import tempfile\nf = tempfile.TemporaryFile(dir='/dev/shm')\n"
+    "for _ in range(60): f.write(bytes(8_000_000)); f.flush()",
+    "threads": f"{FILL}import threading\nx = []\ndef grow():\n    for _ in range(15): x.append(block())\n"
+    "for _ in range(4): threading.Thread(target=grow).start()",
+}
+
+
+@pytest.mark.parametrize("cgroups", WAYS)
+@pytest.mark.parametrize("bomb", MEMORY_BOMBS)
+def test_a_kernel_that_takes_too_much_memory_dies_of_it(
+    bomb: str, cgroups: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", cgroups)
+    with limited(tmp_path, memory="150MB") as kernel:
+        told = death(kernel, MEMORY_BOMBS[bomb])
+        assert told.startswith("out of memory (limit 150 MB, peak "), told
+        assert status(kernel).death == told.partition(";")[0]
+
+
+CHILD_BOMB = f"""
+import os, sys
+{FILL}
+if os.fork() == 0:
+    x = [block() for _ in range(60)]
+    os._exit(0)
+_, status = os.wait()
+"""
+
+
+def test_looks_count_the_memory_of_children_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
+    with limited(tmp_path, memory="150MB") as kernel:
+        assert death(kernel, CHILD_BOMB).startswith("out of memory (limit 150 MB, peak ")
+
+
+@pytest.mark.skipif(not GROUPS, reason="no control groups can be made here")
+def test_in_a_group_the_child_that_takes_too_much_is_killed_and_the_kernel_goes_on(tmp_path: Path) -> None:
+    with limited(tmp_path, memory="150MB") as kernel:
+        assert run(kernel, f"{CHILD_BOMB}\nos.waitstatus_to_exitcode(status)").return_value == "-9"
+        assert run(kernel, "1 + 1").return_value == "2"
+        told = death(kernel, "import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
+        assert "memory" not in told, "what it died of later is told as such"
+
+
+def test_memory_that_processes_share_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
+    code = """
+import os, signal, time
+x = bytearray(80_000_000)
+children = [os.fork() for _ in range(8) if os.getpid() == kernel]
+if os.getpid() != kernel:
+    signal.pause()
+time.sleep(1)  # in which the keeper looks some twenty times
+for pid in children:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+len(children), len(x)
+"""
+    with limited(tmp_path, memory="200MB") as kernel:
+        run(kernel, "import os; kernel = os.getpid()")
+        assert run(kernel, code).return_value == "(8, 80000000)"
+
+
+def test_files_that_are_read_do_not_count_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
+    (tmp_path / "data").write_bytes(bytes(120_000_000))
+    code = """
+import mmap, time
+with open("data", "rb") as file:
+    m = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    seen = sum(m[i] for i in range(0, len(m), 4096))
+    time.sleep(0.5)
+seen
+"""
+    with limited(tmp_path, memory="100MB") as kernel:
+        assert run(kernel, code).return_value == "0"
+
+
+FORKS = "import os, time\nfor _ in range(60):\n    if os.fork() == 0:\n        time.sleep(100)\n        os._exit(0)"
+FORK_BOMB = "import os\nfor _ in range(7):\n    try: os.fork()\n    except OSError: pass\nimport time\ntime.sleep(100)"
+THREADS = "import threading, time\nfor _ in range(60): threading.Thread(target=time.sleep, args=(100,)).start()"
+
+
+@pytest.mark.parametrize("bomb", [FORKS, FORK_BOMB, THREADS], ids=["forks", "fork bomb", "thread bomb"])
+def test_a_kernel_with_too_many_processes_is_ended_and_they_with_it(
+    bomb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
+    with limited(tmp_path, processes=30) as kernel:
+        assert death(kernel, bomb).startswith("too many processes (limit 30, had ")
+        eventually(lambda: not processes_in(tmp_path))
+
+
+@pytest.mark.skipif(not GROUPS, reason="no control groups can be made here")
+@pytest.mark.parametrize(
+    ("bomb", "failure"),
+    [(FORKS, "BlockingIOError: [Errno 11]"), (THREADS, "RuntimeError: can't start new thread")],
+    ids=["forks", "threads"],
+)
+def test_in_a_group_no_more_processes_can_be_started_and_the_kernel_goes_on(
+    bomb: str, failure: str, tmp_path: Path
+) -> None:
+    with limited(tmp_path, processes=30) as kernel:
+        assert error(kernel, bomb).startswith(failure)
+        assert run(kernel, "import time; time.sleep(0.2); 5").return_value == "5", "no thread of ours can be started"
+        destroy(kernel)
+        eventually(lambda: not processes_in(tmp_path))
+
+
+@pytest.mark.skipif(not GROUPS, reason="no control groups can be made here")
+def test_a_fork_bomb_in_a_group_leaves_nothing_when_its_kernel_is_destroyed(tmp_path: Path) -> None:
+    with limited(tmp_path, processes=30) as kernel:
+        result = execute(kernel, FORK_BOMB, timeout=1)
+        assert result.status == "timeout"
+        destroy(kernel)
+        eventually(lambda: not processes_in(tmp_path))
+
+
+def test_a_leak_of_descriptors_ends_in_the_cell(tmp_path: Path) -> None:
+    with limited(tmp_path, files=100) as kernel:
+        assert "Too many open files" in error(kernel, "leaked = []\nwhile True: leaked.append(open('/dev/null'))")
+        assert run(kernel, "import resource; resource.getrlimit(resource.RLIMIT_NOFILE)").return_value == "(100, 100)"
+        assert get_or_create(kernel.name).pid == kernel.pid
+
+
+def test_a_file_cannot_be_larger_than_its_limit(tmp_path: Path) -> None:
+    with limited(tmp_path, file_size="1MB") as kernel:
+        assert "File too large" in error(kernel, "with open('big', 'wb') as file: file.write(bytes(2_000_000))")
+        assert (tmp_path / "big").stat().st_size <= 1_000_000
+        assert "File too large" in error(kernel, "import os\nos.truncate('big', 2_000_000)")
+        program = "['sh', '-c', 'head -c 2000000 /dev/zero > big2']"
+        assert run(kernel, f"import subprocess\nsubprocess.run({program}).returncode").return_value != "0"
+
+
+@pytest.mark.parametrize("cgroups", WAYS)
+@pytest.mark.parametrize(
+    "spin",
+    [
+        "while True: pass",
+        "import subprocess; subprocess.run(['sh', '-c', 'while :; do :; done'])",
+        "import os\nfor _ in range(2):\n    if os.fork() == 0:\n        while True: pass",
+        "import signal\nsignal.signal(signal.SIGXCPU, lambda *_: None)\nwhile True: pass",
+    ],
+    ids=["a loop", "a program", "two children", "deaf to SIGXCPU"],
+)
+def test_a_kernel_that_has_used_up_its_processor_time_is_ended(
+    spin: str, cgroups: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", cgroups)
+    with limited(tmp_path, cpu=1) as kernel:
+        assert death(kernel, spin).startswith("out of CPU time (limit 1 s, used ")
+
+
+DISK_BOMBS = {
+    "a file": "with open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))",
+    "many files": "for i in range(100):\n    with open(str(i), 'wb') as f: f.write(bytes(1_000_000))",
+    "an unlinked file": "import os\nf = open('f', 'wb')\nos.unlink('f')\n"
+    "for _ in range(100): f.write(bytes(1_000_000))",
+    "inodes": "import os\nfor i in range(4000): os.mkdir(str(i))",
+    "a deep tree": "import os\nfor i in range(40):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\n"
+    "with open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))",
+    "an allocation": "import os\nf = os.open('f', os.O_CREAT | os.O_RDWR)\nos.posix_fallocate(f, 0, 100_000_000)",
+    "a child": "import subprocess\nsubprocess.run(['sh', '-c', 'head -c 100000000 /dev/zero > f'])",
+}
+
+
+@pytest.mark.parametrize("bomb", DISK_BOMBS)
+def test_a_kernel_that_fills_its_working_directory_is_ended(bomb: str, tmp_path: Path) -> None:
+    with limited(tmp_path, disk="10MB") as kernel:
+        told = death(kernel, DISK_BOMBS[bomb])
+        assert told.startswith("out of disk space in its working directory (limit 10 MB, added "), told
+
+
+def test_only_what_is_added_to_the_working_directory_counts(tmp_path: Path) -> None:
+    (tmp_path / "before").write_bytes(bytes(30_000_000))
+    os.link(tmp_path / "before", tmp_path / "link")
+    code = """
+import os, time
+for _ in range(5):
+    with open("f", "wb") as f: f.write(bytes(8_000_000))
+    time.sleep(0.1)
+"""
+    with limited(tmp_path, disk="20MB") as kernel:
+        assert run(kernel, f"{code}os.stat('f').st_size").return_value == "8000000"
+        assert death(kernel, "with open('g', 'wb') as f: f.write(bytes(30_000_000))").startswith("out of disk space")
+
+
+def processes_in(directory: Path) -> list[int]:
+    """Returns the processes that work in a directory."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and os.readlink(f"/proc/{entry}/cwd") == str(directory) and is_running(int(entry)):
+                found.append(int(entry))
+        except OSError:
+            continue
+    return found
