@@ -218,3 +218,9 @@ def test_a_sandboxed_kernel_has_no_descriptor_of_a_directory_or_of_another_proce
         except FileNotFoundError:
             continue
     assert is_running(box.pid or 0)
+
+
+def test_a_plain_kernel_has_nothing_of_the_sandbox(own_home: Path, workspace: Path) -> None:
+    plain = get_or_create("plain")
+    names = "('kernelbox.sandbox', 'kernelbox.guest._confine', 'kernelbox.guest._view', 'kernelbox.wire._confinement')"
+    assert value(plain, f"import sys; [name for name in sys.modules if name.startswith({names})]") == "[]"

@@ -152,8 +152,9 @@ def _denied_to_read(config: SandboxConfig, place: Surroundings) -> set[str]:
 
 def _needed(place: Surroundings) -> list[str]:
     """Returns what a kernel cannot do without: its directory, the interpreter and its packages, our own code."""
-    named = [*_interpreter(), os.path.dirname(sys.executable), *place.code, place.cwd]
-    return [path for path in _without_own(_known(real(path) for path in named if path)) if path not in _private()]
+    named = dict.fromkeys((*_interpreter(), os.path.dirname(sys.executable), *place.code, place.cwd))
+    private = _private()
+    return [path for path in _without_own(_known(real(path) for path in named if path)) if path not in private]
 
 
 def _interpreter() -> list[str]:
