@@ -65,7 +65,7 @@ def confine(config: SandboxConfig, place: Surroundings, kernel_id: str) -> Confi
             f"the sandbox's rules name {len(mounts):,} places here, and {MOST_MOUNTS:,} is the most; deny directories "
             "instead of the files in them"
         )
-    scratch = f"{real(_PRIVATE[0])}/.kernelbox-{kernel_id}"
+    scratch = f"/dev/shm/.kernelbox-{kernel_id}"  # always the kernel's own, whatever a rule says of /tmp
     program = build_filter(machine, unix_sockets=config.unix_sockets)
     return Confinement(mounts, program, scratch, _font_lists(scratch))
 
@@ -73,7 +73,7 @@ def confine(config: SandboxConfig, place: Surroundings, kernel_id: str) -> Confi
 def environment_for(scratch: str) -> dict[str, str]:
     """Returns variables for programs in a sandbox: where they can write, and that there is no network to wait for."""
     return {
-        "TMPDIR": os.path.dirname(scratch),
+        "TMPDIR": _PRIVATE[0],
         "XDG_CACHE_HOME": f"{scratch}/cache",
         "MPLCONFIGDIR": f"{scratch}/matplotlib",
         "IPYTHONDIR": f"{scratch}/ipython",
