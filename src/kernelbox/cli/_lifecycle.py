@@ -11,6 +11,7 @@ from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.base._text import escape
 from kernelbox.cli._output import emit, say
+from kernelbox.core._options import choose_sandbox
 from kernelbox.wire._layout import LOG, TEMPLATE
 
 TYPE_CHECKING = False
@@ -32,8 +33,11 @@ def create(options: Namespace) -> int:
         if not key or not equals:
             raise InvalidInput("--tag", text, "use KEY=VALUE")
         tags[key] = value
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config)
     with _progress(options, f"starting kernel {options.name!r}"):
-        record = _sync.create(options.name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags)
+        record = _sync.create(
+            options.name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags, sandbox=sandbox
+        )
     return _print_record(options, record)
 
 

@@ -8,6 +8,7 @@ import sys
 from kernelbox.base._config import add_variables
 from kernelbox.base._dotenv import read_dotenv
 from kernelbox.cli._workspace import enter_workspace
+from kernelbox.core._options import choose_sandbox
 from kernelbox.core._policy import ApprovalPolicy
 from kernelbox.core._policy_file import read_policy
 from kernelbox.mcp._address import parse_address
@@ -40,6 +41,7 @@ def _read_options(options: Namespace) -> ServerOptions:
 
     # Before the workspace is entered: a relative path is the caller's, and code in a kernel can write to the workspace.
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config)
     workspace = enter_workspace(options.workspace)
     variables, unread = read_dotenv(os.path.join(workspace, ".env"))
     if unread:
@@ -55,6 +57,7 @@ def _read_options(options: Namespace) -> ServerOptions:
         approval_timeout=options.approval_timeout,
         require_shell_escape=options.require_shell_escape,
         keep_kernels=options.keep_kernels,
+        sandbox=sandbox,
         log_level=options.log_level,
     )
 
@@ -74,7 +77,9 @@ def _print_config(options: Namespace) -> int:
         command += ["--log-level", options.log_level]
     if options.policy:
         command += ["--policy", _absolute(options.policy)]
-    for name in ("require_shell_escape", "keep_kernels"):
+    if options.sandbox_config:
+        command += ["--sandbox-config", _absolute(options.sandbox_config)]
+    for name in ("require_shell_escape", "keep_kernels", "sandbox"):
         command += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
     print(client_config(options.print_config, command, options.http))
     print(f"kernelbox: {PLACES[options.print_config]}", file=sys.stderr)

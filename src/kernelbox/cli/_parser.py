@@ -135,6 +135,7 @@ def _exec(parser: Parser) -> None:
         help="what becomes of calls of tools and of shell commands: run all, ask at the terminal, or reject all; "
         "without it, commands run and calls of tools are rejected",
     )
+    _sandbox(parser)
     _pretty(parser)
 
 
@@ -143,6 +144,7 @@ def _create(parser: Parser) -> None:
     parser.add_argument("--cwd", metavar="DIR", help="the directory it starts in (the current one)")
     parser.add_argument("--tag", action="append", default=[], metavar="KEY=VALUE", help="a tag; may be repeated")
     parser.add_argument("--kernel-type", metavar="TYPE", help="a Jupyter kernelspec (KERNELBOX_KERNEL_TYPE)")
+    _sandbox(parser)
     _pretty(parser)
 
 
@@ -172,6 +174,7 @@ def _export(parser: Parser) -> None:
 
 def _console(parser: Parser) -> None:
     parser.add_argument("name", help="the kernel's name; a new name opens one")
+    _sandbox(parser)
 
 
 def _mcp(parser: Parser) -> None:
@@ -234,6 +237,11 @@ def _target(parser: Parser, name_help: str) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--name", help=name_help)
     group.add_argument("--id", help="its id or name")
+
+
+def _sandbox(parser: Parser) -> None:
+    parser.add_argument("--sandbox", action="store_true", help="confine a kernel that is opened: see docs/sandbox.md")
+    parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
 
 
 def _pretty(parser: Parser) -> None:

@@ -9,6 +9,7 @@ import sys
 
 from kernelbox.base._config import host_variable
 from kernelbox.base._errors import KernelBoxError
+from kernelbox.core._options import choose_sandbox
 from kernelbox.server._options import TOKEN_VARIABLE, ServiceOptions
 from kernelbox.server._serving import Binding, serve
 from kernelbox.server._tokens import Token
@@ -23,7 +24,11 @@ def main() -> int:
     try:
         token = host_variable(TOKEN_VARIABLE)
         chosen = ServiceOptions(
-            workspace=os.getcwd(), tokens=(Token.of(token),) if token else (), lifetime="process", max_kernels=0
+            workspace=os.getcwd(),
+            tokens=(Token.of(token),) if token else (),
+            lifetime="process",
+            max_kernels=0,
+            sandbox=choose_sandbox(options.sandbox, options.sandbox_config),
         )
         lifeline = sys.stdin.fileno() if options.lifeline else None
         binding = Binding(options.host, options.port)
@@ -48,6 +53,8 @@ def _parser() -> argparse.ArgumentParser:
         default="INFO",
         help="how much is written to stderr, as lines of JSON (INFO)",
     )
+    parser.add_argument("--sandbox", action="store_true", help="confine the kernels: see docs/sandbox.md")
+    parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
     parser.add_argument("--lifeline", action="store_true", help="end when stdin is closed")
     return parser
 

@@ -62,7 +62,13 @@ def make_state(options: ServerOptions) -> State:
     environment = scrubbed_environment(variables_for_kernels())
     here = kernels()
     workplace = Workplace(
-        here, jobs, Toolbox(here.config), cwd=options.workspace, env=environment, shared=options.keep_kernels
+        here,
+        jobs,
+        Toolbox(here.config),
+        cwd=options.workspace,
+        env=environment,
+        shared=options.keep_kernels,
+        sandbox=options.sandbox,
     )
     return State(options, workplace, Outputs(images_dir), Workspace(options.workspace))
 

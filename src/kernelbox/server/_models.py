@@ -89,6 +89,7 @@ class KernelModel(BaseModel):
     stale: bool = Field(description="idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT")
     death: str | None
     lost: str | None
+    sandbox: str | None = Field(description="the level of the sandbox that confines it")
 
 
 class KernelList(BaseModel):
