@@ -11,6 +11,7 @@ from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.base._text import escape
 from kernelbox.cli._output import emit, say
+from kernelbox.host._limiting import measured
 from kernelbox.wire._layout import LOG, TEMPLATE
 
 TYPE_CHECKING = False
@@ -47,6 +48,7 @@ def show_all(options: Namespace) -> int:
         for record in records:
             if record.alive and not here.kernel(record).answers():
                 record.status = "unknown"
+    measured(records)
     if options.pretty:
         from kernelbox.cli._pretty import show_table
 

@@ -52,6 +52,10 @@ class CallerKernels:
         """Returns the kernels, oldest first."""
         return [record for record in await self._kernels.all() if self._owns(record)]
 
+    async def measured(self, records: list[KernelRecord]) -> list[KernelRecord]:
+        """Fills in what each live kernel uses."""
+        return await self._kernels.measured(records)
+
     async def get(self, key: str) -> KernelRecord:
         """Returns the record of an id, name or session name; raises KernelNotFound."""
         with _none_for_no_name(key):

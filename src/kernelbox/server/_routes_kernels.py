@@ -36,7 +36,7 @@ async def list_kernels(
     request: Request, refresh: bool = Query(False, description="ask each for a sign of life")
 ) -> KernelList:
     kernels = kernels_of(request, "read")
-    records = await kernels.all()
+    records = await kernels.measured(await kernels.all())
     if refresh:
         for record in records:
             if record.alive and not await kernels.answers(record):
@@ -52,7 +52,7 @@ async def wipe_kernels(request: Request) -> Wiped:
 @router.get("/kernels/{key}", tags=["Kernels"], summary="Look at a kernel", responses=NOT_FOUND)
 async def get_kernel(key: str, request: Request) -> KernelStatus:
     kernels = kernels_of(request, "read")
-    record = await kernels.get(key)
+    (record,) = await kernels.measured([await kernels.get(key)])
     return KernelStatus(alive=await kernels.answers(record), kernel=show(request, kernels, record))
 
 

@@ -15,6 +15,7 @@ from kernelbox.base._errors import KernelBusy, KernelNotFound, LimitReached
 from kernelbox.core._arguments import check_key, check_name
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._options import KernelOptions
+from kernelbox.host._limiting import measured
 from kernelbox.shells._asyncio import query
 from kernelbox.shells._loop_connection import connect, in_thread
 
@@ -81,6 +82,10 @@ class LoopKernels:
     async def all(self) -> list[KernelRecord]:
         """Returns every kernel, oldest first, as it is now."""
         return await in_thread(self._kernels.all)
+
+    async def measured(self, records: list[KernelRecord]) -> list[KernelRecord]:
+        """Fills in what each live kernel uses."""
+        return await in_thread(measured, records)
 
     async def find(self, key: str) -> KernelRecord | None:
         """Returns the record of an id, name or session name, as it is now."""
