@@ -1,7 +1,7 @@
 """Who may send requests at all: no web page in the user's browser, and over the network only who has a token.
 
 The application cannot know how its server was bound, so each connection is judged by its own local address: one that
-came over loopback or a Unix socket is the user's own, unless tokens were given.
+came over a Unix socket, or over loopback from a process of the user's, is the user's own, unless tokens were given.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernelbox.server._errors import failure
+from kernelbox.server._neighbours import can_tell, is_users_own
 from kernelbox.server._options import TOKEN_VARIABLE, ServiceOptions
 from kernelbox.server._tokens import Caller, find_caller
 
-# Where a request carries its caller.
+# Where a request carries its caller, and what is known of its connection: the same for all that come over it.
 CALLER = "kernelbox.caller"
+CONNECTION = "kernelbox.connection"
 
 # What tells nothing about this server but that it is there: documents for browsers, which send no headers of ours.
 _OPEN = ("/", "/health", "/ready", "/docs", "/redoc", "/openapi.json")
@@ -83,6 +85,8 @@ class TokenRequired:
             path: str = scope["path"]
             if caller is None and path not in _OPEN and not path.startswith(_OPEN_BELOW):
                 advice = _ADVICE if self._tokens else f"set {TOKEN_VARIABLE} for the server, and {_ADVICE}"
+                if not self._tokens and _is_loopback(scope):
+                    advice = f"this connection was not made by a process of the user who runs the server: {advice}"
                 refusal = failure(401, "token_required", advice, {"WWW-Authenticate": "Bearer"})
                 await refusal(scope, receive, send)
                 return
@@ -110,8 +114,26 @@ def _take_secret(scope: Scope) -> str | None:
 
 
 def _is_local(scope: Scope) -> bool:
+    """Tells whether a connection is the user's own: other accounts of the machine can connect over loopback too."""
+    if _is_unix(scope):
+        return True
+    if not _is_loopback(scope):
+        return False
+    known: dict[str, bool] = scope.get(CONNECTION, {})
+    if "is_own" not in known:
+        known["is_own"] = not can_tell() or _is_made_by_user(scope)
+    return known["is_own"]
+
+
+def _is_made_by_user(scope: Scope) -> bool:
+    (our_host, our_port), (their_host, their_port) = scope["server"], scope.get("client") or ("", 0)
+    ours, theirs = _parse_address(_without_zone(our_host)), _parse_address(_without_zone(their_host))
+    return ours is not None and theirs is not None and is_users_own((theirs, their_port), (ours, our_port))
+
+
+def _is_loopback(scope: Scope) -> bool:
     address = _local_address(scope)
-    return address.is_loopback if address is not None else _is_unix(scope)
+    return address is not None and address.is_loopback
 
 
 def _is_unix(scope: Scope) -> bool:
@@ -121,7 +143,11 @@ def _is_unix(scope: Scope) -> bool:
 
 def _local_address(scope: Scope) -> IPv4Address | IPv6Address | None:
     """Returns the address that a connection was made to; None if it is no address of a network."""
-    return None if _is_unix(scope) else _parse_address(scope["server"][0].partition("%")[0])
+    return None if _is_unix(scope) else _parse_address(_without_zone(scope["server"][0]))
+
+
+def _without_zone(address: str) -> str:
+    return address.partition("%")[0]
 
 
 @lru_cache(maxsize=256)

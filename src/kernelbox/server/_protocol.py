@@ -1,4 +1,7 @@
-"""HTTP/1.1 as uvicorn speaks it, for clients that take for ever to send a request's head, or send one without end."""
+"""HTTP/1.1 as uvicorn speaks it, for clients that take for ever to send a request's head, or send one without end.
+
+It also lets what has been found out about a connection be known to the requests that follow.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from kernelbox.server._access import CONNECTION
 
 # Seconds in which the head of a request must have come.
 HEAD_TIMEOUT = 20.0
@@ -21,6 +26,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _head_size = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._known: dict[str, bool] = {}
         super().connection_made(transport)
         self._expect_head()
 
@@ -43,6 +49,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_timer is None:
             self._expect_head()
         super().on_message_begin()
+        self.scope[CONNECTION] = self._known  # type: ignore[literal-required]  # a key of ours
 
     def on_headers_complete(self) -> None:
         self._stop_timer()

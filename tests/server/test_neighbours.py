@@ -1,0 +1,115 @@
+"""Other accounts of the machine can connect over loopback, and get nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from tests.conftest import new_home
+
+from kernelbox.server._neighbours import find_owner
+
+from .support import DEADLINE, Served, serving
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can act as another account")
+
+NOBODY = 65534
+SECRET = "a-secret-of-the-tests"
+
+# Sends what it is given, as another account, and shows what comes back.
+SEND = """
+import os, socket, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+client = socket.socket()
+client.settimeout(100)
+client.connect((sys.argv[1], int(sys.argv[2])))
+client.sendall(sys.stdin.buffer.read())
+while piece := client.recv(65536):
+    sys.stdout.buffer.write(piece)
+"""
+
+
+def send_as_another(url: str, request: str) -> str:
+    host, port = url.removeprefix("http://").strip("/").rsplit(":", 1)
+    command = [sys.executable, "-I", "-c", SEND, host, port]
+    done = subprocess.run(command, input=request.encode(), capture_output=True, timeout=DEADLINE, check=True)
+    return done.stdout.decode()
+
+
+def request(line: str, *headers: str, body: str = "") -> str:
+    lines = [f"{line} HTTP/1.1", "Host: localhost", "Connection: close", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join([*lines, "", body])
+
+
+@pytest.mark.parametrize("line", ["GET /kernels", "POST /sessions/theirs/execute", "GET /api/kernels", "GET /metrics"])
+def test_a_request_of_another_account_is_refused_and_the_users_own_is_answered(served: Served, line: str) -> None:
+    said = send_as_another(served.url, request(line, "Content-Type: application/json", body='{"code": "1"}'))
+    assert said.startswith("HTTP/1.1 401")
+    assert "not made by a process of the user who runs the server" in said
+    assert served.http.get("/kernels").status_code == 200
+    assert served.http.get("/kernels/theirs").status_code == 404
+
+
+def test_another_account_gets_no_websocket(served: Served) -> None:
+    upgrade = ("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+    said = send_as_another(
+        served.url, request("GET /stream", *upgrade).replace("Connection: close", "Connection: Upgrade")
+    )
+    assert said.startswith(("HTTP/1.1 401", "HTTP/1.1 403"))
+
+
+def test_what_tells_nothing_is_shown_to_every_account(served: Served) -> None:
+    assert send_as_another(served.url, request("GET /health")).startswith("HTTP/1.1 200")
+
+
+def test_another_account_is_served_at_loopback_when_it_has_a_token(tmp_path: Path, key_file: Path) -> None:
+    with (
+        new_home() as home,
+        serving(tmp_path, KERNELBOX_HOME=str(home), KERNELBOX_TOKEN=SECRET) as server,
+    ):
+        assert send_as_another(server.url, request("GET /kernels")).startswith("HTTP/1.1 401")
+        said = send_as_another(server.url, request("GET /kernels", f"Authorization: Bearer {SECRET}"))
+        assert said.startswith("HTTP/1.1 200")
+
+
+def test_an_address_that_a_request_claims_to_come_from_counts_for_nothing(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home, pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as listener:
+        patch.setenv("KERNELBOX_HOME", str(home))
+        number = listener.fileno()
+        command = [sys.executable, "-m", "uvicorn", "kernelbox.server.app:app", "--fd", str(number)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, pass_fds=[number]) as process:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if "running on" in line:
+                    break
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            for claimed in ("127.0.0.1", "127.0.0.1:1", "10.0.0.1", "unknown"):
+                said = send_as_another(url, request("GET /kernels", f"X-Forwarded-For: {claimed}"))
+                assert said.startswith("HTTP/1.1 401"), said
+            process.terminate()
+            process.stderr.read()
+
+
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_the_owner_of_a_connection_is_known_until_it_is_closed(family: socket.AddressFamily, host: str) -> None:
+    with socket.create_server((host, 0), family=family) as listener, socket.socket(family) as client:
+        client.connect(listener.getsockname())
+        here, there = listener.getsockname(), client.getsockname()
+        server_end, client_end = (ip_address(host), here[1]), (ip_address(host), there[1])
+        assert find_owner(client_end, server_end) == 0
+        os.fchown(client.fileno(), NOBODY, -1)
+        assert find_owner(client_end, server_end) == NOBODY
+        client.shutdown(socket.SHUT_WR)
+        assert find_owner(client_end, server_end) == NOBODY
+        client.close()
+        assert find_owner(client_end, server_end) is None
+        assert find_owner(server_end, client_end) is None  # where one listens has no other end
+
+
+def test_nothing_is_known_of_a_connection_between_other_kinds_of_addresses() -> None:
+    assert find_owner((ip_address("127.0.0.1"), 1), (ip_address("::1"), 2)) is None
