@@ -6,7 +6,7 @@ import signal
 import sys
 
 from kernelbox.api import _sync
-from kernelbox.base._errors import InvalidInput
+from kernelbox.base._errors import InvalidInput, KernelExists
 from kernelbox.cli._output import FAILED, INTERRUPTED, emit, emit_line, say
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._results import ExecutionResult, OutputItem
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kernelbox.core._requests import SyncApprovalRequest
+    from kernelbox.host._record import KernelRecord
 
 
 def run(options: Namespace) -> int:
@@ -87,7 +88,7 @@ def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
     def start() -> Iterator[object]:
         language = "bash" if options.bash else "python"
         return _sync.stream(
-            key,
+            _open_limited(key, options.limit) if options.limit else key,
             code,
             language=language,
             timeout=options.timeout,
@@ -146,9 +147,24 @@ def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Cal
     return (lambda item: None), (lambda result: emit(result.to_dict()))
 
 
+def _open_limited(name: str, texts: list[str]) -> KernelRecord:
+    """Returns the kernel of a name, opened with limits if it is new; one that has died is returned dead, once."""
+    from kernelbox.api._here import kernels
+    from kernelbox.base._limits import parse_limits
+    from kernelbox.core._options import KernelOptions
+
+    options = KernelOptions(limits=parse_limits("--limit", texts))
+    record = kernels().use(name, options)
+    if record.alive and (differences := options.limit_differences(record)):
+        raise KernelExists(name, differences)
+    return record
+
+
 def _read_key(options: Namespace) -> str:
     if options.id is None:
         return str(options.name)
+    if options.limit:
+        raise InvalidInput.saying("--limit is for a kernel that --name opens; one that there is keeps its limits")
     if is_kernel_id(options.id):
         return str(options.id)
     return _sync.status(options.id).kernel_id  # a name, which must be there: only --name opens a kernel

@@ -9,6 +9,7 @@ from kernelbox import __version__
 from kernelbox.api import _sync
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound
+from kernelbox.base._limits import parse_limits
 from kernelbox.base._text import escape
 from kernelbox.cli._output import emit, say
 from kernelbox.host._limiting import measured
@@ -33,8 +34,9 @@ def create(options: Namespace) -> int:
         if not key or not equals:
             raise InvalidInput("--tag", text, "use KEY=VALUE")
         tags[key] = value
+    limits = parse_limits("--limit", options.limit)
     with _progress(options, f"starting kernel {options.name!r}"):
-        record = _sync.create(options.name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags)
+        record = _sync.create(options.name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags, limits=limits)
     return _print_record(options, record)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from kernelbox.base._config import add_variables
+from kernelbox.base._config import add_variables, set_limits
 from kernelbox.base._dotenv import read_dotenv
+from kernelbox.base._limits import parse_limits
 from kernelbox.cli._workspace import enter_workspace
 from kernelbox.core._policy import ApprovalPolicy
 from kernelbox.core._policy_file import read_policy
@@ -23,6 +24,7 @@ def run(options: Namespace) -> int:
     """Runs the command."""
     if options.http is not None:
         options.http = parse_address(options.http)
+    set_limits(parse_limits("--limit", options.limit))
     if options.print_config:
         return _print_config(options)
     chosen = _read_options(options)
@@ -69,6 +71,7 @@ def _print_config(options: Namespace) -> int:
         command += ["--approve", options.approve]
     if options.policy:
         command += ["--policy", _absolute(options.policy)]
+    command += [word for limit in options.limit for word in ("--limit", limit)]
     for name in ("require_shell_escape", "keep_kernels"):
         command += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
     print(client_config(options.print_config, command, options.http))

@@ -9,14 +9,17 @@ import os
 import sys
 from pathlib import Path
 
-from kernelbox.base._config import environment_of_server
+from kernelbox.base._config import environment_of_server, limits_as_variables
 from kernelbox.base._errors import InvalidInput, StartFailed
+from kernelbox.base._limits import check_limits
 from kernelbox.core._arguments import check_environment, check_path, check_switch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
+
+    from kernelbox.base._limits import Limits
 
 # Seconds that a gateway may take until it listens: it imports for a second or two, and machines are busy.
 _START_PATIENCE = 60.0
@@ -42,8 +45,12 @@ class KernelGateway:
         env: Mapping[str, str] | None = None,
         *,
         working_dir: str | os.PathLike[str] | None = None,
+        limits: Limits | Mapping[str, object] | None = None,
     ) -> None:
-        """`port` 0 lets the system choose one. Kernels work in `working_dir`, by default this process's directory."""
+        """`port` 0 lets the system choose one. Kernels work in `working_dir`, by default this process's directory.
+
+        `limits` is what each kernel may use.
+        """
         if log_level.upper() not in _LOG_LEVELS:
             raise InvalidInput("log_level", log_level, f"use one of {', '.join(_LOG_LEVELS)}")
         self.host = host
@@ -54,6 +61,7 @@ class KernelGateway:
         self.log_to_stderr = check_switch("log_to_stderr", log_to_stderr)
         self.env = check_environment(dict(env or {}), "env") or {}
         self.working_dir = None if working_dir is None else Path(check_path("working_dir", working_dir))
+        self.limits = check_limits(limits)
         self._process: asyncio.subprocess.Process | None = None
 
     def __repr__(self) -> str:
@@ -122,7 +130,7 @@ class KernelGateway:
                 stdin=asyncio.subprocess.PIPE,  # broken when this process ends
                 stdout=asyncio.subprocess.PIPE,
                 stderr=None if self.log_to_stderr else asyncio.subprocess.DEVNULL,
-                env=environment_of_server(self.env),
+                env={**environment_of_server(self.env), **limits_as_variables(self.limits)},
                 cwd=self.working_dir,
                 start_new_session=True,  # Ctrl-C in a terminal is for this process, which then stops the gateway
             )

@@ -75,16 +75,21 @@ class CallerKernels:
         session_name: str | None = None,
         tags: Mapping[str, str] | None = None,
         kernel_type: str | None = None,
+        limits: Mapping[str, object] | None = None,
     ) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has; raises KernelExists."""
         named, session = self._name(name), self._name(session_name)
         if named is None and session is None:
             named = self._name(self._kernels.new_name())
-        return await self._kernels.create(named, session_name=session, tags=tags, kernel_type=kernel_type)
+        return await self._kernels.create(
+            named, session_name=session, tags=tags, kernel_type=kernel_type, limits=limits
+        )
 
-    async def open(self, name: str, *, tags: Mapping[str, str] | None = None) -> KernelRecord:
-        """Returns the live kernel of a name; opens one, with these tags, if there is none."""
-        return await self._kernels.open(f"{self._caller.prefix}{name}", tags=tags)
+    async def open(
+        self, name: str, *, tags: Mapping[str, str] | None = None, limits: Mapping[str, object] | None = None
+    ) -> KernelRecord:
+        """Returns the live kernel of a name; opens one, with these tags and limits, if there is none."""
+        return await self._kernels.open(f"{self._caller.prefix}{name}", tags=tags, limits=limits)
 
     async def use(self, name: str) -> Kernel:
         """Returns the kernel for a cell that is sent to a name; one that died since it was last used is dead, once."""

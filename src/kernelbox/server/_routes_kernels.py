@@ -27,7 +27,7 @@ router = APIRouter()
 @router.post("/kernels", status_code=201, tags=["Kernels"], summary="Open a kernel", responses={**CONFLICT, **FULL})
 async def create_kernel(body: KernelCreate, request: Request) -> KernelModel:
     kernels = kernels_of(request, "manage")
-    record = await kernels.create(body.name, session_name=body.session_name, tags=body.tags)
+    record = await kernels.create(body.name, session_name=body.session_name, tags=body.tags, limits=body.limits)
     return show(request, kernels, record)
 
 
@@ -87,7 +87,7 @@ async def interrupt_kernel(key: str, request: Request) -> Interrupted:
 @router.post("/sessions/{name}", tags=["Sessions"], summary="Find the kernel of a name, or open it", responses=FULL)
 async def open_session(name: str, request: Request, body: SessionCreate | None = None) -> KernelModel:
     kernels = kernels_of(request, "manage")
-    record = await kernels.open(name, tags=body.tags if body else None)
+    record = await kernels.open(name, tags=body.tags if body else None, limits=body.limits if body else None)
     return show(request, kernels, record)
 
 

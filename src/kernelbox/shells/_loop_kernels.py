@@ -12,6 +12,7 @@ import copy
 import os
 
 from kernelbox.base._errors import KernelBusy, KernelNotFound, LimitReached
+from kernelbox.base._limits import check_limits
 from kernelbox.core._arguments import check_key, check_name
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._options import KernelOptions
@@ -115,11 +116,12 @@ class LoopKernels:
         session_name: str | None = None,
         tags: Mapping[str, str] | None = None,
         kernel_type: str | None = None,
+        limits: Mapping[str, object] | None = None,
     ) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists."""
         if name is None:
             name = self.new_name() if session_name is None else session_name
-        options = self._options(session_name=session_name, tags=tags, kernel_type=kernel_type)
+        options = self._options(session_name=session_name, tags=tags, kernel_type=kernel_type, limits=limits)
         return await in_thread(self._create, check_name(name), options)
 
     @staticmethod
@@ -127,9 +129,14 @@ class LoopKernels:
         """Returns a name that no kernel has."""
         return f"kernel-{os.urandom(6).hex()}"
 
-    async def open(self, name: str, *, tags: Mapping[str, str] | None = None) -> KernelRecord:
-        """Returns the live kernel of a name; opens one, with these tags, if there is none."""
-        return await in_thread(self._open, check_name(name), self._options(tags=tags))
+    async def open(
+        self, name: str, *, tags: Mapping[str, str] | None = None, limits: Mapping[str, object] | None = None
+    ) -> KernelRecord:
+        """Returns the live kernel of a name; opens one, with these tags, if there is none.
+
+        Raises KernelExists if the live one has other limits than those that are given.
+        """
+        return await in_thread(self._open, check_name(name), self._options(tags=tags, limits=limits))
 
     async def use(self, name: str) -> Kernel:
         """Returns the kernel for a cell that is sent to a name, as `Kernels.use` does."""
@@ -230,8 +237,13 @@ class LoopKernels:
         session_name: str | None = None,
         tags: Mapping[str, str] | None = None,
         kernel_type: str | None = None,
+        limits: Mapping[str, object] | None = None,
     ) -> KernelOptions:
-        return KernelOptions(session_name, dict(tags or {}), self._cwd, self._env, self._lifetime, kernel_type)
+        """Returns what a kernel is opened with. What a caller may have is at most what is configured."""
+        wanted = check_limits(limits)
+        if wanted is not None:
+            wanted.require_within(self.config.limits)
+        return KernelOptions(session_name, dict(tags or {}), self._cwd, self._env, self._lifetime, kernel_type, wanted)
 
     def _handle(self, record: KernelRecord) -> Kernel:
         return self._kernels.kernel(record, environment=self._env)
