@@ -25,7 +25,7 @@ test: bootstrap system ## run the tests on all cores; ARGS="-k timeout" runs pyt
 	$(BIN)/python -m pytest $(or $(ARGS),$(ALL_CORES) -m "not slow")
 
 slow: bootstrap ## run the tests that take long or install programs
-	@sh scripts/system_packages.sh chromium:chromium
+	@sh scripts/system_packages.sh chromium:chromium buildah:buildah mmdebstrap:mmdebstrap bwrap:bubblewrap
 	$(BIN)/python -m pytest $(ALL_CORES) -m slow
 
 check: bootstrap ## lint, formatting and types

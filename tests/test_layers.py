@@ -50,14 +50,15 @@ ROOMS = {
     "base": Room(ours=("wire",)),
     # For those who come from KernelBox 0.1, as are `core/types.py` and `core/exceptions.py`.
     "config": Room(ours=("base",)),
+    "web": Room(ours=("base",)),
     "host": Room(ours=("wire", "usage", "base")),
     "core": Room(ours=("wire", "base", "host")),
     "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
     "shells": Room(ours=("wire", "base", "host", "core", "tools")),
     "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
     "frontends": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
-    "mcp": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
-    "server": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "frontends", "__version__")),
+    "mcp": Room(ours=("wire", "base", "web", "host", "core", "tools", "shells", "api", "__version__")),
+    "server": Room(ours=("wire", "base", "web", "host", "core", "tools", "shells", "api", "frontends", "__version__")),
     "gateway": Room(ours=("wire", "base", "host", "core", "shells", "frontends", "server")),
     "cli": Room(
         ours=("wire", "base", "host", "core", "tools", "shells", "api", "frontends", "mcp", "server", "__version__")
@@ -94,8 +95,9 @@ POWERS = (
     (("httpx2",), ("tools/_connecting.py", "tools/_http.py", "mcp/*", "gateway/_link.py")),
     (("websockets",), ("gateway/_link.py",)),
     (("PIL",), ("mcp/*",)),
-    (("starlette", "uvicorn"), ("mcp/*", "server/*")),
+    (("starlette", "uvicorn"), ("mcp/*", "server/*", "web/*")),
     (("fastapi", "fastapi_offline", "prometheus_client", "pythonjsonlogger"), ("server/*",)),
+    (("opentelemetry",), ("server/_tracing.py",)),
     (
         ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"),
         ("base/_config.py", "guest/*", "tools/_supervisor.py"),

@@ -90,9 +90,12 @@ class FrontEnd:
 
 
 @contextlib.contextmanager
-def attached(served: Served, kernel_id: str, *, v1: bool = True, **headers: str) -> Iterator[FrontEnd]:
-    """Connects a front end to a kernel."""
-    url = f"{served.url.replace('http', 'ws', 1)}/api/kernels/{kernel_id}/channels"
+def attached(
+    served: Served, kernel_id: str, *, v1: bool = True, session: str = "", **headers: str
+) -> Iterator[FrontEnd]:
+    """Connects a front end to a kernel; one with a session may come back."""
+    query = f"?session_id={session}" if session else ""
+    url = f"{served.url.replace('http', 'ws', 1)}/api/kernels/{kernel_id}/channels{query}"
     offered = [Subprotocol(V1)] if v1 else None
     with connect(
         url, subprotocols=offered, max_size=None, open_timeout=DEADLINE, proxy=None, additional_headers=headers

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import socket
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from kernelbox import InvalidInput, StartFailed
 from kernelbox.mcp._address import Address, parse_address
-from kernelbox.mcp._http import _listen
+from kernelbox.mcp._http_requests import WholeMessages
+from kernelbox.web._listening import listen
 
 from .support import DEADLINE, Served, command, http_client, run, serving, text
 
@@ -59,9 +64,151 @@ def test_a_request_from_a_web_page_is_refused(served: Served, origin: str) -> No
     assert post(served, Origin=origin).status_code == 403
 
 
-def test_a_body_that_is_too_large_is_refused(served: Served) -> None:
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_message_that_is_too_large_is_refused(served: Served, announced: bool) -> None:
     headers = {"Authorization": f"Bearer {served.token}", "Content-Type": "application/json"}
-    assert httpx2.post(served.url, content=b" " * 5_000_000, headers=headers, timeout=60).status_code == 413
+    piece = b" " * 1_000_000
+    content = piece * 5 if announced else (piece for _ in range(5))
+    answer = httpx2.post(served.url, content=content, headers=headers, timeout=60)
+    assert answer.status_code == 413
+    assert answer.json() == {"error": "the message has more than 4,194,304 bytes"}
+
+
+def test_a_message_that_would_fill_the_memory_is_not_read(served: Served) -> None:
+    headers = {"Authorization": f"Bearer {served.token}", "Content-Type": "application/json"}
+    answer = httpx2.post(served.url, content=b"[" + b"[]," * 1_100_000 + b"0]", headers=headers, timeout=60)
+    assert (answer.status_code, answer.json()) == (400, {"error": "the message has too many values"})
+
+
+def test_a_message_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelbox.mcp._http_requests._PATIENCE", 0.05)
+    parts: list[Message] = [{"type": "http.request", "body": b"{", "more_body": True}]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        if not parts:
+            await asyncio.Event().wait()
+        return parts.pop()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def never(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("it was called with half a message")
+
+    scope: Scope = {"type": "http", "method": "POST", "headers": []}
+    asyncio.run(WholeMessages(never)(scope, receive, send))
+    assert sent[0]["status"] == 408
+    assert b"no part of the message came" in sent[1]["body"]
+
+
+def exchange(
+    served: Served, method: str, headers: dict[str, str], body: bytes = b"", *, size: int | None = None
+) -> bytes:
+    """Sends bytes as a request, half of one if it says that it is larger, and returns the answer as far as it came."""
+    address = served.url.removeprefix("http://").removesuffix("/mcp")
+    usual = {
+        "Host": address,
+        "Authorization": f"Bearer {served.token}",
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body) if size is None else size),
+        "Connection": "close",
+    }
+    head = [f"{method} /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in (usual | headers).items())]
+    host, _, port = address.partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall("\r\n".join([*head, "", ""]).encode() + body)
+        return connection.makefile("rb").readline() if size is None else b""
+
+
+def test_a_session_is_found_by_its_id_and_the_token_alone(served: Served) -> None:
+    known, guessed = ({"Mcp-Session-Id": each} for each in (post(served).headers["Mcp-Session-Id"], "0" * 32))
+    stranger = Served(served.url, "another-token-of-somebody", served.workspace, served.process)
+    for method in ("POST", "GET", "DELETE"):
+        assert b" 401 " in exchange(stranger, method, known, json.dumps(HELLO).encode())
+        assert b" 404 " in exchange(served, method, guessed, json.dumps(HELLO).encode())
+    ping = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "ping"}).encode()
+    assert b" 200 " in exchange(served, "POST", known, ping)
+    assert b" 200 " in exchange(served, "DELETE", known)
+    assert b" 404 " in exchange(served, "POST", known, ping)
+
+
+def test_requests_that_are_broken_leave_no_word_in_the_log(tmp_path: Path, own_home: Path) -> None:
+    newer = {"MCP-Protocol-Version": "2026-07-28"}
+    with logged(tmp_path) as (served, log):
+        session = {"Mcp-Session-Id": post(served).headers["Mcp-Session-Id"]}
+        for headers in (session, newer):
+            exchange(served, "POST", headers, b'{"jsonrpc":', size=500)
+            for body in (b"hello", b"[" * 100_000, b"{}", b"\xff\xfe", b""):
+                assert b" 400 " in exchange(served, "POST", headers, body), body[:10]
+        assert b" 200 " in exchange(served, "GET", session | {"Last-Event-ID": "5"})
+        assert b" 405 " in exchange(served, "PUT", {})
+        unknown = {"MCP-Protocol-Version": "1999-01-01"}
+        assert b" 400 " in exchange(served, "POST", unknown, json.dumps(HELLO).encode())
+    assert log() == (0, "")
+
+
+def test_clients_that_do_not_read_their_answers_keep_no_other_client_and_no_end_waiting(
+    tmp_path: Path, own_home: Path
+) -> None:
+    arguments = {"code": "print('x' * 1_000_000)", "max_output_chars": 10_000_000}
+    envelope = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": "execute_ipython_cell", "arguments": arguments, "_meta": envelope}
+    call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    with logged(tmp_path) as (served, log), contextlib.ExitStack() as connections:
+        address = served.url.removeprefix("http://").removesuffix("/mcp")
+        head = [
+            "POST /mcp HTTP/1.1",
+            f"Host: {address}",
+            f"Authorization: Bearer {served.token}",
+            "Accept: application/json, text/event-stream",
+            "Content-Type: application/json",
+            "MCP-Protocol-Version: 2026-07-28",
+            "Mcp-Method: tools/call",
+            "Mcp-Name: execute_ipython_cell",
+            f"Content-Length: {len(call)}",
+        ]
+        host, _, port = address.partition(":")
+        for _ in range(5):
+            connection = connections.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            connection.sendall("\r\n".join([*head, "", call]).encode())
+            assert connection.recv(12) == b"HTTP/1.1 200"
+
+        async def scenario() -> None:
+            async with http_client(served) as client:
+                assert await text(client, "execute_ipython_cell", code="1 + 1") == "2"
+
+        run(scenario)
+        served.process.terminate()
+        assert log() == (0, "")
+
+
+@contextlib.contextmanager
+def logged(workspace: Path) -> Iterator[tuple[Served, Callable[[], tuple[int, str]]]]:
+    """Starts a server; with it comes a function that returns how it ended and what it said on stderr."""
+    server = subprocess.Popen(
+        command(workspace, "--http", "127.0.0.1:0"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    ended: list[tuple[int, str]] = []
+
+    def end() -> tuple[int, str]:
+        if not ended:
+            said = server.communicate(timeout=DEADLINE)[1]
+            ended.append((server.returncode, said))
+        return ended[0]
+
+    with server:
+        assert server.stdout is not None
+        told = json.loads(server.stdout.readline())
+        try:
+            yield Served(told["url"], told["token"], workspace, server), end
+        finally:
+            server.terminate()
+            end()
 
 
 def test_blanks_around_the_value_of_a_header_are_no_part_of_it(served: Served) -> None:
@@ -83,21 +230,14 @@ def test_blanks_around_the_value_of_a_header_are_no_part_of_it(served: Served) -
 
 
 def test_a_server_that_is_ended_while_clients_listen_says_nothing_and_succeeds(tmp_path: Path, own_home: Path) -> None:
-    server = subprocess.Popen(
-        command(tmp_path, "--http", "127.0.0.1:0"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    with server:
-        assert server.stdout is not None
-        told = json.loads(server.stdout.readline())
-        served = Served(told["url"], told["token"], tmp_path, server)
+    with logged(tmp_path) as (served, log):
         session = post(served).headers["Mcp-Session-Id"]
         headers = {"Authorization": f"Bearer {served.token}", "Accept": "text/event-stream", "Mcp-Session-Id": session}
         with httpx2.stream("GET", served.url, headers=headers, timeout=60) as events:
             assert events.status_code == 200
-            server.terminate()
+            served.process.terminate()
             assert events.read() == b""
-        _, said = server.communicate(timeout=DEADLINE)
-    assert (server.returncode, said) == (0, "")
+    assert log() == (0, "")
 
 
 def test_the_token_can_be_given_and_is_not_printed(tmp_path: Path, own_home: Path) -> None:
@@ -117,7 +257,7 @@ def test_the_token_can_be_given_and_is_not_printed(tmp_path: Path, own_home: Pat
 def test_an_address_that_is_taken_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         with pytest.raises(StartFailed, match="cannot listen at"):
-            _listen(Address("127.0.0.1", taken.getsockname()[1]))
+            listen("127.0.0.1", taken.getsockname()[1])
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,20 @@ def test_no_more_jobs_are_begun_than_there_may_be(tmp_path: Path, home: Path, mo
     run(scenario)
 
 
+def test_calls_that_come_at_the_same_moment_are_counted_before_their_kernel_is_open(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernelbox.shells._asyncio_workplace._MOST_RUNNING", 3)
+
+    async def scenario() -> None:
+        async with workplace(tmp_path) as place:
+            begun = await asyncio.gather(*(place.begin("a", ENDLESS) for _ in range(10)), return_exceptions=True)
+            assert len([job for job in begun if isinstance(job, KernelBoxError)]) == 7
+            assert len(place.running()) == 3
+
+    run(scenario)
+
+
 def test_the_last_results_are_kept_and_older_ones_are_not(tmp_path: Path, home: Path) -> None:
     async def scenario() -> None:
         async with workplace(tmp_path) as place:

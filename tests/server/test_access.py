@@ -161,6 +161,19 @@ def test_a_server_for_other_machines_makes_a_token_and_prints_it(tmp_path: Path,
         assert httpx2.get(url, headers=headers, timeout=DEADLINE).status_code == 200
 
 
+@pytest.mark.parametrize("value", ["", None])
+def test_a_server_that_requires_a_token_does_not_start_without_one(tmp_path: Path, value: str | None) -> None:
+    command = [sys.executable, "-m", "kernelbox", "serve", "--port", "0", "--workspace", str(tmp_path)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("KERNELBOX_TOKEN", raising=False)
+        if value is not None:
+            patch.setenv("KERNELBOX_TOKEN", value)
+        words = [*command, "--require-token"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 1
+    assert json.loads(done.stdout) == {"error": "there is no token; set KERNELBOX_TOKEN, or name a file with --tokens"}
+
+
 def test_a_server_at_a_unix_socket_needs_no_token_and_is_its_users_alone(tmp_path: Path, key_file: Path) -> None:
     with new_home() as home:
         path = home.with_suffix(".sock")

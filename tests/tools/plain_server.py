@@ -1,7 +1,8 @@
 """A tool server without the SDK, which starts at once and misbehaves on demand: `plain_server.py [TOOLS.json]`.
 
 It speaks the older generation of the protocol. A tool does what its name says; a file given on the command line has
-the list of tools, its pages, and what a tool returns as `structuredContent`.
+the list of tools, its pages, what a tool returns as `structuredContent`, a file that gets a line for each list, and one
+that has the next list never come.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ TOOLS = SPEC.get("tools") or [
         "values",
         "torn",
         "note",
+        "change",
     )
 ]
 PIXEL = base64.b64encode(
@@ -137,6 +139,10 @@ def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) 
             }
         case "values":
             return {**text("many"), "structuredContent": {"values": [[]] * args["count"]}}
+        case "change":
+            TOOLS[:] = [tool for tool in TOOLS if tool["name"] != args["without"]]
+            send({"method": "notifications/tools/list_changed"})
+            return text("changed")
         case "note":
             with open(marks / "noted", "a") as file:
                 file.write(json.dumps(args["value"]) + "\n")
@@ -173,6 +179,13 @@ def respond(message: dict[str, Any]) -> None:
                 }
             )
         case "tools/list":
+            if "lists" in SPEC:
+                with open(SPEC["lists"], "a") as file:
+                    file.write("listed\n")
+            if "hangs" in SPEC and Path(SPEC["hangs"]).exists():
+                Path(SPEC["hangs"]).unlink()
+                lock.acquire()  # nothing is ever answered again
+                threading.Event().wait()
             size = SPEC.get("page", 1000)
             start = int(params.get("cursor") or 0)
             page: dict[str, Any] = {"tools": TOOLS[start : start + size]}

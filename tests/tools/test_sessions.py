@@ -15,7 +15,7 @@ from tests.engine.support import eventually, is_running, wait_for_end
 from tests.executor.support import run, text
 from tests.tools.support import PLAIN, cell, executing, failure, generate, plain, until
 
-from kernelbox import ToolEvent
+from kernelbox import ToolEvent, ToolServerFailed
 
 
 def test_cells_share_a_session_and_reset_ends_its_server(project: Path) -> None:
@@ -135,6 +135,54 @@ def test_a_server_that_hangs_is_replaced(project: Path) -> None:
             return await text(executor, cell("hang", marks=str(project)))
 
     assert run(scenario) == "fine"
+
+
+def test_a_server_that_says_that_its_tools_have_changed_is_asked_for_them_again(project: Path) -> None:
+    async def scenario() -> str:
+        async with executing(project) as executor:
+            await executor.execute(cell("echo"))
+            await executor.execute(cell("change", without="echo"))
+            return await failure(executor, cell("echo"))
+
+    assert "it has no tool 'echo' now; generate its package again" in run(scenario)
+
+
+def test_calls_that_come_at_once_ask_for_the_tools_once(project: Path) -> None:
+    lists = project / "lists"
+    servers = {"plain": plain(project, lists=str(lists))}
+    code = """
+import asyncio
+from mcptools.plain import echo
+print(len(await asyncio.gather(*(echo.run_async(echo.Params(n=n)) for n in range(100)))))
+"""
+
+    async def scenario() -> str | None:
+        async with executing(project, mcp_servers=servers) as executor:
+            await text(executor, code)
+            return await text(executor, code)
+
+    assert run(scenario) == "100"
+    assert lists.read_text() == "listed\n"
+
+
+def test_a_server_that_does_not_list_its_tools_fails_that_call_and_is_replaced(project: Path) -> None:
+    hangs = project / "hangs"
+    hangs.touch()
+    servers = {"plain": plain(project, hangs=str(hangs))}
+
+    async def scenario() -> tuple[str, str | None]:
+        async with executing(project, mcp_servers=servers, connect_timeout=4) as executor:
+            return await failure(executor, cell("echo", a=1)), await text(executor, cell("echo", a=1))
+
+    failed, told = run(scenario)
+    assert "it did not list its tools within 4 s" in failed
+    assert told == '{"a": 1}'
+
+
+def test_a_list_of_more_tools_than_anybody_has_is_not_read(tmp_path: Path, home: Path) -> None:
+    tools = [{"name": f"t{number}", "inputSchema": {"type": "object"}} for number in range(10_001)]
+    with pytest.raises(ToolServerFailed, match="its list of tools has more than 10,000 tools"):
+        generate(tmp_path, plain(tmp_path, tools=tools, page=4_000))
 
 
 def test_noise_on_stdout_and_a_flood_on_stderr_do_no_harm(project: Path) -> None:

@@ -67,6 +67,38 @@ report.run(report.Params())
     assert [event.text for event in events if isinstance(event, ToolEvent)] == ["step 1", "step 2", "a line"]
 
 
+def test_calls_that_would_fill_the_host_are_refused_until_others_are_answered(
+    kernel: KernelRecord, project: Path
+) -> None:
+    code = f"""
+import os, time
+from concurrent.futures import ThreadPoolExecutor
+from mcptools.plain import meet
+names = [f"m{{n}}" for n in range(8)]
+def call(name, others=(), size=7_900_000):
+    params = meet.Params(marks={str(project)!r}, name=name, others=list(others), filling="x" * size)
+    return meet.run(params)
+with ThreadPoolExecutor(8) as pool:
+    waiting = [pool.submit(call, name, ["go"]) for name in names]
+    while not all(os.path.exists(f"{project}/{{name}}") for name in names):
+        time.sleep(0.01)
+    try:
+        call("ninth")
+    except Exception as exc:
+        print(exc)
+    print(call("go", size=1))
+    print(len([each.result() for each in waiting]))
+print(call("ninth"))
+"""
+    result = execute(kernel, code, approve=lambda request: True)
+    assert result.output.splitlines() == [
+        "meet: the cell asks for too much at once; ask again when some of it has been answered",
+        "go met",
+        "8",
+        "ninth met",
+    ]
+
+
 def test_a_timeout_cancels_the_call_at_the_server(kernel: KernelRecord, project: Path) -> None:
     assert execute(kernel, cell("echo"), approve=lambda request: True).ok  # from now on a call takes no time to begin
     result = execute(kernel, cell("wait", marks=str(project)), timeout=2, approve=lambda request: True)

@@ -27,6 +27,7 @@ KINDS: list[type[Message]] = [
 # Messages that guests and templates send; what they say arrives in whole characters.
 FROM_GUEST: set[type[Message]] = {
     _messages.Started,
+    _messages.Begun,
     _messages.Output,
     _messages.Display,
     _messages.Clear,

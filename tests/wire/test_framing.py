@@ -49,6 +49,8 @@ EXAMPLES: list[m.Message] = [
     m.Execute("a", "{}", "comm", buffers=[b"one", b"", b"two"]),
     m.Interrupt("a"),
     m.Started("a", 1),
+    m.Watch(),
+    m.Begun("a", "1", "python", 1, False, "p"),
     m.Output("a", "stdout", "hello"),
     m.Display("a", "display_data", {"text/plain": "x"}, {}, blobs={"image/png": b"PNG"}),
     m.Clear("a", True),

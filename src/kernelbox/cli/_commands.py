@@ -93,6 +93,12 @@ COMMANDS = (
         ("kernelbox wipe", "kernelbox wipe --stale                      # end those that have not been used for long"),
     ),
     Command(
+        "export",
+        "print what a kernel has run, with its outputs, as a Jupyter notebook",
+        "_export:run",
+        ("kernelbox export --name demo > demo.ipynb",),
+    ),
+    Command(
         "console",
         "talk to a kernel in a terminal",
         "_console:run",

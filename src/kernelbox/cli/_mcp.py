@@ -32,7 +32,7 @@ def run(options: Namespace) -> int:
         from kernelbox.mcp._http import serve_http
 
         return serve_http(chosen, options.http, tuple(options.allow_host))
-    from kernelbox.mcp._server import serve_stdio
+    from kernelbox.mcp._stdio import serve_stdio
 
     return serve_stdio(chosen)
 

@@ -168,6 +168,10 @@ def _wipe(parser: Parser) -> None:
     _pretty(parser)
 
 
+def _export(parser: Parser) -> None:
+    _target(parser, "its name")
+
+
 def _console(parser: Parser) -> None:
     parser.add_argument("name", help="the kernel's name; a new name opens one")
     _limits(parser, "a limit of the kernel that a new name opens, such as memory=512MB; may be repeated")
@@ -275,6 +279,7 @@ _OPTIONS: dict[str, Callable[[Parser], None]] = {
     "restart": _one,
     "destroy": _one,
     "wipe": _wipe,
+    "export": _export,
     "console": _console,
     "mcp": _mcp,
     "serve": _serve,

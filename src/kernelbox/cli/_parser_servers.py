@@ -70,6 +70,11 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "--tokens", metavar="FILE", help="tokens of several callers, as TOML; each sees only its own kernels"
     )
     parser.add_argument(
+        "--require-token",
+        action="store_true",
+        help="refuse to start where no token was given, rather than make one and print it",
+    )
+    parser.add_argument(
         "--allow-host", action="append", default=[], metavar="HOST[:PORT]", help="a name in URLs that lead here"
     )
     parser.add_argument(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from kernelbox.base._config import host_variable, set_limits
+from kernelbox.base._errors import StartFailed
 from kernelbox.base._limits import parse_limits
 from kernelbox.cli._workspace import enter_workspace
 
@@ -30,10 +31,12 @@ def run(options: Namespace) -> int:
 def _read_options(options: Namespace) -> ServiceOptions:
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._policy_file import read_policy
-    from kernelbox.server._options import MEBIBYTE, ServiceOptions
+    from kernelbox.server._options import MEBIBYTE, TOKEN_VARIABLE, ServiceOptions
 
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
     tokens = _read_tokens(options.tokens)
+    if options.require_token and not tokens:
+        raise StartFailed(f"there is no token; set {TOKEN_VARIABLE}, or name a file with --tokens")
     return ServiceOptions(
         workspace=enter_workspace(options.workspace),
         tokens=tokens,

@@ -39,6 +39,30 @@ _SIZE_OF_ASK = 5_000
 _TOO_MUCH = "the cell asks for too much at once; ask again when some of it has been answered"
 
 
+class Waiting:
+    """The asks of one execution that wait for their answers, by the memory that they take."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+        self._total = 0
+
+    def __repr__(self) -> str:
+        return f"<Waiting {len(self._sizes)} asks, {self._total:,} characters>"
+
+    def add(self, ask: Ask) -> Answer | None:
+        """Counts an ask in; returns the answer that refuses it, if there is no room for it."""
+        size = _SIZE_OF_ASK + len(repr(ask.tool_args))
+        if self._total + size > _MOST_WAITING:
+            return Answer(ask.id, ask.ask, False, _TOO_MUCH)
+        self._sizes[ask.ask] = size
+        self._total += size
+        return None
+
+    def remove(self, number: int) -> None:
+        """Counts an ask out."""
+        self._total -= self._sizes.pop(number, 0)
+
+
 class Gate:
     """Decides the asks of one execution in one kernel. What is remembered for the execution ends with the gate."""
 
@@ -52,7 +76,7 @@ class Gate:
         self._execution = Memory()
         self._shell = shell
         self._tools = tools
-        self._waiting = 0
+        self._waiting = Waiting()
 
     def __repr__(self) -> str:
         return f"<Gate {self._policy!r} shell={self._shell} tools={self._tools}>"
@@ -69,14 +93,13 @@ class Gate:
         Where the application must be asked, `present` gets a request of this kind, and returns when it is answered;
         a request that it leaves open is rejected.
         """
-        size = _SIZE_OF_ASK + len(repr(ask.tool_args))
-        if self._waiting + size > _MOST_WAITING:
-            return Answer(ask.id, ask.ask, False, _TOO_MUCH)
-        self._waiting += size
+        refusal = self._waiting.add(ask)
+        if refusal is not None:
+            return refusal
         try:
             return await self._decide(ask, kind, present, call)
         finally:
-            self._waiting -= size
+            self._waiting.remove(ask.ask)
 
     async def _decide(
         self,

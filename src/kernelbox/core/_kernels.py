@@ -114,6 +114,10 @@ class Kernels:
         """Returns the handle on a kernel; `environment` is what a new process of it gets."""
         return Kernel(self, record, environment=environment)
 
+    def environment_given(self, kernel_id: str) -> dict[str, str] | None:
+        """Returns what this process has opened a kernel with, None if it has given it none."""
+        return self._environments.get(kernel_id)
+
     def all(self) -> list[KernelRecord]:
         """Returns every kernel, oldest first, as it is now."""
         deadline = time.monotonic() + CAUSE_PATIENCE  # for all the dead together

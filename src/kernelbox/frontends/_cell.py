@@ -8,8 +8,9 @@ from kernelbox.core._gate import Gate
 from kernelbox.core._requests import ApprovalRequest
 from kernelbox.shells._asyncio import Run
 from kernelbox.shells._asyncio_asks import Asks
+from kernelbox.shells._asyncio_watch import Lent
 from kernelbox.wire._approvals import INPUT_TOOL, SHELL_SERVER
-from kernelbox.wire._messages import Answer, Ask, Clear, Comm, Display, Output, Started, Withdraw
+from kernelbox.wire._messages import Answer, Ask, Begun, Clear, Comm, Display, Done, Output, Started, Withdraw
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kernelbox.frontends._channels import FrontEnd, Rules
     from kernelbox.frontends._exchange import Exchange
     from kernelbox.frontends._message import JupyterMessage
+    from kernelbox.frontends._others import Others
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import ExecutionResult
 
@@ -29,24 +31,32 @@ _GONE = "input() cannot be answered: the front end has gone away"
 class FrontEndCell:
     """Runs one cell for one front end."""
 
-    def __init__(self, run: Run, asks: Asks, front_end: FrontEnd, exchange: Exchange) -> None:
+    def __init__(self, run: Run, asks: Asks, front_end: FrontEnd, exchange: Exchange, others: Others) -> None:
         self._run = run
         self._asks = asks
         self._front_end: FrontEnd | None = front_end
         self._exchange = exchange
+        self._others = others
         self._questions: dict[str, Ask] = {}  # by the id of the message that put it to the front end
 
     @classmethod
     async def begin(
-        cls, kernel: Kernel, request: Execute, front_end: FrontEnd, exchange: Exchange, rules: Rules
+        cls,
+        place: Kernel | Lent,
+        request: Execute,
+        front_end: FrontEnd,
+        exchange: Exchange,
+        others: Others,
+        rules: Rules,
     ) -> FrontEndCell:
-        """Sends a cell to a kernel."""
+        """Sends a cell to a kernel, on a connection that was lent if there is one."""
         ending = contextlib.ExitStack()
-        run = await Run.begin(kernel, request, timeout=None, on_end=ending.close, raw=True)
+        kernel, lent = (place.kernel, place) if isinstance(place, Lent) else (place, None)
+        run = await Run.begin(kernel, request, timeout=None, on_end=ending.close, raw=True, lent=lent)
         gate = Gate(kernel.record, rules.policy, rules.sessions, shell="accept", tools="ask")
         asks = Asks(run, gate, rules.toolbox, patience=None, present=True, stop_clock=False)
         ending.callback(asks.end)
-        return cls(run, asks, front_end, exchange)
+        return cls(run, asks, front_end, exchange, others)
 
     def __repr__(self) -> str:
         return f"<FrontEndCell {self._run!r}>"
@@ -59,10 +69,17 @@ class FrontEndCell:
 
     async def messages(self) -> AsyncGenerator[JupyterMessage]:
         """Yields what all front ends are to see, until the cell has ended. Leaving it interrupts the cell."""
+        own = self._run.execution.request.id
         try:
             while events := await self._run.next():
                 for event in events:
                     match event:
+                        case Begun() | Done():
+                            for message in self._others.tell(event):
+                                yield message
+                        case Output(id=of) | Display(id=of) | Clear(id=of) | Comm(id=of) if of != own:
+                            for message in self._others.tell(event):
+                                yield message
                         case Started() | Output() | Display() | Clear() | Comm():
                             for message in self._exchange.broadcast(event):
                                 yield message

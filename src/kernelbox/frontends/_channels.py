@@ -22,9 +22,12 @@ from kernelbox.frontends._exchange import (
 )
 from kernelbox.frontends._kernel_info import SPEC_NAME, debug_refusal, kernel_info
 from kernelbox.frontends._message import TIME_FORMAT, Author
+from kernelbox.frontends._others import Others
 from kernelbox.host._engine import language_of
 from kernelbox.shells._asyncio import query
+from kernelbox.shells._asyncio_watch import Ended, Missed, Restarted, Watch
 from kernelbox.shells._loop_connection import in_thread
+from kernelbox.wire._messages import Output
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
 
 # Requests that wait; a front end that runs a large notebook at once sends a few hundred.
 _MOST_WAITING = 10_000
+
+_MISSED = "the connection to the kernel was lost for a moment; what it said meanwhile is missing here"
 
 # What is served at once, also while a cell runs and whichever channel it comes on.
 _AT_ONCE = ("interrupt_request", "shutdown_request", "debug_request")
@@ -80,21 +85,21 @@ class Channels:
     def __init__(self, reached: Reached, rules: Rules) -> None:
         self._reached = reached
         self._rules = rules
-        self._author = Author(os.urandom(16).hex(), _now)
+        self.author = Author(os.urandom(16).hex(), _now)
         self._front_ends: set[FrontEnd] = set()
         self._waiting: deque[tuple[FrontEnd, JupyterMessage]] = deque()
         self._aborted: set[str] = set()
         self._cell: FrontEndCell | None = None
         self._worker: asyncio.Task[None] | None = None
         self._at_once: set[asyncio.Task[None]] = set()
+        self._watch = Watch(reached.find)
+        self._others = Others(self.author)
+        self._following: asyncio.Task[None] | None = None
+        self._said = ""  # the last state that all were told and that is none of a request
+        self._death_told = False
 
     def __repr__(self) -> str:
         return f"<Channels of {len(self._front_ends)} front ends, {len(self._waiting)} requests waiting>"
-
-    @property
-    def front_ends(self) -> int:
-        """How many are connected."""
-        return len(self._front_ends)
 
     @property
     def unused(self) -> bool:
@@ -102,7 +107,10 @@ class Channels:
         return not self._front_ends and self._worker is None and not self._at_once
 
     def attach(self, front_end: FrontEnd) -> None:
+        """Takes a front end; it is told from now on what the kernel says, whoever runs it."""
         self._front_ends.add(front_end)
+        if self._following is None:
+            self._following = asyncio.get_running_loop().create_task(self._follow())
 
     def detach(self, front_end: FrontEnd) -> None:
         """Lets go of a front end; its cells go on, and what they ask it for is refused."""
@@ -117,6 +125,14 @@ class Channels:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.rest()
+        if self._following is not None:
+            await asyncio.wait({self._following})
+
+    def rest(self) -> None:
+        """Ends the watch over the kernel."""
+        if self._following is not None:
+            self._following.cancel()
 
     def take(self, front_end: FrontEnd, request: JupyterMessage) -> None:
         """Has a message of a front end served."""
@@ -131,17 +147,61 @@ class Channels:
                 self._worker = asyncio.get_running_loop().create_task(self._work())
         else:
             sentence = f"{_MOST_WAITING:,} requests wait for this kernel already; wait for some, or interrupt it"
-            self._begin(front_end.send(Exchange(self._author, request).reply(failure("QueueFull", sentence))))
+            self._begin(front_end.send(Exchange(self.author, request).reply(failure("QueueFull", sentence))))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._at_once.add(task)
         task.add_done_callback(self._at_once.discard)
 
-    async def tell_all(self, state: str) -> None:
-        """Tells every front end that the kernel restarts or is dead; what waits is not run any more."""
-        self._abort_waiting()
-        await self._broadcast(self._author.status(state))
+    async def restart(self) -> None:
+        """Tells every front end that the kernel is about to be restarted; what waits is not run any more."""
+        self.abort_waiting()
+        await self._say("restarting")
+
+    def look(self) -> None:
+        """Has a dead kernel looked at: it may have been restarted."""
+        self._watch.look()
+
+    def abort_waiting(self) -> None:
+        """Has the cells that wait not run any more."""
+        self._aborted |= {request.id for _, request in self._waiting if request.kind == "execute_request"}
+
+    # -- what becomes of the kernel --------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        """Tells all front ends what the kernel says that none of them has asked for, and what becomes of it."""
+        async with contextlib.aclosing(self._watch.follow()) as news:
+            async for item in news:
+                match item:
+                    case Missed():
+                        await self._broadcast_all([*self._others.lose(), *self._note(_MISSED)])
+                    case Ended(cause):
+                        await self._tell_end(cause)
+                    case Restarted():
+                        self._death_told = False
+                        await self._broadcast_all(self._others.lose())
+                        await self._say("restarting")
+                        await self._say("idle")
+                    case _:
+                        await self._broadcast_all(self._others.tell(item))
+
+    async def _tell_end(self, cause: str | None) -> None:
+        """Tells that the kernel is dead, and why, unless the cell that it died in has."""
+        self.abort_waiting()
+        await self._broadcast_all(self._others.lose())
+        if cause is not None and not self._death_told:
+            await self._broadcast_all(self._note(f"the kernel is dead: {cause}; its variables are lost; restart it"))
+        self._death_told = True
+        await self._say("dead")
+
+    async def _say(self, state: str) -> None:
+        if state != self._said:
+            self._said = state
+            await self._broadcast(self.author.status(state))
+
+    def _note(self, sentence: str) -> list[JupyterMessage]:
+        return self._others.tell(Output("", "stderr", f"[kernelbox] {sentence}\n"))
 
     # -- serving ---------------------------------------------------------------------------------------------
 
@@ -154,7 +214,7 @@ class Channels:
             self._worker = None
 
     async def _serve(self, front_end: FrontEnd, request: JupyterMessage) -> None:
-        exchange = Exchange(self._author, request)
+        exchange = Exchange(self.author, request)
         await self._broadcast(exchange.begin())
         try:
             reply = await self._answer(front_end, exchange)
@@ -200,7 +260,7 @@ class Channels:
         cell = read_cell(request, _new_id(), approve_shell=self._holds_commands)
         result = await self._run(front_end, exchange, cell)
         if result.error is not None and stops_on_error(request):
-            self._abort_waiting()
+            self.abort_waiting()
         expressions = read_expressions(request)
         if result.error is None and expressions:
             asked = await query(await self._reached.find(), "expressions", {"expressions": expressions}, timeout=None)
@@ -208,9 +268,11 @@ class Channels:
         return exchange.reply_to_cell(result, expressions)
 
     async def _run(self, front_end: FrontEnd, exchange: Exchange, request: Execute) -> ExecutionResult:
-        kernel = await self._reached.find()
-        cell = await FrontEndCell.begin(kernel, request, front_end, exchange, self._rules)
+        place = await self._watch.take() or await self._reached.find()
+        cell = await FrontEndCell.begin(place, request, front_end, exchange, self._others, self._rules)
         self._cell = cell
+        if request.language != "comm":
+            self._others.follow_up(exchange)
         try:
             async with contextlib.aclosing(cell.messages()) as messages:
                 async for message in messages:
@@ -221,31 +283,25 @@ class Channels:
         if result.error is not None:
             for message in exchange.fail(result.error):
                 await self._broadcast(message)
-        if result.ending == "died" and not await self._lives():
-            await self.tell_all("dead")
+        self._death_told |= result.ending == "died"
         return result
-
-    async def _lives(self) -> bool:
-        """Tells whether the kernel has a process; that of the cell may have ended because another took its place."""
-        try:
-            return (await self._reached.find()).record.alive
-        except KernelBoxError:
-            return False
 
     async def _shut_down(self, exchange: Exchange) -> JupyterMessage:
         restart = exchange.request.content.get("restart") is True
-        self._abort_waiting()
+        self.abort_waiting()
         await self._reached.end(restart)
+        self._watch.look()
         content = {"status": "ok", "restart": restart}
-        await self._broadcast(self._author.write("iopub", "shutdown_reply", content, exchange.request.header))
+        await self._broadcast(self.author.write("iopub", "shutdown_reply", content, exchange.request.header))
         return exchange.reply(content)
 
     @property
     def _holds_commands(self) -> bool:
         return self._rules.policy.concerns_shell()
 
-    def _abort_waiting(self) -> None:
-        self._aborted |= {request.id for _, request in self._waiting if request.kind == "execute_request"}
+    async def _broadcast_all(self, messages: list[JupyterMessage]) -> None:
+        for message in messages:
+            await self._broadcast(message)
 
     async def _broadcast(self, message: JupyterMessage) -> None:
         for front_end in list(self._front_ends):

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # What a front end sends to a comm; there is no reply.
 COMM_KINDS = ("comm_open", "comm_msg", "comm_close")
 
+# In the metadata of the reply to a cell whose kernel died; what a cell raises can have any name.
+DIED = "kernelbox.died"
+
 
 class Exchange:
     """Writes what one request leads to."""
@@ -73,18 +76,19 @@ class Exchange:
         """Returns what all front ends are told of the error that ended a cell; one without a traceback was shown."""
         return [self._tell("error", error.to_dict())] if error.traceback else []
 
-    def reply(self, content: dict[str, Any]) -> JupyterMessage:
+    def reply(self, content: dict[str, Any], metadata: dict[str, Any] | None = None) -> JupyterMessage:
         """Returns the reply to the request."""
         channel: Channel = "control" if self.request.channel == "control" else "shell"
         kind = f"{self.request.kind.removesuffix('_request')}_reply"
-        return self._author.write(channel, kind, content, self.request.header)
+        return self._author.write(channel, kind, content, self.request.header, metadata=metadata)
 
     def reply_to_cell(self, result: ExecutionResult, expressions: dict[str, Any]) -> JupyterMessage:
-        """Returns the reply to an `execute_request` that has come to its end."""
+        """Returns the reply to an `execute_request` that has come to its end; its metadata say if the kernel died."""
         count = self._count if result.execution_count is None else result.execution_count
         if result.error is not None:
             content = {"status": "error", **result.error.to_dict(), "execution_count": count}
-            return self.reply({**content, "payload": [], "user_expressions": {}})
+            metadata = {DIED: True} if result.ending == "died" else {}
+            return self.reply({**content, "payload": [], "user_expressions": {}}, metadata)
         content = {"status": "ok", "execution_count": count, "payload": [], "user_expressions": expressions}
         return self.reply(content)
 

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 SPEC_NAME = "python3"
 DISPLAY_NAME = "Python 3 (kernelbox)"
 
+# Its picture there: a box, and a prompt in it.
+LOGO = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 64 64"><rect x="6" y="6" width="52" height="52" rx="9" '
+    'fill="#23395b"/><path d="M18 22l11 10-11 10" fill="none" stroke="#fff" stroke-width="5" stroke-linecap="round" '
+    'stroke-linejoin="round"/><path d="M34 44h13" stroke="#f2c14e" stroke-width="5" stroke-linecap="round"/></svg>'
+)
+
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from jupyter_client.kernelspec import KernelSpecManager
 
 from kernelbox.base._errors import InvalidInput, StoreFailed
-from kernelbox.frontends._kernel_info import DISPLAY_NAME
+from kernelbox.frontends._kernel_info import DISPLAY_NAME, LOGO
 
 
 def install(name: str, *, prefix: str | None = None, kernel: str | None = None) -> str:
@@ -29,6 +29,7 @@ def install(name: str, *, prefix: str | None = None, kernel: str | None = None) 
     }
     with tempfile.TemporaryDirectory() as directory:
         Path(directory, "kernel.json").write_text(json.dumps(spec, indent=1), encoding="utf-8")
+        Path(directory, "logo-svg.svg").write_text(LOGO, encoding="utf-8")
         try:
             placed: str = KernelSpecManager().install_kernel_spec(directory, name, user=prefix is None, prefix=prefix)
         except ValueError as exc:

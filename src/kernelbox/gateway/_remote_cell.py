@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 
+from kernelbox.frontends._exchange import DIED
 from kernelbox.frontends._message import JupyterMessage
 from kernelbox.gateway._link import Link, Unreachable
 from kernelbox.host.jupyter._cell import Cell
@@ -33,7 +34,6 @@ class RemoteCell:
         self._execution = Execution(request, timeout=seconds, now=time.monotonic())
         self._cell = Cell(request)
         self._lines = Lines()
-        self._dead = False
 
     @classmethod
     async def begin(cls, link: Link, code: str, images: ImageFiles, seconds: float | None) -> RemoteCell:
@@ -76,10 +76,9 @@ class RemoteCell:
         return [] if message is None else self._take(message)
 
     def _take(self, message: JupyterMessage) -> list[OutputItem]:
-        self._dead |= message.kind == "status" and message.content.get("execution_state") == "dead"
         if message.parent.get("msg_id") != self._cell.id:
             return []
-        if message.kind == "execute_reply" and self._dead:
+        if message.kind == "execute_reply" and DIED in message.metadata:
             cause = str(message.content.get("evalue", "")).removesuffix(LOST)
             self._execution.died(cause, now=time.monotonic())
             return []

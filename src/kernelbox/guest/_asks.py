@@ -118,8 +118,8 @@ class Asks:
             yield question
         finally:
             self._open.pop(number, None)
-            if question.answer is None and number and self._outbox.execution_id == execution_id:
-                self._outbox.send(Withdraw(execution_id, number))
+            if question.answer is None and number:
+                self._outbox.ask(execution_id, lambda: Withdraw(execution_id, number))
 
     def ask_input(self, prompt: str, *, password: bool) -> str:
         """Returns the line that a person answers; raises ApprovalRejectedError."""

@@ -45,6 +45,9 @@ CHECK = 15.0
 # While a cell runs, lines that it has begun and not ended are looked for this often.
 TICK = 0.02
 
+# The same between cells, while a client watches what threads and tasks write.
+_WATCHED_TICK = 0.25
+
 # While a cell runs, orphans are looked for this often.
 _LOOK = 0.25
 
@@ -272,8 +275,10 @@ class IO:
             for at in (self._rest_until, self._repeat_at, self._deaf_until, self._kernel.due, self._orphans.due)
             if at is not None and at > now
         ]
-        if self._kernel.outbox.peer is not None:
+        if self._kernel.outbox.peer is not None or self._kernel.outbox.congested:
             waits.append(TICK)
+        elif self._kernel.outbox.watched:
+            waits.append(_WATCHED_TICK)
         if self._repeat_at is not None and self._repeat_at <= now:
             return 0.0
         # Rounded up: poll(2) counts whole milliseconds, and waking too early would be a busy loop.

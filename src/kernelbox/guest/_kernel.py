@@ -50,7 +50,7 @@ from kernelbox.wire._messages import (
     Message,
     Query,
     Reply,
-    Started,
+    Watch,
 )
 from kernelbox.wire._pristine import keep_builtins
 
@@ -181,6 +181,8 @@ class Kernel:
                 return None if self.interrupts.aimed else self.interrupts.request(message.id)
             case Answer():
                 self.asks.answer(peer, message)
+            case Watch():
+                self.outbox.watch(peer)
         return None
 
     def _turn_away(self, peer: Peer, message: Message) -> None:
@@ -193,6 +195,7 @@ class Kernel:
 
     def lose(self, peer: Peer) -> float | None:
         """Lets go of a client that has gone away, and stops its cell: no client is left that would."""
+        self.outbox.unwatch(peer)
         self.asks.abandon(peer)
         if peer is self._asking:
             return self.interrupts.request("")
@@ -280,10 +283,9 @@ class Kernel:
     def _execute(self, peer: Peer, request: Execute) -> None:
         bash = request.language == "bash"
         self._parent = request.parent or request.id
-        count = self.shell.execution_count
         self.interrupts.begin(request.id)
         self.asks.begin(request)
-        self.outbox.begin(request.id, peer, Started(request.id, count))
+        self.outbox.begin(request, peer, self.shell.execution_count)
         self._io.cell_begins()
         self._restore_what_ipython_needs()
         if bash:

@@ -1,9 +1,9 @@
-"""What threads and tasks write and show between cells: kept in order and in bounded memory for the next execution."""
+"""What threads and tasks write, show and send between cells: kept in order, and within bounds, for the next reader."""
 
 from __future__ import annotations
 
 from kernelbox.wire._bounded import BoundedText
-from kernelbox.wire._messages import Display, Message, Output
+from kernelbox.wire._messages import Comm, Display, Message, Output
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
@@ -12,7 +12,7 @@ keep_builtins(globals())
 _LIMIT = 1_000_000
 _PIECES = 100
 
-# Bytes of pictures that are kept; a display for which there is no more room is dropped, and said to be.
+# Bytes of pictures and buffers that are kept; a message for which there is no more room is dropped, and said to be.
 _BLOBS = 16 * 1024 * 1024
 
 
@@ -20,10 +20,10 @@ class LateOutput:
     """Collects output that belongs to no execution, until one takes it."""
 
     def __init__(self) -> None:
-        self._reset()
+        self.forget()
 
-    def _reset(self) -> None:
-        self._pieces: list[tuple[str, BoundedText] | Display] = []
+    def forget(self) -> None:
+        self._pieces: list[tuple[str, BoundedText] | Display | Comm] = []
         self._blobs = 0
         self._dropped = 0
 
@@ -43,10 +43,13 @@ class LateOutput:
         next(kept for origin, kept in reversed(texts) if origin == name).add(text)
 
     def add(self, message: Message) -> None:
-        """Takes a display; other messages are about an execution, and there is none."""
-        if not isinstance(message, Display):
+        """Takes a display or a comm message; others are about an execution, and there is none."""
+        if isinstance(message, Display):
+            size = sum(map(len, message.blobs.values()))
+        elif isinstance(message, Comm):
+            size = sum(map(len, message.buffers))
+        else:
             return
-        size = sum(map(len, message.blobs.values()))
         if len(self._pieces) >= _PIECES or self._blobs + size > _BLOBS:
             self._dropped += 1
             return
@@ -57,13 +60,13 @@ class LateOutput:
         """Returns all of it as messages of an execution, and begins anew."""
         messages: list[Message] = []
         for piece in self._pieces:
-            if isinstance(piece, Display):
+            if isinstance(piece, tuple):
+                messages.append(Output(execution_id, piece[0], piece[1].text))
+            else:
                 piece.id = execution_id
                 messages.append(piece)
-            else:
-                messages.append(Output(execution_id, piece[0], piece[1].text))
         if self._dropped:
             notice = f"[{self._dropped:,} displays between cells were dropped]\n"
             messages.append(Output(execution_id, "stderr", notice))
-        self._reset()
+        self.forget()
         return messages

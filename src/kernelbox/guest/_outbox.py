@@ -11,15 +11,17 @@ from _codecs import utf_8_decode
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kernelbox.guest._history import History
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._late import LateOutput
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._pristine import fcntl, os, select, threading, time
 from kernelbox.guest._reserve import spend_reserve
+from kernelbox.guest._watchers import Watchers
 from kernelbox.wire import _state as state
 from kernelbox.wire._framing import encode
-from kernelbox.wire._messages import Display, Message, Output
+from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Execute, Message, Output, Started
 from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
@@ -31,10 +33,17 @@ _READ = 256 * 1024
 _SMALL_READ = 4096  # where memory is short
 
 _NONE: list[int] = []
+_NOBODY: list[Peer] = []
+
+# What a front end shows below a cell, beside text.
+_SHOWN = frozenset({Clear, Display})
 
 # Three quarters of a pipe: a process that wrote so much while the helper rested is about to wait for room.
 _NEARLY_FULL = 48 * 1024
 _READS = 4
+
+# Characters of a cell's code that watchers are told.
+_LONGEST_CODE = 1_000_000
 
 
 class Outbox:
@@ -53,7 +62,11 @@ class Outbox:
         self.streams: list[OutStream] = []
         self._peer: Peer | None = None
         self._id = ""
+        self._running: tuple[Execute, int] | None = None
+        self._watchers = Watchers()
         self._late = LateOutput()
+        self._unseen = LateOutput()  # of it, what no watcher has been told
+        self.history = History()
         self._executions = 0
         self._write_state(state.STARTING)
 
@@ -65,32 +78,61 @@ class Outbox:
     def peer(self) -> Peer | None:
         return self._peer
 
+    @property
+    def watched(self) -> bool:
+        return bool(self._watchers)
+
     def ready(self) -> None:
         self._write_state(state.IDLE)
 
-    def begin(self, execution_id: str, peer: Peer, started: Message) -> None:
+    def begin(self, request: Execute, peer: Peer, execution_count: int) -> None:
         """Turns the outbox to an execution, which first gets what was printed since the last one."""
         with self._lock:
             self._drain()
-            self._peer, self._id = peer, execution_id
+            self._peer, self._id, self._running = peer, request.id, (request, execution_count)
+            self.history.begin(request)
             self._executions += 1
             self._write_state(state.BUSY, busy_since=time.time(), client=peer.pid)
-            peer.hold(encode(started))
-            for message in self._late.take(execution_id):
-                peer.hold(encode(message))
+            peer.hold(encode(Started(request.id, execution_count)))
+            has_been_told = peer in self._watchers
+            for message in self._late.take(request.id):
+                frame = encode(message)
+                self.history.add(frame)
+                if not has_been_told:
+                    peer.hold(frame)
+            self._unseen.forget()
+            if self._watchers:
+                self._watchers.tell(encode(_describe(request, execution_count)), but=peer)
 
-    def end(self, done: Message) -> None:
+    def end(self, done: Done) -> None:
         """Sends what is left, then the end of the execution."""
         frame = encode(done)
         with self._lock:
             self._drain(final=True)
             assert self._peer is not None
-            peer, self._peer, self._id = self._peer, None, ""
+            peer, self._peer, self._id, self._running = self._peer, None, "", None
+            self.history.end(frame, done.execution_count)
             self._write_state(state.IDLE)  # first: a client that has the result must not find the kernel busy
             peer.send(frame)
+            if self._watchers:
+                self._watchers.tell(frame, but=peer)
+
+    def watch(self, peer: Peer) -> None:
+        """Has a client told what all cells say from now on, and what came since the last one."""
+        with self._lock:
+            self._drain()
+            self._watchers.add(peer)
+            for message in self._unseen.take(""):
+                peer.send(encode(message))
+            if self._running is not None and peer is not self._peer:
+                peer.send(encode(_describe(*self._running)))
+
+    def unwatch(self, peer: Peer) -> None:
+        with self._lock:
+            self._watchers.remove(peer)
 
     def ask(self, execution_id: str, make: Callable[[], Message]) -> bool:
-        """Sends a question, made at that moment, if its execution still runs; returns whether it does."""
+        """Sends a question, made at that moment, or takes one back, if its execution still runs; returns whether so."""
         self._interrupts.enter()
         try:
             with self._lock:
@@ -103,7 +145,7 @@ class Outbox:
         self._wait_for_reader()
         return True
 
-    def send(self, message: Message, *, hold: bool = False) -> None:
+    def send(self, message: Clear | Comm | Display, *, hold: bool = False) -> None:
         """Sends a message of the running execution, after all text written before it.
 
         With `hold` it may wait, a moment, to travel with what comes next.
@@ -116,12 +158,17 @@ class Outbox:
         try:
             with self._lock:
                 self._drain()
+                if message.id != self._id:  # a thread has made it before a cell began, or ended
+                    message.id = self._id
+                    frame = encode(message)
                 if self._peer is None:
-                    self._late.add(message)
-                elif hold:
-                    self._peer.hold(frame)
+                    self._keep(message)
                 else:
-                    self._peer.send(frame)
+                    if type(message) in _SHOWN:
+                        self.history.add(frame)
+                    (self._peer.hold if hold else self._peer.send)(frame)
+                if self._watchers:
+                    self._watchers.tell(frame, but=self._peer)
         finally:
             self._interrupts.leave()
         self._wait_for_reader()
@@ -195,8 +242,16 @@ class Outbox:
 
     @property
     def congested(self) -> bool:
-        """Whether the reader is so far behind that writers must wait."""
-        return self._peer is not None and self._peer.congested
+        """Whether a reader is so far behind that writers must wait."""
+        return bool(self._find_slow_readers())
+
+    def _find_slow_readers(self) -> list[Peer]:
+        peer = self._peer
+        slow = [peer] if peer is not None and peer.congested else _NOBODY
+        if self._watchers:
+            with self._lock:
+                return slow + self._watchers.far_behind(but=peer)
+        return slow
 
     @property
     def has_begun_lines(self) -> bool:
@@ -235,19 +290,31 @@ class Outbox:
         return much
 
     def _forward(self, name: str, text: str) -> None:
+        if self._peer is None:
+            self._late.add_text(name, text)
+            if not self._watchers:
+                self._unseen.add_text(name, text)
+                return
+        frame = encode(Output(self._id, name, text))
         if self._peer is not None:
-            self._peer.send(encode(Output(self._id, name, text)))
-            return
-        self._late.add_text(name, text)
+            self.history.add(frame)
+            self._peer.send(frame)
+        if self._watchers:
+            self._watchers.tell(frame, but=self._peer)
+
+    def _keep(self, message: Message) -> None:
+        self._late.add(message)
+        if not self._watchers:
+            self._unseen.add(message)
 
     def _wait_for_reader(self) -> None:
-        """Holds a writer back until the reader has caught up; an interrupt ends the wait."""
-        while (peer := self._peer) is not None and peer.congested:
-            peer.wait_writable(0.1)
+        """Holds a writer back until the readers have caught up; an interrupt ends the wait."""
+        while slow := self._find_slow_readers():
+            slow[0].wait_writable(0.1)
             self._interrupts.enter()
             try:
                 with self._lock:
-                    peer.send(b"")
+                    slow[0].send(b"")
             finally:
                 self._interrupts.leave()
 
@@ -319,6 +386,12 @@ def open_writer(pipe: int) -> int:
         return os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
+def _describe(request: Execute, execution_count: int) -> Begun:
+    """Returns what watchers are told of a cell that begins; not the key that came with it."""
+    code = "" if request.language == "comm" else request.code[:_LONGEST_CODE]
+    return Begun(request.id, code, request.language, execution_count, request.silent, request.parent)
 
 
 def _read(pipe: int) -> bytes:

@@ -124,6 +124,11 @@ class Peer:
     def waiting(self) -> bool:
         return bool(self._backlog)
 
+    @property
+    def unread(self) -> int:
+        """How many bytes the reader has not taken."""
+        return len(self._backlog)
+
     def wait_writable(self, timeout: float) -> None:
         poller = select.poll()
         with contextlib.suppress(ValueError):  # the I/O thread has closed it this moment

@@ -1,4 +1,4 @@
-"""What a front end may ask between cells: completion, inspection, the variables, and whether the kernel can fork.
+"""What a front end may ask between cells: completion, inspection, history, variables, and whether the kernel can fork.
 
 The user's own code runs for most of it: properties, `__repr__`, `__dir__`. It has a limit of time, and whatever it
 raises is told as a failure of its own.
@@ -79,6 +79,8 @@ def _answer(kernel: Kernel, query: Query) -> dict[str, Any]:
             return {"status": status, "indent": indent or ""}
         case "history":
             return {"status": "ok", "history": _history(shell, args)}
+        case "notebook":
+            return {"status": "ok", **kernel.outbox.history.describe()}
         case "expressions":
             return {"status": "ok", "user_expressions": shell.user_expressions(args["expressions"])}
         case "comms":

@@ -10,6 +10,7 @@ import os
 import signal
 import time
 
+from kernelbox.guest._descendants import children
 from kernelbox.usage import _groups
 from kernelbox.usage._directory import LEAST_FILE, Walk
 from kernelbox.usage._processes import exact_memory, look_at, shared_memory, unlinked_files
@@ -45,14 +46,26 @@ class Watch:
     """What one kernel may use, and what it has used so far."""
 
     def __init__(
-        self, pid: int, limits: Mapping[str, float], groups: list[str], state: int, cwd: str, disk_before: int
+        self,
+        pid: int,
+        limits: Mapping[str, float],
+        groups: list[str],
+        state: int,
+        cwd: str,
+        disk_before: int,
+        *,
+        alone: bool,
     ) -> None:
-        """To be made when the kernel is in its groups, and has not begun to run cells. `state` is its state file."""
+        """To be made when the kernel is in its groups, and has not begun to run cells. `state` is its state file.
+
+        `alone` says that every child of this process is the kernel's: its orphans come here, if it does not get them.
+        """
         joined = [group for group in groups if pid in _groups.members(group)]
         kept = {name for group in joined for name in _groups.limits(group)}
         self.groups = groups
         self.state = state
         self._pid = pid
+        self._alone = alone
         self._limits = {name: amount for name, amount in limits.items() if name not in kept}
         self._group_limits = {name: limits[name] for name in kept if name in limits}
         self._clock = next((group for group in joined if _groups.cpu_seconds(group) is not None), "")
@@ -108,7 +121,7 @@ class Watch:
 
     def _measure(self) -> Excess | None:
         most = self._limits.get("processes", 0)
-        tree = look_at(self._pid, most_tasks=most)
+        tree = look_at(*(children() if self._alone else [self._pid]), most_tasks=most)
         if most and tree.tasks > most:
             return "processes", most, tree.tasks
         return self._measure_memory(tree) or self._measure_cpu(tree) or self._measure_disk(tree)

@@ -159,6 +159,9 @@ if TYPE_CHECKING:
 # The note about an end is written before its process is gone; this long is a moment for notes that come from elsewhere.
 CAUSE_PATIENCE = 0.15
 
+# Bytes of a kernelspec's picture; those of Jupyter's own have a few thousand.
+_LARGEST_LOGO = 1024 * 1024
+
 ENGINES: tuple[EngineName, ...] = ("kernelbox", "jupyter")
 
 
@@ -191,11 +194,30 @@ def engine_named(name: EngineName) -> Engine:
     return OwnEngine()
 
 
-def installed_kernelspecs() -> dict[str, dict[str, Any]]:
-    """Returns the kernelspecs of Jupyter that can be used as kernel types, as their kernel.json describes them."""
+@dataclass(frozen=True, slots=True)
+class InstalledSpec:
+    """A kernelspec of Jupyter: what its kernel.json says, and the names of its pictures."""
+
+    spec: dict[str, Any]
+    logos: tuple[str, ...]
+
+
+def installed_kernelspecs() -> dict[str, InstalledSpec]:
+    """Returns the kernelspecs of Jupyter that can be used as kernel types."""
     from kernelbox.host.jupyter._spec import installed_specs
 
-    return installed_specs()
+    return {name: InstalledSpec(spec, tuple(sorted(logos))) for name, (spec, logos) in installed_specs().items()}
+
+
+def read_logo(kernel_type: str, file: str) -> bytes | None:
+    """Returns a picture of a kernelspec, None if it has none of that name."""
+    from kernelbox.host.jupyter._spec import installed_specs
+
+    found = installed_specs().get(kernel_type)
+    if found is None or file not in found[1]:
+        return None
+    with open(found[1][file], "rb") as picture:
+        return picture.read(_LARGEST_LOGO)
 
 
 def language_of(kernel_type: str) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
 
 import uvicorn
 from mcp.server.mcpserver import MCPServer
@@ -19,34 +17,49 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernelbox.base._config import host_variable
-from kernelbox.base._errors import StartFailed
 from kernelbox.base._tokens import check_token
 from kernelbox.mcp._address import PATH, TOKEN_VARIABLE, Address
-from kernelbox.mcp._http_requests import Requests
-from kernelbox.mcp._options import ServerOptions
+from kernelbox.mcp._http_requests import Requests, WholeMessages
+from kernelbox.mcp._options import LARGEST_MESSAGE, ServerOptions
 from kernelbox.mcp._server import make_server, make_state, run_until_ended
+from kernelbox.web._listening import LOOPBACK, Server, allow_descriptors, listen
+from kernelbox.web._protocol import BoundedProtocol
 
 # Seconds that requests have to end when the server stops; their cells have been interrupted by then.
 _GRACE = 1
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+# Clients of the older protocol that have a session; one that is not used for half an hour is forgotten.
+_MOST_SESSIONS = 1_000
+
+# Connections; each can hold a message, and more of them are refused.
+_MOST_CONNECTIONS = 1_000
 
 
 def serve_http(options: ServerOptions, address: Address, allowed_hosts: tuple[str, ...] = ()) -> int:
     """Serves any number of clients until a signal ends us; prints the URL and, if it made one, the token."""
     given = host_variable(TOKEN_VARIABLE)
     token = check_token(given, TOKEN_VARIABLE) if given else os.urandom(24).hex()
-    listener = _listen(address)
+    allow_descriptors()
+    listener = listen(address.host, address.port)
     bound = Address(address.host, listener.getsockname()[1])
     state = make_state(options)
-    requests = Requests(TokenRequired(_make_app(make_server(state), bound, allowed_hosts), token))
+    app = _make_app(make_server(state), bound, allowed_hosts)
+    requests = Requests(TokenRequired(WholeMessages(app), token))
     config = uvicorn.Config(
-        requests, log_level="warning", access_log=False, timeout_graceful_shutdown=2 * _GRACE, ws="none"
+        requests,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        http=BoundedProtocol,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=2 * _GRACE,
+        ws="none",
     )
     print(json.dumps({"url": f"http://{bound}{PATH}", **({} if given else {"token": token})}), flush=True)
-    if bound.host not in _LOOPBACK:
+    if bound.host not in LOOPBACK:
         print("kernelbox: warning: the token crosses the network unencrypted; put TLS in front", file=sys.stderr)
-    return run_until_ended(state, _serve(_Server(config), listener, requests), grace=3 * _GRACE)
+    return run_until_ended(state, _serve(Server(config), listener, requests), grace=3 * _GRACE)
 
 
 async def _serve(server: uvicorn.Server, listener: socket.socket, requests: Requests) -> None:
@@ -82,33 +95,14 @@ class TokenRequired:
         return scope["type"] == "http" and hmac.compare_digest(given.encode("latin-1"), self._expected)
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to us: kernels must be ended before the process is."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 def _make_app(server: MCPServer, bound: Address, allowed_hosts: tuple[str, ...]) -> ASGIApp:
-    names = {str(bound), *(str(Address(host, bound.port)) for host in _LOOPBACK), *allowed_hosts}
+    names = {str(bound), *(str(Address(host, bound.port)) for host in LOOPBACK), *allowed_hosts}
     security = TransportSecuritySettings(
         allowed_hosts=sorted(names), allowed_origins=sorted(f"http://{name}" for name in names)
     )
-    return server.streamable_http_app(streamable_http_path=PATH, transport_security=security)
-
-
-def _listen(address: Address) -> socket.socket:
-    try:
-        family, _, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(where)
-            listener.listen()  # now: who reads the address may connect at once
-        except BaseException:
-            listener.close()
-            raise
-    except OSError as exc:
-        raise StartFailed(f"cannot listen at {address}: {exc.strerror or exc}; choose another with --http") from exc
-    return listener
+    return server.streamable_http_app(
+        streamable_http_path=PATH,
+        transport_security=security,
+        max_request_body_size=LARGEST_MESSAGE,
+        max_sessions=_MOST_SESSIONS,
+    )

@@ -10,6 +10,9 @@ from kernelbox.core._policy import ApprovalPolicy
 Approve = Literal["ask", "all", "none"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
+# Bytes of one message from a client, over either transport.
+LARGEST_MESSAGE = 4 * 1024 * 1024
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:

@@ -1,15 +1,12 @@
-"""The MCP server: its tools and resources, and its life over stdio."""
+"""The MCP server: its tools and resources, and its life."""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import anyio
 from mcp.server.mcpserver import MCPServer, RequestStateSecurity
@@ -18,7 +15,7 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from kernelbox import __version__
 from kernelbox.api._here import kernels
 from kernelbox.base._config import scrubbed_environment, variables_for_kernels
-from kernelbox.base._errors import KernelBoxError, StartFailed
+from kernelbox.base._errors import KernelBoxError
 from kernelbox.host._workspace import Workspace
 from kernelbox.mcp._options import ServerOptions
 from kernelbox.mcp._outputs import SCHEME, Outputs
@@ -48,10 +45,6 @@ _IMAGE_TYPES = {
     "webp": "image/webp",
     "svg": "image/svg+xml",
 }
-
-
-# Seconds that calls have to end after a signal. The transport itself cannot: its thread waits for stdin.
-_GRACE = 0.5
 
 
 def make_state(options: ServerOptions) -> State:
@@ -124,23 +117,8 @@ def _image_reader(outputs: Outputs, suffix: str) -> Callable[[str], bytes]:
     return read_image
 
 
-def serve_stdio(options: ServerOptions) -> int:
-    """Serves one client on stdin and stdout, until it closes them or a signal ends us."""
-    if _access(sys.stdin) == os.O_WRONLY or _access(sys.stdout) == os.O_RDONLY:  # they were closed, and filled in
-        raise StartFailed("stdin or stdout is closed; an MCP client starts this command with pipes for both")
-    if sys.stdin.isatty():
-        print("kernelbox: this waits for an MCP client; --print-config says how to set one up", file=sys.stderr)
-    state = make_state(options)
-    server = make_server(state)
-    return run_until_ended(state, server.run_stdio_async(), grace=_GRACE)
-
-
-def _access(stream: TextIO) -> int:
-    return fcntl.fcntl(stream, fcntl.F_GETFL) & os.O_ACCMODE
-
-
 def run_until_ended(state: State, serving: Coroutine[Any, Any, None], *, grace: float) -> int:
-    """Runs a server until it ends or a signal comes; then ends its jobs and kernels. May end the process itself."""
+    """Runs a server until it ends or a signal comes; then ends its jobs and kernels."""
 
     async def run() -> int:
         loop, signalled = asyncio.get_running_loop(), asyncio.Event()
@@ -153,10 +131,7 @@ def run_until_ended(state: State, serving: Coroutine[Any, Any, None], *, grace: 
         state.workplace.cancel_all()
         await asyncio.wait({server}, timeout=grace)
         await state.workplace.stop()
-        if not server.done():
-            # A thread of the SDK's waits for stdin and cannot be stopped; all that must be ended has been.
-            logging.shutdown()
-            os._exit(0)
+        await asyncio.wait({server})
         failure = None if server.cancelled() else server.exception()
         if failure is not None:
             raise _first(failure)

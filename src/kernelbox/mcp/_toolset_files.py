@@ -8,14 +8,12 @@ from typing import Annotated, Literal
 from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import BaseModel, Field
 
-from kernelbox.base._errors import InvalidInput
 from kernelbox.mcp._results import answer
 from kernelbox.mcp._state import State
 from kernelbox.mcp._tools import Tools, add_tool
 
 _MOST_ENTRIES = 500
 _LONGEST_READ = 100_000
-_LONGEST_WRITE = 10_000_000
 
 FilePath = Annotated[str, Field(description="path in the workspace")]
 
@@ -68,8 +66,6 @@ def add_file_tools(tools: Tools, state: State) -> None:
 
     async def write_file(path: FilePath, text: str) -> CallToolResult:
         """Write a text file of the workspace, in place of what it held; missing directories are made."""
-        if len(text) > _LONGEST_WRITE:
-            raise InvalidInput("the text", text, f"write at most {_LONGEST_WRITE:,} characters at once")
         raw = text.encode("utf-8", "backslashreplace")
         new = await asyncio.to_thread(state.files.write, path, raw)
         return answer(f"{'Wrote' if new else 'Replaced'} {path} ({len(raw):,} bytes).")

@@ -17,10 +17,10 @@ from kernelbox.server._errors import failure
 from kernelbox.server._neighbours import can_tell, is_users_own
 from kernelbox.server._options import TOKEN_VARIABLE, ServiceOptions
 from kernelbox.server._tokens import Caller, find_caller
+from kernelbox.web._protocol import CONNECTION
 
-# Where a request carries its caller, and what is known of its connection: the same for all that come over it.
+# Where a request carries its caller.
 CALLER = "kernelbox.caller"
-CONNECTION = "kernelbox.connection"
 
 # What tells nothing about this server but that it is there: documents for browsers, which send no headers of ours.
 _OPEN = ("/", "/health", "/ready", "/docs", "/redoc", "/openapi.json")

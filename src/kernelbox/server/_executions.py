@@ -17,6 +17,7 @@ from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
 from kernelbox.server._metrics import Metrics
 from kernelbox.server._options import ServiceOptions
+from kernelbox.server._tracing import CellSpan
 from kernelbox.shells._asyncio_jobs import Job, JobOptions
 from kernelbox.shells._loop_kernels import LoopKernels
 from kernelbox.tools._toolbox import Toolbox
@@ -81,7 +82,7 @@ class Executions:
         request = options.request(check_code(cell.code), check_language(cell.language))
         timeout = check_timeout(cell.timeout, config.execution_timeout)
         record = kernel.record
-        with self._place_in(record):
+        with self._place_in(record), CellSpan(record, cell.language) as span:
             if record.status == "dead" and not kernel.is_connected:
                 await self._kernels.note_death(kernel)
                 return dead_result(record, _advice(record))
@@ -94,6 +95,7 @@ class Executions:
                     on_begin(job)
                 result = await job.finished()
                 self._metrics.count(result)
+                span.tell(result)
             finally:
                 job.cancel()
                 self._running.discard(job)

@@ -16,7 +16,7 @@ class Lenient(BaseModel):
 class KernelRequest(Lenient):
     name: str | None = Field(None, description="a kernelspec; without one, our own kernel")
     path: str | None = Field(None, description="of the notebook; not used")
-    env: dict[str, str] | None = Field(None, description="not used: kernels get the variables that the server gives")
+    env: dict[str, str] | None = Field(None, description="variables of the kernel, of which those in KERNEL_ are used")
 
 
 class JupyterKernel(BaseModel):
@@ -37,6 +37,13 @@ class SessionRequest(Lenient):
     name: str | None = None
     type: str = "notebook"
     kernel: KernelOfSession = Field(default_factory=KernelOfSession)
+
+
+class SessionChanges(Lenient):
+    path: str | None = None
+    name: str | None = None
+    type: str | None = None
+    kernel: KernelOfSession | None = None
 
 
 class JupyterSession(BaseModel):

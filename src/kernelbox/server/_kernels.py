@@ -75,15 +75,20 @@ class CallerKernels:
         session_name: str | None = None,
         tags: Mapping[str, str] | None = None,
         kernel_type: str | None = None,
+        env: Mapping[str, str] | None = None,
         limits: Mapping[str, object] | None = None,
     ) -> KernelRecord:
-        """Opens a kernel under a name that no live kernel has; raises KernelExists."""
+        """Opens a kernel under a name that no live kernel has, with `env` beside the server's; raises KernelExists."""
         named, session = self._name(name), self._name(session_name)
         if named is None and session is None:
             named = self._name(self._kernels.new_name())
         return await self._kernels.create(
-            named, session_name=session, tags=tags, kernel_type=kernel_type, limits=limits
+            named, session_name=session, tags=tags, kernel_type=kernel_type, env=env, limits=limits
         )
+
+    async def retag(self, key: str, changes: Mapping[str, str | None]) -> KernelRecord:
+        """Sets tags of a kernel, and removes those that are None."""
+        return await self._kernels.retag(await self._id(key), changes)
 
     async def open(
         self, name: str, *, tags: Mapping[str, str] | None = None, limits: Mapping[str, object] | None = None

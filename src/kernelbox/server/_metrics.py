@@ -62,7 +62,7 @@ class Metrics:
         self._executions.labels(result.status).inc()
         self._seconds.observe(result.duration_ms / 1000)
         if not result.ok:
-            self._failures.labels(_cause_of(result)).inc()
+            self._failures.labels(cause_of(result)).inc()
 
     def render(self, records: list[KernelRecord], running: int) -> bytes:
         """Returns all of them in Prometheus's format, with what was measured of the kernels."""
@@ -80,8 +80,8 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-def _cause_of(result: ExecutionResult) -> str:
-    """Returns one of few words: what a label can be must not be the cell's to choose."""
+def cause_of(result: ExecutionResult) -> str:
+    """Returns why a cell failed, in one of few words: what a label can be must not be the cell's to choose."""
     if result.status == "timeout":
         return "timeout"
     return {"died": "death", "never ran": "not run", "interrupted": "interrupt", "restarted": "timeout"}.get(

@@ -13,6 +13,12 @@ CONFLICT: Responses = {409: {"model": Failure, "description": "it cannot be done
 QUEUE_FULL: Responses = {429: {"model": Failure, "description": "too many cells wait in the kernel; see Retry-After"}}
 FULL: Responses = {503: {"model": Failure, "description": "the server has all it may have; see Retry-After"}}
 
+# The headers of what others have made: a browser runs no script in it.
+HARMLESS = {
+    "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+}
+
 # What every route may answer.
 COMMON: Responses = {
     400: {"model": Failure, "description": "the request makes no sense"},

@@ -21,7 +21,7 @@ from kernelbox.host._workspace import Workspace
 from kernelbox.server._answers import JsonAnswer
 from kernelbox.server._errors import Refused
 from kernelbox.server._models import FileList, Written
-from kernelbox.server._responses import NOT_FOUND
+from kernelbox.server._responses import HARMLESS, NOT_FOUND
 from kernelbox.server._state import state_of, workspace_of
 from kernelbox.shells._loop_connection import in_thread
 
@@ -36,10 +36,6 @@ _MOST_ENTRIES = 10_000
 _IMAGE = re.compile(r"\d{8}-\d{6}-[0-9a-f]{16}-\d{1,6}\.(png|jpg|svg|gif|webp)", re.ASCII)
 _LARGEST_IMAGE = 256 * 1024 * 1024
 
-_HARMLESS = {
-    "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
-    "X-Content-Type-Options": "nosniff",
-}
 _BYTES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "the file, or the entries of the directory",
@@ -66,7 +62,7 @@ async def get_file(path: str, request: Request) -> Response:
         return JsonAnswer({"path": path, "entries": listed, "total": total})
     fd, size = opened
     name = quote(os.path.basename(path), safe="")
-    headers = {"Content-Length": str(size), "Content-Disposition": f"attachment; filename*=UTF-8''{name}", **_HARMLESS}
+    headers = {"Content-Length": str(size), "Content-Disposition": f"attachment; filename*=UTF-8''{name}", **HARMLESS}
     file = FileIO(fd)  # closed where it is read
     return StreamingResponse(_read(file, size), headers=headers, media_type="application/octet-stream")
 
@@ -102,7 +98,7 @@ async def get_image(name: str, request: Request) -> Response:
         raise Refused(404, "file_not_found", "there is no such picture")
     images = Workspace(os.path.join(state_of(request).kernels.config.home, "images"))
     raw, _ = await _found(images.read, name, 0, _LARGEST_IMAGE)
-    headers = {"Cache-Control": "private, max-age=31536000, immutable", **_HARMLESS}
+    headers = {"Cache-Control": "private, max-age=31536000, immutable", **HARMLESS}
     return Response(raw, media_type=mimetypes.guess_type(name)[0], headers=headers)
 
 

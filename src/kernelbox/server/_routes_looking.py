@@ -1,16 +1,23 @@
-"""Routes that look into a kernel between cells: variables, completion, history."""
+"""Routes that look into a kernel between cells: variables, completion, history, the notebook of it."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
 from pydantic import ValidationError
+from starlette.responses import Response
 
 from kernelbox.base._errors import KernelBoxError
+from kernelbox.core._notebook import build_notebook
+from kernelbox.server._answers import JsonAnswer
 from kernelbox.server._models import Complete, Completions, History, Input, VariableList, VariableModel
 from kernelbox.server._responses import CONFLICT, NOT_FOUND
 from kernelbox.server._state import kernels_of
+
+# What Jupyter calls its notebooks.
+_NOTEBOOK = "application/x-ipynb+json"
 
 router = APIRouter(prefix="/kernels/{key}", tags=["Looking"], responses={**NOT_FOUND, **CONFLICT})
 
@@ -38,6 +45,18 @@ async def get_history(key: str, request: Request, last: Annotated[int, Query(ge=
         return History(inputs=[Input(execution_count=line, code=code) for _, line, code in history])
     except (TypeError, ValueError):
         raise _forged(key, reply) from None
+
+
+@router.get(
+    "/notebook",
+    summary="Export what a kernel's process has run, with its outputs, as a notebook",
+    response_class=Response,
+    responses={200: {"content": {_NOTEBOOK: {}}, "description": "a notebook in Jupyter's format 4.5"}},
+)
+async def get_notebook(key: str, request: Request) -> Response:
+    notebook = build_notebook(key, await kernels_of(request, "read").ask(key, "notebook", {}))
+    named = f"attachment; filename*=UTF-8''{quote(key, safe='')}.ipynb"
+    return JsonAnswer(notebook, headers={"Content-Disposition": named}, media_type=_NOTEBOOK)
 
 
 def _checked(model: type[Completions], reply: dict[str, Any], key: str) -> Completions:

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import logging
 import os
-import resource
 import signal
 import socket
 import stat
@@ -20,13 +19,11 @@ import uvicorn
 from kernelbox.base._errors import StartFailed
 from kernelbox.server._logs import log_to_stderr
 from kernelbox.server._options import ServiceOptions
-from kernelbox.server._protocol import BoundedProtocol
 from kernelbox.server._state import State
 from kernelbox.server._tokens import Token
 from kernelbox.server.app import create_app
-
-# Descriptors: thousands of streams, and a thousand kernels.
-_DESCRIPTORS = 65_536
+from kernelbox.web._listening import BACKLOG, LOOPBACK, Server, allow_descriptors, join_address, listen
+from kernelbox.web._protocol import PING_INTERVAL, PING_TIMEOUT, BoundedProtocol, BoundedWebSocket
 
 # Seconds that a connection without a request is kept: an agent thinks between two of them.
 _KEEP_ALIVE = 75
@@ -35,8 +32,6 @@ _KEEP_ALIVE = 75
 _LAST_ANSWERS = 2
 
 _log = logging.getLogger("kernelbox.server")
-
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -50,12 +45,12 @@ class Binding:
     @property
     def is_private(self) -> bool:
         """Whether only this machine's users, or this user, can reach it."""
-        return self.uds is not None or self.host in _LOOPBACK
+        return self.uds is not None or self.host in LOOPBACK
 
     def __str__(self) -> str:
         if self.uds is not None:
             return f"unix:{self.uds}"
-        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+        return f"http://{join_address(self.host, self.port)}"
 
 
 def serve(
@@ -70,7 +65,7 @@ def serve(
         secret = os.urandom(24).hex()
         options = dataclasses.replace(options, tokens=(Token.of(secret),))
     log_to_stderr(log_level)
-    _allow_descriptors()
+    allow_descriptors()
     app = create_app(options)
     config = uvicorn.Config(
         app,
@@ -79,7 +74,10 @@ def serve(
         server_header=False,
         proxy_headers=False,
         http=BoundedProtocol,
+        ws=BoundedWebSocket,
         ws_max_size=options.max_body,
+        ws_ping_interval=PING_INTERVAL,
+        ws_ping_timeout=PING_TIMEOUT,
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=_LAST_ANSWERS,
     )
@@ -88,7 +86,7 @@ def serve(
         if not binding.is_private:
             _log.warning("tokens cross the network unencrypted; put TLS in front")
         with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-            runner.run(_run(_Server(config), listener, app.state.kernelbox, grace, lifeline))
+            runner.run(_run(Server(config), listener, app.state.kernelbox, grace, lifeline))
     return 0
 
 
@@ -140,26 +138,9 @@ class _Signals:
         self.second.set()
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to us: cells come to their end before connections are closed."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _allow_descriptors() -> None:
-    """Lets this process open more files, where the system does: each connection and each kernel takes some."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # macOS has a limit below what it says
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 @contextlib.contextmanager
 def _listening(binding: Binding) -> Iterator[tuple[socket.socket, Binding]]:
-    listener = _listen(binding)
+    listener = _listen_at_path(binding.uds) if binding.uds is not None else listen(binding.host, binding.port)
     try:
         port = binding.port if binding.uds is not None else listener.getsockname()[1]
         yield listener, dataclasses.replace(binding, port=port)
@@ -168,24 +149,6 @@ def _listening(binding: Binding) -> Iterator[tuple[socket.socket, Binding]]:
         if binding.uds is not None:
             with contextlib.suppress(OSError):
                 os.unlink(binding.uds)
-
-
-def _listen(binding: Binding) -> socket.socket:
-    try:
-        if binding.uds is not None:
-            return _listen_at_path(binding.uds)
-        family, _, _, _, where = socket.getaddrinfo(binding.host, binding.port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(where)
-            listener.listen(2048)  # now: who reads the address may connect at once
-        except BaseException:
-            listener.close()
-            raise
-    except OSError as exc:
-        raise StartFailed(f"cannot listen at {binding}: {exc.strerror or exc}; choose another address") from exc
-    return listener
 
 
 def _listen_at_path(path: str) -> socket.socket:
@@ -198,10 +161,12 @@ def _listen_at_path(path: str) -> socket.socket:
             listener.bind(path)
         finally:
             os.umask(before)
-        listener.listen(2048)
-    except BaseException:
+        listener.listen(BACKLOG)
+    except BaseException as exc:
         listener.close()
-        raise
+        if not isinstance(exc, OSError):
+            raise
+        raise StartFailed(f"cannot listen at unix:{path}: {exc.strerror or exc}; choose another address") from exc
     return listener
 
 

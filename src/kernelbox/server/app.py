@@ -15,6 +15,7 @@ from kernelbox.server import (
     _routes_kernels,
     _routes_looking,
     _routes_service,
+    _routes_sessions,
     _routes_sockets,
 )
 from kernelbox.server._access import NoWebPages, TokenRequired
@@ -24,6 +25,7 @@ from kernelbox.server._logs import Logged
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._responses import COMMON
 from kernelbox.server._state import make_state
+from kernelbox.server._tracing import telemetry
 
 # The routes, each module's in one router; a request is compared with one after the other, so the busiest come first.
 ROUTERS = (
@@ -35,6 +37,7 @@ ROUTERS = (
     _routes_looking.router,
     _routes_files.router,
     _routes_jupyter.router,
+    _routes_sessions.router,
 )
 
 _TAGS = [
@@ -62,6 +65,7 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
         version=__version__,
         openapi_tags=_TAGS,
         responses=COMMON,
+        telemetry=telemetry(),
     )
     app.state.kernelbox = make_state(options)
     for router in ROUTERS:

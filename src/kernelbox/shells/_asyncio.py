@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kernelbox.core._requests import ApprovalRequest
     from kernelbox.core._tool_events import ToolEvent
     from kernelbox.host._engine import Connection
+    from kernelbox.shells._asyncio_watch import Lent
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._messages import Execute
 
@@ -51,6 +52,7 @@ class Run:
         self._kernel = kernel
         self._loop = asyncio.get_running_loop()
         self._connection: LoopConnection | None = None
+        self._lent: Lent | None = None
         self._state: Literal["unattended", "attended", "ending", "ended"] = "unattended"
         self._conclusion: asyncio.Task[None] | None = None
         self._cancel_wanted = False
@@ -72,11 +74,16 @@ class Run:
         timeout: float | None,  # noqa: ASYNC109  # it interrupts the cell; cancelling the task would lose the result
         on_end: Callable[[], object] = lambda: None,
         raw: bool = False,
+        lent: Lent | None = None,
     ) -> Run:
-        """Sends a cell to a kernel. `on_end` is called once the kernel is free; `raw` is the execution's."""
+        """Sends a cell to a kernel, on a connection that was lent if there is one.
+
+        `on_end` is called once the kernel is free; `raw` is the execution's.
+        """
         run = cls(kernel, Execution(request, timeout=timeout, now=time.monotonic(), raw=raw), on_end)
+        run._lent = lent
         try:
-            connection = await connect(kernel)
+            connection = await connect(kernel) if lent is None else lent.connection
         except StoreFailed:
             raise
         except OSError:
@@ -261,8 +268,10 @@ class Run:
             connection.detach()
             if self.execution.result is None or connection.unsent:
                 connection.connection.close()  # half of something is in it
-            else:
+            elif self._lent is None:
                 self._kernel.release(connection.connection)
+        if self._lent is not None:
+            self._lent.give_back()
         self._on_end()
 
     # -- the clock -------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ class Workplace:
         self._open: dict[str, Kernel] = {}
         self._opening: dict[str, asyncio.Future[Kernel]] = {}
         self._jobs: dict[str, Job] = {}
+        self._beginning = 0  # calls whose job is not among them yet
         self._sessions = Sessions()
 
     def __repr__(self) -> str:
@@ -77,10 +78,14 @@ class Workplace:
     ) -> Job:
         """Runs a cell in the kernel of a name, which is opened if it is new."""
         request = self._options.request(check_code(code), check_language(language))
-        if len(self.running()) >= _MOST_RUNNING:
+        if len(self.running()) + self._beginning >= _MOST_RUNNING:
             raise KernelBoxError(f"{_MOST_RUNNING} cells run or wait already; wait for some, or cancel them")
-        kernel = await self._find(name)
-        job = await Job.begin(name, kernel, request, self._options, self._sessions, self._toolbox, timeout=timeout)
+        self._beginning += 1
+        try:
+            kernel = await self._find(name)
+            job = await Job.begin(name, kernel, request, self._options, self._sessions, self._toolbox, timeout=timeout)
+        finally:
+            self._beginning -= 1
         self._forget_old_jobs()
         self._jobs[job.id] = job
         return job

@@ -7,6 +7,7 @@ import os
 import select
 from collections import deque
 
+from kernelbox.core._gate import Waiting
 from kernelbox.core._tool_events import ToolEvent
 from kernelbox.wire._messages import Answer
 
@@ -32,14 +33,21 @@ class Calls:
     def __init__(self, find_toolbox: Callable[[], Toolbox]) -> None:
         self._find_toolbox = find_toolbox
         self._running: dict[int, Future[Answer]] = {}
+        self._waiting = Waiting()
         self._arrived: deque[Answer | ToolEvent] = deque()
         self._pipe: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         return f"<Calls running={len(self._running)}>"
 
-    async def start(self, ask: Ask) -> None:
-        """Begins an accepted call; its answer comes later. Awaited by the gate, and never suspended."""
+    async def start(self, ask: Ask) -> Answer | None:
+        """Begins an accepted call; its answer comes later, or now, if too much is under way already.
+
+        Awaited by the gate, and never suspended: the gate counts only what it has not decided.
+        """
+        refusal = self._waiting.add(ask)
+        if refusal is not None:
+            return refusal
         if self._pipe is None:
             self._pipe = os.pipe()
             for end in self._pipe:
@@ -47,10 +55,11 @@ class Calls:
         future = self._find_toolbox().submit(ask, self._on_event)
         self._running[ask.ask] = future
         future.add_done_callback(self._on_done)
+        return None
 
     def withdraw(self, number: int) -> None:
         """Cancels a call that no thread of the cell waits for."""
-        future = self._running.pop(number, None)
+        future = self._end(number)
         if future is not None:
             future.cancel()
 
@@ -76,7 +85,7 @@ class Calls:
         taken = []
         while self._arrived:
             item = self._arrived.popleft()
-            if isinstance(item, ToolEvent) or self._running.pop(item.ask, None) is not None:
+            if isinstance(item, ToolEvent) or self._end(item.ask) is not None:
                 taken.append(item)
         return taken
 
@@ -89,6 +98,10 @@ class Calls:
         if pipe is not None:
             for end in pipe:
                 os.close(end)
+
+    def _end(self, number: int) -> Future[Answer] | None:
+        self._waiting.remove(number)
+        return self._running.pop(number, None)
 
     def _on_event(self, event: ToolEvent) -> None:
         if len(self._arrived) < _MOST_EVENTS:

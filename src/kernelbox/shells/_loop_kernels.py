@@ -16,6 +16,7 @@ from kernelbox.base._limits import check_limits
 from kernelbox.core._arguments import check_key, check_name
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._options import KernelOptions
+from kernelbox.core._tagging import retag
 from kernelbox.host._limiting import measured
 from kernelbox.shells._asyncio import query
 from kernelbox.shells._loop_connection import connect, in_thread
@@ -116,12 +117,18 @@ class LoopKernels:
         session_name: str | None = None,
         tags: Mapping[str, str] | None = None,
         kernel_type: str | None = None,
+        env: Mapping[str, str] | None = None,
         limits: Mapping[str, object] | None = None,
     ) -> KernelRecord:
-        """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists."""
+        """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists.
+
+        `env` are variables that it gets beside the others, as long as this process restarts it.
+        """
         if name is None:
             name = self.new_name() if session_name is None else session_name
         options = self._options(session_name=session_name, tags=tags, kernel_type=kernel_type, limits=limits)
+        if env:
+            options = options.with_env({**(self._env or {}), **env})
         return await in_thread(self._create, check_name(name), options)
 
     @staticmethod
@@ -144,6 +151,10 @@ class LoopKernels:
         if known is not None and known.is_connected:
             return known
         return self._keep(name, await in_thread(self._use, check_name(name), self._options()))
+
+    async def retag(self, kernel_id: str, changes: Mapping[str, str | None]) -> KernelRecord:
+        """Sets tags of a kernel, and removes those that are None; raises KernelNotFound."""
+        return await in_thread(retag, self._kernels, kernel_id, changes)
 
     # -- asking ----------------------------------------------------------------------------------------------
 
@@ -227,7 +238,8 @@ class LoopKernels:
         return self._kernels.get_or_create(name, options, as_it_is=True)
 
     def _restart(self, key: str) -> KernelRecord:
-        return self._kernels.restart(key, environment=self._env)
+        record = self._kernels.get(key)
+        return self._kernels.restart(record.kernel_id, environment=self._environment(record))
 
     # -- handles ---------------------------------------------------------------------------------------------
 
@@ -246,7 +258,11 @@ class LoopKernels:
         return KernelOptions(session_name, dict(tags or {}), self._cwd, self._env, self._lifetime, kernel_type, wanted)
 
     def _handle(self, record: KernelRecord) -> Kernel:
-        return self._kernels.kernel(record, environment=self._env)
+        return self._kernels.kernel(record, environment=self._environment(record))
+
+    def _environment(self, record: KernelRecord) -> dict[str, str] | None:
+        given = self._kernels.environment_given(record.kernel_id)
+        return self._env if given is None else given
 
     def _keep(self, key: str, record: KernelRecord) -> Kernel:
         if len(self._handles) >= _MOST_HANDLES:

@@ -56,10 +56,13 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who hears of a server: that it writes no more, a line of its log with the level, and its other words."""
+    """Who hears of a server: that it writes no more, a line of its log with the level, that its list of tools has
+    changed, and its other words.
+    """
 
     on_end: Callable[[], None]
     on_log: Callable[[str, str], None]
+    on_change: Callable[[], None]
     words: Words
 
 

@@ -10,7 +10,7 @@ import httpx2
 from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult, Implementation, LoggingMessageNotificationParams
+from mcp_types import CallToolResult, Implementation, LoggingMessageNotificationParams, ToolListChangedNotification
 from pydantic import ValidationError
 
 from kernelbox.base._errors import ToolServerFailed
@@ -39,12 +39,17 @@ async def connecting(stack: AsyncExitStack, server: str, parameters: ServerParam
         text = params.data if isinstance(params.data, str) else json.dumps(params.data, default=str)
         listener.on_log(params.level, text[:LONGEST_NOTICE])
 
+    async def heed(message: object) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            listener.on_change()
+
     from kernelbox import __version__
 
     client = Client(
         await _transport(stack, server, parameters, listener),
         client_info=Implementation(name="kernelbox", version=__version__),
         logging_callback=log,
+        message_handler=heed,
         log_level="info",
         cache=None,
     )

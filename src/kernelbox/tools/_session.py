@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 # is replaced: it may hang, or have been restarted at its address.
 _PROBE = 3.0
 
-# Pages of a list of tools: no honest server has so many, and a dishonest one must not keep us.
+# Pages of a list of tools, tools in it, and characters: no honest server has so many, and a dishonest one must not keep
+# us, nor fill our memory.
 _PAGES = 1_000
+_MOST_TOOLS = 10_000
+_LONGEST_LIST = 64_000_000
 
 
 class Session:
@@ -45,6 +48,7 @@ class Session:
         self._calls: dict[object, tuple[OnEvent, str]] = {}  # those under way: who is told, and the tool
         self._suspect = False
         self._listed = frozenset[str]()
+        self._listing: asyncio.Task[list[Tool]] | None = None
         self.ended = False
 
     def __repr__(self) -> str:
@@ -62,13 +66,6 @@ class Session:
         from kernelbox.tools._connecting import describe
 
         client = await self.open()
-        if tool not in self._listed:
-            # A server may have changed; over HTTP its list also says which arguments are sent as headers, too.
-            await self.list_tools()
-        if tool not in self._listed:
-            raise ToolServerFailed(
-                self.server, f"it has no tool {show(tool)} now; generate its package again: `kernelbox tools refresh`"
-            )
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             said = (message or "")[:LONGEST_NOTICE]
@@ -77,15 +74,42 @@ class Session:
         call = object()
         self._calls[call] = (on_event, tool)
         try:
+            if tool not in self._listed:
+                await self._look_for(tool)
             return await client.call_tool(tool, args, progress_callback=on_progress)
+        except ToolServerFailed:
+            raise
         except Exception as exc:
-            self._suspect = True
+            self._doubt()
             raise KernelBoxError(f"{self.server}.{tool}: {describe(exc, self._words)}") from exc
         except BaseException:
-            self._suspect = True
+            self._doubt()
             raise
         finally:
             del self._calls[call]
+
+    async def _look_for(self, tool: str) -> None:
+        """Asks for the list of tools, once for all calls that come meanwhile; raises ToolServerFailed without this one.
+
+        A server may have changed since its package was generated. Over HTTP its list also says which arguments are
+        sent as headers, too.
+        """
+        if self._listing is None or self._listing.done():
+            self._listing = asyncio.create_task(self.list_tools())
+            self._listing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(self._listing)
+        if tool not in self._listed:
+            raise ToolServerFailed(
+                self.server, f"it has no tool {show(tool)} now; generate its package again: `kernelbox tools refresh`"
+            )
+
+    def _doubt(self) -> None:
+        """Has the server answer something simple, and list its tools again, before the next call."""
+        self._suspect = True
+        self._forget_list()
+
+    def _forget_list(self) -> None:
+        self._listed = frozenset()
 
     async def is_usable(self) -> bool:
         """Tells whether another call can be sent: after one that was cancelled or failed the server must answer."""
@@ -109,25 +133,32 @@ class Session:
         try:
             async with asyncio.timeout(self._connect_timeout):
                 tools = await self._list_pages(client)
-        except TimeoutError:
-            raise ToolServerFailed(
-                self.server, f"it did not list its tools within {self._connect_timeout:g} s"
-            ) from None
-        except ToolServerFailed:
-            raise
         except Exception as exc:
             from kernelbox.tools._connecting import describe
 
+            self._doubt()
+            if isinstance(exc, ToolServerFailed):
+                raise
+            if isinstance(exc, TimeoutError):
+                raise ToolServerFailed(self.server, f"it did not list its tools {self._in_time}") from None
             raise ToolServerFailed(self.server, f"its tools cannot be listed: {describe(exc, self._words)}") from exc
         self._listed = frozenset(tool.name for tool in tools)
         return tools
 
+    @property
+    def _in_time(self) -> str:
+        return "in time" if self._connect_timeout is None else f"within {self._connect_timeout:g} s"
+
     async def _list_pages(self, client: Client) -> list[Tool]:
         tools: list[Tool] = []
-        cursor = None
+        cursor, size = None, 0
         for _ in range(_PAGES):
             page = await client.list_tools(cursor=cursor, cache_mode="bypass")
             tools += page.tools
+            size += len(page.model_dump_json())
+            if len(tools) > _MOST_TOOLS or size > _LONGEST_LIST:
+                much = f"{_MOST_TOOLS:,} tools, or {_LONGEST_LIST:,} characters"
+                raise ToolServerFailed(self.server, f"its list of tools has more than {much}")
             cursor = page.next_cursor
             if not cursor:
                 return tools
@@ -146,7 +177,7 @@ class Session:
         """Opens the session, waits and closes it, all in one task, as the SDK's scopes want it."""
         from kernelbox.tools._connecting import connecting, describe
 
-        listener = Listener(self._on_end, self._on_log, self._words)
+        listener = Listener(self._on_end, self._on_log, self._forget_list, self._words)
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._connect_timeout):
@@ -154,7 +185,7 @@ class Session:
                 opened.set_result(client)
                 await self._closing.wait()
         except TimeoutError:
-            silence = f"it did not answer within {self._connect_timeout:g} s (connect_timeout)"
+            silence = f"it did not answer {self._in_time} (connect_timeout)"
             self._fail(opened, self._words.after(silence))
         except ToolServerFailed as exc:
             self._fail(opened, exc)

@@ -16,6 +16,7 @@ import math
 from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._messages import (
     Ask,
+    Begun,
     Clear,
     Comm,
     Display,
@@ -41,7 +42,10 @@ if TYPE_CHECKING:
 
     # What holds a kernel: this execution, one of another client, one whose client has gone, or no execution at all.
     Holder = Literal["this", "other", "abandoned", "none"]
-    Event = OutputItem | Ask | Withdraw | Comm | Started | Output | Display | Clear
+    Event = OutputItem | Ask | Withdraw | Comm | Started | Begun | Output | Display | Clear | Done
+
+# What a watcher is told of cells that are not its own.
+_ABOUT_CELLS = (Begun, Output, Display, Clear, Comm, Done)
 
 # Long enough for a numpy call or a `finally:` block to end by itself; with LAST_GRACE below the 4 s a caller may wait.
 GRACE = 1.5
@@ -80,7 +84,8 @@ def _where(traceback: list[str]) -> list[str]:
 class Execution:
     """Follows one execution from its request to its result.
 
-    A `raw` one keeps nothing of what its cell writes and shows: its events are the messages, as they came.
+    A `raw` one keeps nothing of what its cell writes and shows: its events are the messages, as they came, and on a
+    connection that watches the kernel those of other cells as well.
     """
 
     def __init__(self, request: Execute, *, timeout: float | None, now: float, raw: bool = False) -> None:
@@ -130,7 +135,9 @@ class Execution:
         if isinstance(message, Farewell):
             self._farewell = bound(message.reason, _LONGEST_REASON)
             return []
-        if self.result is not None or getattr(message, "id", None) != self.request.id:
+        if getattr(message, "id", None) != self.request.id:
+            return [message] if self._raw and isinstance(message, _ABOUT_CELLS) else []
+        if self.result is not None:
             return []
         match message:
             case Started():

@@ -96,6 +96,7 @@ _FROM_CELLS = frozenset({m.Ask, m.Comm, m.Reply})
 _FROM_GUEST = frozenset(
     {
         m.Started,
+        m.Begun,
         m.Output,
         m.Display,
         m.Clear,

@@ -1,8 +1,10 @@
 """The messages that cross the process wall, one dataclass each, shared by both sides.
 
-Host to guest: Execute, Interrupt, Answer, Query; to a template: Spawn.
-Guest to host: Started, Output, Display, Clear, Ask, Withdraw, Comm, Done, Reply, Farewell; from a template: Spawned,
-Refused.
+Host to guest: Execute, Interrupt, Answer, Query, Watch; to a template: Spawn.
+Guest to host: Started, Begun, Output, Display, Clear, Ask, Withdraw, Comm, Done, Reply, Farewell; from a template:
+Spawned, Refused.
+
+What comes between cells, from threads and tasks that they have left, has an empty id.
 """
 
 from __future__ import annotations
@@ -86,6 +88,28 @@ class Started(Message):
 
     id: str
     execution_count: int
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Watch(Message):
+    """Asks to be told, on this connection, what every client's cells write and show, and what comes between cells.
+
+    Each cell of another client begins with a Begun and ends with its Done.
+    """
+
+    id: str = ""
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Begun(Message):
+    """Tells a watcher that a cell of another client runs. A long `code` is cut; that of a comm message is empty."""
+
+    id: str
+    code: str
+    language: Language
+    execution_count: int
+    silent: bool
+    parent: str
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -188,7 +212,7 @@ class Done(Message):
 @dataclass(eq=False, repr=False, slots=True)
 class Query(Message):
     """Asks the guest something between cells: `what` is complete, inspect, is_complete, history,
-    expressions, comms, variables, leave or quiesce."""
+    notebook, expressions, comms, variables, leave or quiesce."""
 
     id: str
     what: str

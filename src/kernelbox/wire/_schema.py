@@ -126,6 +126,7 @@ _NARROWER = {
     "Execute.id": lambda value: _is_id(value) and value != "",
     "Execute.key": _is_id,
     "Execute.parent": _is_short(MAX_PARENT),
+    "Begun.parent": _is_short(MAX_PARENT),
     "Output.name": _is_one_of("stdout", "stderr"),
     "Display.kind": _is_one_of("display_data", "execute_result", "update_display_data", "error"),
     "Display.data": _is_bundle,

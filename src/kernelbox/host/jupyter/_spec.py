@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import string
 import sys
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 # What a Jupyter server tells its own kernels about itself; a kernel that believed it would end with that server.
 _NOT_FOR_US = ("JPY_PARENT_PID", "JPY_INTERRUPT_EVENT", "IPY_INTERRUPT_EVENT", "JPY_SESSION_NAME")
 
+
+# How the pictures of a kernelspec are called.
+_LOGO = re.compile(r"logo-[\w-]+\.(png|svg|jpg|gif)", re.ASCII)
 
 # What the kernelspec of `kernelbox jupyter install` starts.
 _OUR_MODULE = "kernelbox.frontends"
@@ -57,8 +61,8 @@ def known_types() -> list[str]:
     return sorted({"python3", *KernelSpecManager().find_kernel_specs()})
 
 
-def installed_specs() -> dict[str, dict[str, Any]]:
-    """Returns the kernelspecs that can be started here, by name, as their kernel.json describes them."""
+def installed_specs() -> dict[str, tuple[dict[str, Any], dict[str, str]]]:
+    """Returns the kernelspecs that can be started here, by name: their kernel.json, and the paths of their pictures."""
     from jupyter_client.kernelspec import KernelSpecManager
 
     manager, found = KernelSpecManager(), {}
@@ -69,8 +73,17 @@ def installed_specs() -> dict[str, dict[str, Any]]:
         except Exception:  # noqa: BLE001  # one that cannot be used is none
             continue
         if _OUR_MODULE not in spec.argv:  # or a kernel of ours would be reached in a roundabout way
-            found[name] = spec.to_dict()
+            found[name] = (spec.to_dict(), _find_logos(spec.resource_dir))
     return found
+
+
+def _find_logos(directory: str) -> dict[str, str]:
+    """Returns the paths of a kernelspec's pictures, by their names."""
+    try:
+        with os.scandir(directory) as entries:
+            return {entry.name: entry.path for entry in entries if _LOGO.fullmatch(entry.name) and entry.is_file()}
+    except OSError:
+        return {}
 
 
 def find_spec(kernel_type: str) -> JupyterSpec:

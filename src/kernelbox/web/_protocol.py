@@ -1,4 +1,4 @@
-"""HTTP/1.1 as uvicorn speaks it, for clients that take for ever to send a request's head, or send one without end.
+"""HTTP/1.1 and WebSockets as uvicorn speaks them, for clients that send without end, take for ever, or have gone.
 
 It also lets what has been found out about a connection be known to the requests that follow.
 """
@@ -9,14 +9,20 @@ import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from kernelbox.server._access import CONNECTION
+# Where a request carries what is known of its connection: the same for all that come over it.
+CONNECTION = "kernelbox.connection"
 
 # Seconds in which the head of a request must have come.
 HEAD_TIMEOUT = 20.0
 
 # Bytes of the request line and all headers; browsers and proxies send a tenth.
 MOST_HEAD = 64 * 1024
+
+# Seconds between pings on a WebSocket, and for which one may stay unanswered while nothing is read.
+PING_INTERVAL = 20.0
+PING_TIMEOUT = 40.0
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -84,3 +90,21 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_timer = None
         if not self.transport.is_closing():
             self.transport.close()
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """Ends a connection from which nothing is read. uvicorn would wait until what it has written has been."""
+
+    _has_moved = False
+
+    def resume_writing(self) -> None:
+        self._has_moved = True
+        super().resume_writing()
+
+    def keepalive_timeout(self) -> None:
+        if self._has_moved:  # it is slow, and our ping waits behind what it has to read
+            self._has_moved = False
+            self.pong_timer = self.loop.call_later(self.ping_timeout or PING_TIMEOUT, self.keepalive_timeout)
+            return
+        super().keepalive_timeout()
+        self.transport.abort()

@@ -1,0 +1,28 @@
+"""`kernelbox export`: what a kernel has run, with its outputs, as a notebook on stdout."""
+
+from __future__ import annotations
+
+from kernelbox.api import _sync
+from kernelbox.api._here import kernels
+from kernelbox.base._errors import KernelBusy, KernelDied
+from kernelbox.cli._output import emit
+from kernelbox.core._notebook import build_notebook
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+# Seconds that a kernel has to answer; one that runs a cell answers after it.
+_PATIENCE = 10.0
+
+
+def run(options: Namespace) -> int:
+    record = _sync.status(options.id if options.name is None else options.name)
+    kernel = kernels().kernel(record)
+    if not record.alive:
+        raise KernelDied(record.name, kernel.cause())
+    content = kernel.ask("notebook", {}, patience=_PATIENCE)
+    if content is None:
+        raise KernelBusy(record.name)
+    emit(build_notebook(record.name, content))
+    return 0

@@ -1,0 +1,73 @@
+"""The front ends of one kernel, by their sessions: those that are connected, and those that may come back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from kernelbox.frontends._channels import Channels
+from kernelbox.frontends._lasting import LastingFrontEnd
+from kernelbox.server._socket_front_end import SocketFrontEnd
+
+# Seconds for which what a front end has missed is kept: a computer may sleep over lunch. So many are expected back to
+# one kernel, the last that have gone.
+_AWAY = 3600.0
+_MOST_AWAY = 8
+
+# Characters of a session's id; Jupyter's have 36.
+_LONGEST_SESSION = 256
+
+
+class Returning:
+    """Attaches front ends to the channels of a kernel, and lets go of those that have gone for good."""
+
+    def __init__(self, channels: Channels) -> None:
+        self.channels = channels
+        self._front_ends: dict[str, LastingFrontEnd] = {}
+        self._away: dict[str, asyncio.TimerHandle] = {}
+
+    def __repr__(self) -> str:
+        return f"<Returning: {self.connected} front ends connected, {len(self._away)} away>"
+
+    @property
+    def connected(self) -> int:
+        """How many front ends are connected."""
+        return sum(front_end.present for front_end in self._front_ends.values())
+
+    async def serve(self, session: str, socket: SocketFrontEnd) -> None:
+        """Serves one front end until it goes away; one without a session is not expected back."""
+        key = session[:_LONGEST_SESSION] or os.urandom(16).hex()
+        front_end = self._find(key)
+        serving = asyncio.ensure_future(socket.serve(lambda message: self.channels.take(front_end, message)))
+        try:
+            await front_end.come(socket)
+            await serving
+        finally:
+            serving.cancel()
+            if front_end.go(socket):
+                self._expect_back(key, _AWAY if session else 0.0)
+
+    def close(self) -> None:
+        """Expects none of them back."""
+        for key in list(self._away):
+            self._forget(key)
+
+    def _find(self, key: str) -> LastingFrontEnd:
+        if key not in self._front_ends:
+            self._front_ends[key] = LastingFrontEnd(self.channels.author)
+            self.channels.attach(self._front_ends[key])
+        elif key in self._away:
+            self._away.pop(key).cancel()
+        return self._front_ends[key]
+
+    def _expect_back(self, key: str, seconds: float) -> None:
+        if not seconds:
+            self.channels.detach(self._front_ends.pop(key))
+            return
+        self._away[key] = asyncio.get_running_loop().call_later(seconds, self._forget, key)
+        if len(self._away) > _MOST_AWAY:
+            self._forget(next(iter(self._away)))
+
+    def _forget(self, key: str) -> None:
+        self._away.pop(key).cancel()
+        self.channels.detach(self._front_ends.pop(key))

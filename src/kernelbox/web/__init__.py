@@ -1,0 +1,1 @@
+"""What the servers for HTTP share."""
