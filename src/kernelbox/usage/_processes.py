@@ -89,6 +89,12 @@ def shared_memory() -> int:
     return 0
 
 
+def written(pids: list[int]) -> int:
+    """Returns the bytes that processes, and those they have waited for, have given to disks to keep."""
+    lines = (line for pid in pids for line in _read(f"/proc/{pid}/io").splitlines())
+    return sum(int(line.split()[1]) for line in lines if line.startswith(b"write_bytes:"))
+
+
 def unlinked_files(pids: list[int], device: int) -> int:
     """Returns the bytes of files of a file system that processes have open, and that no name leads to any more."""
     held: dict[tuple[int, int], int] = {}
