@@ -12,6 +12,7 @@ from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.base._limits import parse_limits
 from kernelbox.base._text import escape
 from kernelbox.cli._output import emit, say
+from kernelbox.core._options import choose_sandbox
 from kernelbox.host._limiting import measured
 from kernelbox.wire._layout import LOG, TEMPLATE
 
@@ -35,8 +36,11 @@ def create(options: Namespace) -> int:
             raise InvalidInput("--tag", text, "use KEY=VALUE")
         tags[key] = value
     limits = parse_limits("--limit", options.limit)
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config)
     with _progress(options, f"starting kernel {options.name!r}"):
-        record = _sync.create(options.name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags, limits=limits)
+        record = _sync.create(
+            options.name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags, limits=limits, sandbox=sandbox
+        )
     return _print_record(options, record)
 
 

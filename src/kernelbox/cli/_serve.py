@@ -29,12 +29,14 @@ def run(options: Namespace) -> int:
 
 
 def _read_options(options: Namespace) -> ServiceOptions:
+    from kernelbox.core._options import choose_sandbox
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._policy_file import read_policy
     from kernelbox.server._options import MEBIBYTE, TOKEN_VARIABLE, ServiceOptions
 
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
     tokens = _read_tokens(options.tokens)
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config)
     if options.require_token and not tokens:
         raise StartFailed(f"there is no token; set {TOKEN_VARIABLE}, or name a file with --tokens")
     return ServiceOptions(
@@ -44,6 +46,7 @@ def _read_options(options: Namespace) -> ServiceOptions:
         cors_origins=tuple(options.cors_origin),
         policy=policy,
         approval_timeout=options.approval_timeout,
+        sandbox=sandbox,
         max_kernels=options.max_kernels,
         max_queue=options.max_queue,
         max_running=options.max_running,

@@ -135,6 +135,19 @@ class Process:
                         waiting.append(pid)
         return found
 
+    def first_of_namespace(self) -> Process | None:
+        """Returns the first process of the pid namespace that this one is in, which has the same parent; None if gone.
+
+        The system ends all others in the namespace with it.
+        """
+        with contextlib.suppress(OSError):
+            namespace = os.readlink(f"/proc/{self.pid}/ns/pid")
+            fields = _read_stat(self.pid) or [b"", b"0"]
+            for pid in children_of(int(fields[1])):
+                if pid != self.pid and _namespace_of(pid) == namespace:
+                    return Process(pid, read_start_time(pid) or 0)
+        return None
+
     def kill_session(self) -> None:
         """Kills what is left of the session that the process led, for when its keeper is gone.
 
@@ -253,6 +266,13 @@ def ask_start_time(pid: int) -> int | None:
     answer = subprocess.run(command, capture_output=True, check=False, env=env)
     state, _, started = answer.stdout.strip().partition(b" ")
     return None if not started or state.startswith(b"Z") else zlib.crc32(started.strip())
+
+
+def _namespace_of(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return ""
 
 
 def _pids() -> list[int]:

@@ -25,6 +25,8 @@ _USAGE = (
 
 _STATES = ("idle", "running", "dead", "unknown")
 
+_STATUSES = ("success", "error", "timeout", "max_attempts_exceeded")
+
 
 class Metrics:
     """Counts executions and requests as they end; looks at kernels when it is asked."""
@@ -34,6 +36,7 @@ class Metrics:
         self._executions = Counter(
             "kernelbox_executions", "Cells that have ended, by status", ["status"], registry=self._registry
         )
+        self._by_status = {status: self._executions.labels(status) for status in _STATUSES}
         self._failures = Counter(
             "kernelbox_failures", "Cells that failed, by cause", ["cause"], registry=self._registry
         )
@@ -59,7 +62,7 @@ class Metrics:
 
     def count(self, result: ExecutionResult) -> None:
         """Counts a cell that has ended."""
-        self._executions.labels(result.status).inc()
+        self._by_status[result.status].inc()
         self._seconds.observe(result.duration_ms / 1000)
         if not result.ok:
             self._failures.labels(cause_of(result)).inc()

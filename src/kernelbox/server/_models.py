@@ -107,6 +107,7 @@ class KernelModel(BaseModel):
         "threads; null if it is dead",
         examples=[{"memory": 9_500_000, "cpu": 0.31, "processes": 2}],
     )
+    sandbox: str | None = Field(description="the level of the sandbox that confines it")
 
 
 class KernelList(BaseModel):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._kernels import Kernels
     from kernelbox.host._record import KernelRecord
+    from kernelbox.sandbox._config import SandboxConfig
     from kernelbox.shells._asyncio_jobs import JobOptions
     from kernelbox.tools._toolbox import Toolbox
 
@@ -50,11 +51,12 @@ class Workplace:
         cwd: str,
         env: dict[str, str],
         shared: bool = False,
+        sandbox: SandboxConfig | None = None,
     ) -> None:
         self._kernels = kernels
         self._options = options
         self._toolbox = toolbox
-        self._new = KernelOptions(cwd=cwd, env=env, lifetime="kernel" if shared else "process")
+        self._new = KernelOptions(cwd=cwd, env=env, lifetime="kernel" if shared else "process", sandbox=sandbox)
         self._shared = shared
         self._suffix = "" if shared else f"-{os.urandom(4).hex()}"
         self._open: dict[str, Kernel] = {}

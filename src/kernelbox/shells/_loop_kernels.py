@@ -11,7 +11,7 @@ import contextlib
 import copy
 import os
 
-from kernelbox.base._errors import KernelBusy, KernelNotFound, LimitReached
+from kernelbox.base._errors import KernelBusy, KernelExists, KernelNotFound, LimitReached
 from kernelbox.base._limits import check_limits
 from kernelbox.core._arguments import check_key, check_name
 from kernelbox.core._executor_values import read_variables
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._kernels import Kernels
     from kernelbox.host._record import KernelRecord, Lifetime
+    from kernelbox.sandbox._config import SandboxConfig
 
 # Handles that are kept; those of kernels that others have destroyed are among them.
 _MOST_HANDLES = 10_000
@@ -56,8 +57,13 @@ class LoopKernels:
         env: dict[str, str] | None,
         most: int = 0,
         lifetime: Lifetime = "kernel",
+        sandbox: SandboxConfig | None = None,
     ) -> None:
-        """`most` is how many kernels there may be before none is opened any more, 0 for any number."""
+        """`most` is how many kernels there may be before none is opened any more, 0 for any number.
+
+        With `sandbox` no kernel is used that has not that one.
+        """
+        self._sandbox = sandbox
         self._lifetime = lifetime
         self._kernels = kernels
         self._cwd = cwd
@@ -216,6 +222,8 @@ class LoopKernels:
         settled = record if record.alive else self._kernels.settled(record.kernel_id)
         if settled is None:
             raise KernelNotFound(key)
+        if settled.alive and (differences := self._options().sandbox_differences(settled)):
+            raise KernelExists(settled.name, differences)
         return settled
 
     def _create(self, name: str, options: KernelOptions) -> KernelRecord:
@@ -255,7 +263,8 @@ class LoopKernels:
         wanted = check_limits(limits)
         if wanted is not None:
             wanted.require_within(self.config.limits)
-        return KernelOptions(session_name, dict(tags or {}), self._cwd, self._env, self._lifetime, kernel_type, wanted)
+        given = (session_name, dict(tags or {}), self._cwd, self._env, self._lifetime, kernel_type)
+        return KernelOptions(*given, limits=wanted, sandbox=self._sandbox)
 
     def _handle(self, record: KernelRecord) -> Kernel:
         return self._kernels.kernel(record, environment=self._environment(record))
