@@ -84,12 +84,14 @@ ROOMS = {
     "__main__.py": Room(ours=("cli",)),
 }
 
+_PURE_JUPYTER = ("actions", "cell", "conversation", "late", "onlooker", "probe", "reception")
+
 # Modules outside the wire that decide without sockets, clock or files, as it does.
 PURE_FILES = (
     "core/_policy.py",
     "sandbox/_rules.py",
-    *(f"frontends/_{name}.py" for name in ("exchange", "message", "websocket")),
-    *(f"host/jupyter/_{name}.py" for name in ("actions", "cell", "conversation", "late", "probe", "reception")),
+    *(f"frontends/_{name}.py" for name in ("exchange", "lasting", "message", "others", "websocket")),
+    *(f"host/jupyter/_{name}.py" for name in _PURE_JUPYTER),
 )
 
 # One importer per power: (what is used, the only files that may).

@@ -245,5 +245,7 @@ def test_the_real_temporary_directory_is_shown_where_a_rule_asks_for_it(home: Pa
     try:
         run(box, f"open({name!r}, 'w').close()")
         assert os.path.exists(name)
+        run(box, "import os; os.makedirs(os.environ['XDG_CACHE_HOME'])")
+        assert not [entry for entry in os.listdir("/tmp") if box.kernel_id in entry]  # and nothing of ours is in it
     finally:
         os.unlink(name)

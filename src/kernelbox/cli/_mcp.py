@@ -64,12 +64,17 @@ def _read_options(options: Namespace) -> ServerOptions:
 
 def _print_config(options: Namespace) -> int:
     from kernelbox.mcp._client_config import PLACES, client_config
+    from kernelbox.mcp._options import ServerOptions
 
     command = [sys.executable, "-m", "kernelbox", "mcp", "--workspace", _absolute(options.workspace)]
     if options.toolset != ["ipybox"]:
         command += ["--toolset", ",".join(options.toolset)]
     if options.approve != "ask":
         command += ["--approve", options.approve]
+    if options.approval_timeout != ServerOptions.approval_timeout:
+        command += ["--approval-timeout", f"{options.approval_timeout:g}"]
+    if options.log_level != ServerOptions.log_level:
+        command += ["--log-level", options.log_level]
     if options.policy:
         command += ["--policy", _absolute(options.policy)]
     if options.sandbox_config:

@@ -57,14 +57,17 @@ class Kernel:
         """Whether a connection in the pool shows that the kernel lives, without a look at the file system."""
         return self._kernels.pool.has(self.record)
 
+    def take_pooled(self) -> Connection | None:
+        """Returns a connection that waits in the pool, None if there is none; `release` gives it back."""
+        return self._kernels.pool.take(self.record)
+
     def connect(self) -> Connection:
         """Returns a connection for one execution at a time; `release` gives it back.
 
         A kernel that is being restarted is waited for. Raises StoreFailed if this process cannot open what it needs,
         and any other OSError if the kernel is gone.
         """
-        pooled = self._kernels.pool.take(self.record)
-        if pooled is not None:
+        if (pooled := self.take_pooled()) is not None:
             return pooled
         engine = engine_named(self.record.engine)
         try:

@@ -96,7 +96,7 @@ def _add_resources(server: MCPServer, outputs: Outputs) -> None:
     @server.resource(
         f"{SCHEME}://outputs/{{output_id}}{{?start,end}}",
         name="output",
-        description="A range of characters of an output that was cut; a negative start counts from the end.",
+        description="A range of characters of an output that was cut; a negative number counts from the end.",
         mime_type="text/plain",
     )
     def read_output(output_id: str, start: str = "0", end: str = "") -> str:

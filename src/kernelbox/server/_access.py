@@ -10,10 +10,10 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernelbox.server._errors import failure
+from kernelbox.server._headers import all_of, first_of
 from kernelbox.server._neighbours import can_tell, is_users_own
 from kernelbox.server._options import TOKEN_VARIABLE, ServiceOptions
 from kernelbox.server._tokens import Caller, find_caller
@@ -41,35 +41,37 @@ class NoWebPages:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
         refusal = None
-        if not self._is_our_name(scope, headers):
+        if not self._is_our_name(scope):
             sentence = "this server does not have the name in the header `Host`; --allow-host lets it answer to more"
             refusal = failure(421, "wrong_host", sentence)
-        elif not self._is_our_page(headers):
+        elif not self._is_our_page(scope):
             sentence = "requests from web pages of another origin are refused; --cors-origin lets one send them"
             refusal = failure(403, "wrong_origin", sentence)
         await (refusal or self._app)(scope, receive, send)
 
-    def _is_our_name(self, scope: Scope, headers: Headers) -> bool:
+    def _is_our_name(self, scope: Scope) -> bool:
         """Tells whether a request is meant for this server, where a browser on this machine could be misled."""
-        address = _local_address(scope)
-        if address is None or not address.is_loopback:
+        if not _is_loopback(scope):
             return True
-        named = headers.getlist("host")
+        named = all_of(scope, b"host")
         if len(named) != 1:
             return False
         host = named[0].lower()
-        return host in self._hosts or _hostname(host) in self._hosts or _is_loopback_name(_hostname(host))
+        name = _hostname(host)
+        return host in self._hosts or name in self._hosts or name == "localhost" or _is_loopback_address(name)
 
-    def _is_our_page(self, headers: Headers) -> bool:
-        origin = headers.get("origin", "").lower()
+    def _is_our_page(self, scope: Scope) -> bool:
+        origin = first_of(scope, b"origin").lower()
         if origin in self._origins or (origin and "*" in self._origins):
             return True
         if origin:
-            return len(headers.getlist("origin")) == 1 and urlsplit(origin).netloc == headers.get("host", "").lower()
-        navigates = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-        return navigates or headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+            host = first_of(scope, b"host").lower()
+            return len(all_of(scope, b"origin")) == 1 and urlsplit(origin).netloc == host
+        if first_of(scope, b"sec-fetch-site", "none") in ("none", "same-origin"):
+            return True
+        mode, destination = first_of(scope, b"sec-fetch-mode"), first_of(scope, b"sec-fetch-dest")
+        return (mode, destination) == ("navigate", "document")
 
 
 class TokenRequired:
@@ -102,11 +104,13 @@ class TokenRequired:
 
 def _take_secret(scope: Scope) -> str | None:
     """Returns the token of a request. One in the URL, for browsers, is taken out of it: URLs are logged."""
-    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    in_url = [value for name, value in query if name == "token"]
-    if in_url:
-        scope["query_string"] = urlencode([pair for pair in query if pair[0] != "token"]).encode("ascii")
-    given = Headers(scope=scope).getlist("authorization")
+    in_url: list[str] = []
+    if scope["query_string"]:
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        in_url = [value for name, value in query if name == "token"]
+        if in_url:
+            scope["query_string"] = urlencode([pair for pair in query if pair[0] != "token"]).encode("ascii")
+    given = all_of(scope, b"authorization")
     if not given:
         return in_url[0] if len(in_url) == 1 else None
     scheme, _, secret = given[0].partition(" ")
@@ -132,7 +136,12 @@ def _is_made_by_user(scope: Scope) -> bool:
 
 
 def _is_loopback(scope: Scope) -> bool:
-    address = _local_address(scope)
+    return not _is_unix(scope) and _is_loopback_address(_without_zone(scope["server"][0]))
+
+
+@lru_cache(maxsize=256)
+def _is_loopback_address(text: str) -> bool:
+    address = _parse_address(text)
     return address is not None and address.is_loopback
 
 
@@ -141,16 +150,10 @@ def _is_unix(scope: Scope) -> bool:
     return server is None or server[1] is None
 
 
-def _local_address(scope: Scope) -> IPv4Address | IPv6Address | None:
-    """Returns the address that a connection was made to; None if it is no address of a network."""
-    return None if _is_unix(scope) else _parse_address(_without_zone(scope["server"][0]))
-
-
 def _without_zone(address: str) -> str:
     return address.partition("%")[0]
 
 
-@lru_cache(maxsize=256)
 def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
     try:
         address = ip_address(text)
@@ -164,8 +167,3 @@ def _hostname(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0][1:]
     return host.partition(":")[0]
-
-
-def _is_loopback_name(name: str) -> bool:
-    address = _parse_address(name)
-    return name == "localhost" or (address is not None and address.is_loopback)

@@ -17,20 +17,43 @@ _SHORT = 0.05
 
 async def run_attended(request: Request, running: Coroutine[Any, Any, ExecutionResult]) -> ExecutionResult:
     """Returns the result of what runs, and cancels it if the client disconnects first."""
-    task = asyncio.ensure_future(running)
+    attention = _Attention(request)
     try:
-        await asyncio.wait({task}, timeout=_SHORT)
-        if not task.done():
-            gone = asyncio.ensure_future(_until_gone(request))
-            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-            gone.cancel()
-        if task.done():
-            return task.result()
+        return await running
+    except asyncio.CancelledError:
+        if not attention.take_cancellation():
+            raise
     finally:
-        task.cancel()
+        attention.end()
     raise Refused(499, "client_gone", "the client has gone; the cell was interrupted")
 
 
-async def _until_gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+class _Attention:
+    """Looks for the end of a connection, and cancels the task that waits for the answer, as a timeout does."""
+
+    def __init__(self, request: Request) -> None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        self._request = request
+        self._waiting = task
+        self._looking: asyncio.Task[None] | None = None
+        self._gone = False
+        self._timer = loop.call_later(_SHORT, self._begin)
+
+    def take_cancellation(self) -> bool:
+        """Tells whether it was we who cancelled the task, and nobody else did."""
+        return self._gone and self._waiting.uncancel() == 0
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _begin(self) -> None:
+        self._looking = asyncio.ensure_future(self._look())
+
+    async def _look(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        self._waiting.cancel()

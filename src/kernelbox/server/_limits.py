@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from fastapi import HTTPException
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kernelbox.server._errors import failure
+from kernelbox.server._headers import first_of
 from kernelbox.server._options import ServiceOptions
 
 # What the paths of files begin with; a file may be larger than another request.
@@ -27,7 +27,7 @@ class BodyLimited:
             await self._app(scope, receive, send)
             return
         most = self._options.max_upload if scope["path"].startswith(FILES) else self._options.max_body
-        announced = Headers(scope=scope).get("content-length", "0")
+        announced = first_of(scope, b"content-length", "0")
         if not announced.isdecimal() or int(announced[:20]) > most:
             await failure(413, "too_large", _too_large(most), {"Connection": "close"})(scope, receive, send)
             return

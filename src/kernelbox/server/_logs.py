@@ -9,8 +9,9 @@ import time
 from typing import Any
 
 from pythonjsonlogger.json import JsonFormatter
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kernelbox.server._headers import first_of
 
 # Where a request carries the fields of its line in the log.
 FIELDS = "kernelbox.log"
@@ -46,8 +47,8 @@ class Logged:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else os.urandom(8).hex()
+        given = first_of(scope, b"x-request-id")
+        request_id = given if given and _REQUEST_ID.fullmatch(given) else os.urandom(8).hex()
         fields: dict[str, Any] = {"request_id": request_id}
         scope[FIELDS] = fields
         began, status = time.perf_counter(), 0

@@ -19,6 +19,8 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 _STATES = ("idle", "running", "dead", "unknown")
 
+_STATUSES = ("success", "error", "timeout", "max_attempts_exceeded")
+
 
 class Metrics:
     """Counts executions and requests as they end; looks at kernels when it is asked."""
@@ -28,6 +30,7 @@ class Metrics:
         self._executions = Counter(
             "kernelbox_executions", "Cells that have ended, by status", ["status"], registry=self._registry
         )
+        self._by_status = {status: self._executions.labels(status) for status in _STATUSES}
         self._failures = Counter(
             "kernelbox_failures", "Cells that failed, by cause", ["cause"], registry=self._registry
         )
@@ -46,7 +49,7 @@ class Metrics:
 
     def count(self, result: ExecutionResult) -> None:
         """Counts a cell that has ended."""
-        self._executions.labels(result.status).inc()
+        self._by_status[result.status].inc()
         self._seconds.observe(result.duration_ms / 1000)
         if not result.ok:
             self._failures.labels(cause_of(result)).inc()

@@ -12,6 +12,7 @@ from kernelbox.core._kernel import Kernel
 from kernelbox.server._answers import JsonAnswer, describe_result
 from kernelbox.server._attending import run_attended
 from kernelbox.server._beginning import Key, begin_job, cell_of
+from kernelbox.server._direct_route import DirectRoute
 from kernelbox.server._errors import failure
 from kernelbox.server._jobs import LOST
 from kernelbox.server._models import Execute, ResultModel, RetryExecute
@@ -64,6 +65,13 @@ async def execute_in_session_with_retry(
 ) -> Response:
     kernels = kernels_of(request, "run")
     return await _retry(request, body, lambda: kernels.use(name), idempotency_key)
+
+
+# The same for requests that have nothing odd in them.
+DIRECT = (
+    DirectRoute("/kernels/{key}/execute", execute),
+    DirectRoute("/sessions/{name}/execute", execute_in_session),
+)
 
 
 async def _execute(request: Request, body: Execute, find: FindKernel, once: str | None) -> Response:

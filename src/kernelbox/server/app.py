@@ -70,6 +70,7 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
     app.state.kernelbox = make_state(options)
     for router in ROUTERS:
         app.include_router(router)
+    app.router.routes[:0] = _routes_execution.DIRECT
     add_error_handlers(app)
     # The last that is added sees a request first.
     app.add_middleware(BodyLimited, options=options)

@@ -96,8 +96,8 @@ class LoopConnection:
 
 async def connect(kernel: Kernel) -> Connection:
     """Returns a connection; a new one is made in a thread, because a kernel that takes no calls would block."""
-    if kernel.is_connected:
-        return kernel.connect()
+    if (pooled := kernel.take_pooled()) is not None:
+        return pooled
     return await in_thread(kernel.connect, undo=kernel.release)
 
 
