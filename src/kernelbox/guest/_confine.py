@@ -4,7 +4,7 @@
                     ├─spawn→ first   pid 1 of the namespace: when it ends the system ends all that is in there
                     └─fork→  kernel  pid 2: shows its processes, gives up all privileges, filters system calls
 
-The maker ends when the template has heard of the two, and the template is their parent then. The first process waits at
+The maker tells the template of the two, and ends; the template is their parent then. The first process waits at
 a pipe whose other end only the kernel holds, so that it does not outlive the kernel when the template is gone; or at
 one that ends with the template, if that looks after limits which the kernel must not be without.
 """
@@ -127,9 +127,8 @@ def _start_first(waits: int) -> int:
 
 
 def _leave(template: socket.socket, first: int, kernel: int) -> NoReturn:
-    """Tells the template who its new children are, and ends when it knows, or is gone."""
+    """Tells the template who its new children are, and ends: the kernel need not copy what only the two share then."""
     try:
         template.sendall(MADE.pack(first, kernel))
-        template.recv(1)
     finally:
         os._exit(0)

@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,8 @@ class Keeper:
         self.kernels: dict[int, Kept] = {}
         self.helpers: set[int] = set()
         """Children of ours that make the sandbox of a kernel, or are the first process in one."""
+        self.meet_makers: Callable[[], None] = lambda: None
+        """Gets to know the kernels that makers have told of."""
         self._oom_kills = _count_oom_kills()
         become_subreaper()
 
@@ -136,11 +139,14 @@ class Keeper:
         """Takes note of every child that has ended; a kernel stays a zombie until its note is written."""
         while (ended := _next_ended()) is not None:
             pid, code = ended
+            kept = None if self._is_orphan(pid) else self.kernels.get(pid)
             self.helpers.discard(pid)
-            if pid in self.kernels:
+            if kept is not None:
                 self._write_down(pid, code)
             if _HAS_WAITID:
                 os.waitpid(pid, 0)
+            if kept is not None and kept.first and kept.watch is not None:
+                _remove_groups(kept.watch.groups)  # not before: its first process, which is in them, ends after it
 
     def check(self) -> None:
         """Ends kernels whose directory or socket was deleted, replaced or taken away: no client can reach them.
@@ -200,7 +206,8 @@ class Keeper:
         self._end_orphans(pid)
         if kept.watch is not None:
             note["excess"] = kept.excess or kept.watch.find_cause(code)
-            _remove_groups(kept.watch.groups)
+            if not kept.first:
+                _remove_groups(kept.watch.groups)
             kept.watch.leave(self._others(pid))
         _write_note(kept.directory, note)
         for fd in kept.descriptors:
@@ -209,7 +216,14 @@ class Keeper:
 
     def _end_orphans(self, dead: int) -> None:
         """Kills what a dead kernel left: any child of ours that is neither a kernel nor part of a sandbox."""
-        _end_children(dead, *self.kernels, *self.helpers)
+        while orphans := [pid for pid in children() if pid != dead and self._is_orphan(pid)]:
+            _end_each(orphans)
+
+    def _is_orphan(self, pid: int) -> bool:
+        """Tells whether a child is none that we know; a maker that has ended may have told of it just now."""
+        if pid not in self.kernels and pid not in self.helpers:
+            self.meet_makers()
+        return pid not in self.kernels and pid not in self.helpers
 
 
 def appoint_keeper(descriptor: int) -> None:
@@ -225,18 +239,18 @@ def appoint_keeper(descriptor: int) -> None:
         return
     os.close(descriptor)
     os.waitpid(keeper, 0)
-    _end_children()
+    while orphans := children():
+        _end_each(orphans)
     os._exit(0)
 
 
-def _end_children(*spared: int) -> None:
-    while orphans := [pid for pid in children() if pid not in spared]:
-        for pid in orphans:
-            kill_descendants(pid)  # all of them before one is waited for: they may be forking
-            kill(pid)
-        for pid in reversed(orphans):  # the first process of a sandbox ends after the others in it
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)  # it was sent SIGKILL; its own children are ours now, and next
+def _end_each(orphans: list[int]) -> None:
+    for pid in orphans:
+        kill_descendants(pid)  # all of them before one is waited for: they may be forking
+        kill(pid)
+    for pid in reversed(orphans):  # the first process of a sandbox ends after the others in it
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)  # it was sent SIGKILL; its own children are ours now, and next
 
 
 def _remove_groups(groups: list[str]) -> None:

@@ -69,6 +69,7 @@ class Template:
         self._pid = os.getpid()
         self._idle_timeout = idle_timeout
         self._keeper = Keeper()
+        self._keeper.meet_makers = self._meet_makers
         self._clients: dict[int, socket.socket] = {} if seat else {sock.fileno(): sock}
         self._unborn: dict[int, Unborn] = {}  # by the descriptor that they report through
         self._used_at = time.monotonic()
@@ -228,6 +229,11 @@ class Template:
         self._unborn[reports] = Unborn(pid, client, request, watched, kept, ours)
         self._unborn[reports].take_in(self._keeper)
         return ""
+
+    def _meet_makers(self) -> None:
+        for unborn in self._unborn.values():
+            if unborn.has_been_told_of:
+                unborn.meet(self._keeper)
 
     def _prepare_sandboxes(self) -> None:
         """Has ready what each sandboxed kernel needs; done once, because an import in the fork takes milliseconds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ class Unborn:
     """A copy of its state file's descriptor, if its limits are to be looked after; -1 if not."""
     kept: Kept
     maker: socket.socket | None
-    """Where the maker of a sandbox tells which processes it has made; it ends when this is closed."""
+    """Where the maker of a sandbox tells which processes it has made; it ends at once, and they are our children."""
     pid: int = 0
     """The kernel; 0 while it is not known."""
 
@@ -32,8 +33,17 @@ class Unborn:
         else:
             keeper.helpers.add(self.forked)
 
+    @property
+    def has_been_told_of(self) -> bool:
+        """Whether the maker of a sandbox has said something that has not been heard, or has ended."""
+        if self.maker is None:
+            return False
+        poller = select.poll()
+        poller.register(self.maker, select.POLLIN)
+        return bool(poller.poll(0))
+
     def meet(self, keeper: Keeper) -> None:
-        """Gets to know the kernel that a maker has made, and its first process; the maker ends.
+        """Gets to know the kernel that a maker has made, and its first process.
 
         It is told before the kernel reports, so this does not wait long; not at all if the maker has ended before.
         """

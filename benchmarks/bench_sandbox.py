@@ -1,0 +1,115 @@
+"""Sandboxed kernels against plain ones of the same template: starting, executing, memory, many at once."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import kernelbox
+from benchmarks._measure import Row, interleaved, percentile, show
+from kernelbox.base._config import scrubbed_environment
+from kernelbox.host._process import Process
+
+_numbers = itertools.count()
+
+
+def rows() -> Iterator[Row]:
+    """Yields the rows in the order of docs/performance.md."""
+    with tempfile.TemporaryDirectory() as workspace:
+        kernels = {name: _opener(workspace, sandbox=name == "sandboxed") for name in ("plain", "sandboxed")}
+        for open_one in kernels.values():
+            kernelbox.destroy(open_one())
+        yield from _start(kernels)
+        yield from _execute(kernels)
+        yield from _memory(kernels)
+        yield from _burst(kernels)
+
+
+def _opener(workspace: str, *, sandbox: bool) -> Callable[[], kernelbox.KernelRecord]:
+    """Returns what opens a kernel and has its first result; both kinds have one environment, and so one template."""
+    environment = scrubbed_environment({})
+
+    def open_one() -> kernelbox.KernelRecord:
+        name = f"{'sandboxed' if sandbox else 'plain'}-{next(_numbers)}"
+        record = kernelbox.get_or_create(name, cwd=workspace, env=environment, sandbox=sandbox)
+        assert kernelbox.execute(record, "1+1").return_value == "2"
+        return record
+
+    return open_one
+
+
+def _start(kernels: dict[str, Callable[[], kernelbox.KernelRecord]]) -> Iterator[Row]:
+    opened: list[kernelbox.KernelRecord] = []
+    taken = interleaved(
+        {name: lambda open_one=open_one: opened.append(open_one()) for name, open_one in kernels.items()},  # type: ignore[misc]  # a default binds it
+        rounds=40,
+        batch=1,
+    )
+    for record in opened:
+        kernelbox.destroy(record)
+    plain, sandboxed = percentile(taken["plain"], 50), percentile(taken["sandboxed"], 50)
+    yield Row(
+        "new sandboxed kernel to first result, template warm",
+        show(taken["sandboxed"]),
+        f"plain {show(taken['plain'])}",
+        f"{sandboxed / plain:.2f} ×",
+        "≤ 1.7 ×",
+        sandboxed <= 1.7 * plain,
+    )
+
+
+def _execute(kernels: dict[str, Callable[[], kernelbox.KernelRecord]]) -> Iterator[Row]:
+    records = {name: open_one() for name, open_one in kernels.items()}
+    taken = interleaved(
+        {name: lambda record=record: kernelbox.execute(record, "1+1") for name, record in records.items()},  # type: ignore[misc]  # a default binds it
+        rounds=40,
+        batch=20,
+    )
+    plain, sandboxed = percentile(taken["plain"], 50), percentile(taken["sandboxed"], 50)
+    yield Row(
+        "`execute(kernel, '1+1')` in a sandbox",
+        show(taken["sandboxed"]),
+        f"plain {show(taken['plain'])}",
+        f"{sandboxed / plain:.2f} ×",
+        "≤ 1.03 ×",
+        sandboxed <= 1.03 * plain,
+    )
+
+
+def _memory(kernels: dict[str, Callable[[], kernelbox.KernelRecord]]) -> Iterator[Row]:
+    plain, sandboxed = (kernels[name]() for name in ("plain", "sandboxed"))
+    first = Process(sandboxed.pid or 0, sandboxed.start_time).first_of_namespace()
+    assert first is not None
+    more = _private(sandboxed.pid) + _private(first.pid) - _private(plain.pid)
+    yield Row(
+        "memory of a sandboxed kernel beyond a plain one's", f"{more / 1024:.2f} MB", "", "", "≤ 0.5 MB", more <= 512
+    )
+
+
+def _burst(kernels: dict[str, Callable[[], kernelbox.KernelRecord]]) -> Iterator[Row]:
+    taken = {}
+    for name, open_one in kernels.items():
+        began = time.perf_counter()
+        with ThreadPoolExecutor(4) as pool:
+            records = list(pool.map(lambda _, open_one=open_one: open_one(), range(100)))  # type: ignore[misc]  # as above
+        taken[name] = time.perf_counter() - began
+        for record in records:
+            kernelbox.destroy(record)
+    ratio = taken["sandboxed"] / taken["plain"]
+    yield Row(
+        "100 new sandboxed kernels at once from 4 threads",
+        f"{taken['sandboxed']:.2f} s",
+        f"plain {taken['plain']:.2f} s",
+        f"{ratio:.2f} ×",
+        "≤ 1.5 ×",
+        ratio <= 1.5,
+    )
+
+
+def _private(pid: int | None) -> int:
+    """Returns the kilobytes that a process shares with no other."""
+    with open(f"/proc/{pid}/smaps_rollup") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith("Private_"))
