@@ -192,6 +192,8 @@ with open(T['file'], 'r+b') as file:
     Attack(META, "times", "os.utime(T['file']); return True"),
     Attack(META, "truncate", "os.truncate(T['file'], 1); return True"),
     Attack(META, "delete", "os.unlink(T['spare']); return True"),
+    Attack(META, "mode of a device", "os.chmod('/dev/null', os.stat('/dev/null').st_mode & 0o7777); return True"),
+    Attack(META, "times of a device", "os.utime('/dev/zero'); return True"),
     Attack(META, "attributes", "os.setxattr(T['file'], 'user.x', b'1'); return True"),
     # -- persist
     Attack(PERSIST, ".bashrc", "return writes(os.path.expanduser('~/.bashrc'))"),
@@ -304,6 +306,23 @@ return call(308, 268, fd, 0) == 0
     # -- namespaces, mounts, setuid
     Attack(
         PRIVILEGE,
+        "a program that is made setuid",
+        """
+shutil.copy('/bin/true', 'planted')
+os.chmod('planted', 0o4755)
+return os.stat('planted').st_mode & 0o4000
+""",
+    ),
+    Attack(
+        PRIVILEGE,
+        "a file that is made setuid",
+        """
+os.close(os.open('planted', os.O_CREAT | os.O_WRONLY, 0o4755))
+return os.stat('planted').st_mode & 0o4000
+""",
+    ),
+    Attack(
+        PRIVILEGE,
         "a user namespace",
         """
 child = os.fork()
@@ -391,6 +410,12 @@ return os.waitpid(child, 0)[1] == 0
     ),
     Attack(SYSTEM, "/dev/kmsg", "return os.open('/dev/kmsg', os.O_RDONLY) > 0"),
     Attack(SYSTEM, "/sys", "return os.open('/sys/kernel/mm/ksm/run', os.O_WRONLY) > 0"),
+    Attack(
+        SYSTEM,
+        "a lease that others wait for",
+        "import fcntl\nreturn fcntl.fcntl(os.open('leased', os.O_CREAT), 1024, 0) == 0",
+    ),
+    Attack(SYSTEM, "the kernel's debug files", "return os.listdir('/sys/kernel/debug') is not None"),
     Attack(
         SYSTEM,
         "control groups",

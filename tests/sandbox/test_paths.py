@@ -12,6 +12,7 @@ from tests.engine.support import run, value
 from tests.wire.strategies import untimed
 
 from kernelbox import StartFailed, execute, get_or_create
+from kernelbox.guest._system_calls import Unarmed, place
 from kernelbox.sandbox import _paths
 from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._native import Surroundings, find_rules
@@ -67,6 +68,27 @@ def test_a_pattern_that_is_too_much_work_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(_paths, "_MOST_ENTRIES", 10)
     with pytest.raises(StartFailed, match="smaller directory"):
         expand(f"{tmp_path}/**/x")
+
+
+def test_a_directory_that_is_too_large_to_be_searched_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, *(f"{n}" for n in range(20)))
+    monkeypatch.setattr(_paths, "_MOST_ENTRIES", 10)
+    with pytest.raises(StartFailed, match="mandatoryDenySearchDepth"):
+        find_protected(str(tmp_path), 3, git_config=False, hidden=frozenset())
+
+
+@needs_linux
+def test_a_link_that_is_put_on_the_way_after_the_host_has_looked_is_not_followed(tmp_path: Path) -> None:
+    make(tmp_path, "real/inside")
+    (tmp_path / "link").symlink_to("real")
+    with pytest.raises(Unarmed, match="openat2"), place(f"{tmp_path}/link/inside"):
+        pass
+    with place(f"{tmp_path}/link") as fd:
+        assert os.readlink("", dir_fd=fd) == "real"
+    with place(f"{tmp_path}/real/inside") as fd:
+        assert os.fstat(fd).st_ino == (tmp_path / "real/inside").stat().st_ino
 
 
 @untimed

@@ -81,7 +81,7 @@ def test_a_kernel_that_could_not_be_confined_leaves_no_process(own_home: Path, w
 def test_other_systems_are_told_at_once(platform: str, monkeypatch: pytest.MonkeyPatch, workspace: Path) -> None:
     monkeypatch.setattr(sys, "platform", platform)
     with pytest.raises(StartFailed, match=f"need Linux, and this is {platform}"):
-        confine(SandboxConfig(), Surroundings(str(workspace)), "0" * 32)
+        confine(SandboxConfig(), Surroundings(str(workspace)))
 
 
 def test_a_jupyter_kernel_cannot_be_sandboxed(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

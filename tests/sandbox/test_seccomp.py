@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernelbox.sandbox._seccomp import ARCHITECTURES, DECIDED, REFUSED, build_filter
+from kernelbox.sandbox._seccomp import ARCHITECTURES, DECIDED, MISSING, REFUSED, build_filter
 
 if TYPE_CHECKING:
     from kernelbox.sandbox._seccomp import Machine
@@ -47,7 +47,7 @@ def decide(program: bytes, number: int, *arguments: int, architecture: int) -> s
 
 def call(machine: Machine, name: str, *arguments: int, unix_sockets: bool = False) -> str:
     column = MACHINES.index(machine)
-    number = REFUSED[name][column] if name in REFUSED else DECIDED[name][column]
+    number = {**REFUSED, **DECIDED, **MISSING}[name][column]
     assert number is not None
     program = build_filter(machine, unix_sockets=unix_sockets)
     return decide(program, number, *arguments, architecture=ARCHITECTURES[machine])
@@ -66,7 +66,7 @@ def test_every_call_of_the_list_is_refused(machine: Machine) -> None:
 @each_machine
 def test_all_other_calls_are_allowed(machine: Machine) -> None:
     column = MACHINES.index(machine)
-    known = {numbers[column] for numbers in (*REFUSED.values(), *DECIDED.values())}
+    known = {numbers[column] for numbers in (*REFUSED.values(), *DECIDED.values(), *MISSING.values())}
     program = build_filter(machine, unix_sockets=False)
     others = {decide(program, n, architecture=ARCHITECTURES[machine]) for n in range(600) if n not in known}
     assert others == {ALLOWED}
@@ -131,6 +131,26 @@ def test_no_characters_can_be_put_into_a_terminal(machine: Machine) -> None:
 
 
 @each_machine
+def test_no_file_can_be_made_to_run_as_its_owner(machine: Machine) -> None:
+    calls = {"fchmod": (0,), "fchmodat": (0, 0), "fchmodat2": (0, 0), "mknodat": (0, 0), "openat": (0, 0, 0o101)}
+    if machine == "x86_64":
+        calls |= {"chmod": (0,), "creat": (0,), "mknod": (0,), "open": (0, 0o101)}
+    for name, before in calls.items():
+        assert call(machine, name, *before, 0o755) == ALLOWED, name
+        assert call(machine, name, *before, 0o2755) == ALLOWED, name
+        assert call(machine, name, *before, 0o4755) == "EPERM", name
+    assert call(machine, "openat", 0, 0, 0o20200001, 0o4755) == "EPERM"  # O_TMPFILE
+    assert call(machine, "openat", 0, 0, 0o1, 0o4755) == ALLOWED  # what is no mode
+    assert call(machine, "openat2") == "ENOSYS"  # whose mode cannot be read
+
+
+@each_machine
+def test_no_lease_can_be_taken_that_others_would_wait_for(machine: Machine) -> None:
+    assert call(machine, "fcntl", 0, 1024, 1) == "EPERM"
+    assert call(machine, "fcntl", 0, 4, 0) == ALLOWED
+
+
+@each_machine
 def test_calls_of_another_architecture_end_the_process(machine: Machine) -> None:
     program = build_filter(machine, unix_sockets=False)
     assert decide(program, 1, architecture=0x40000003) == KILLED  # 32 bits
@@ -149,7 +169,7 @@ def test_the_numbers_are_those_that_libseccomp_knows(machine: Machine) -> None:
     resolve = ctypes.CDLL(path).seccomp_syscall_resolve_name_arch
     resolve.argtypes = (ctypes.c_uint32, ctypes.c_char_p)
     compared = 0
-    for name, numbers in {**REFUSED, **DECIDED}.items():
+    for name, numbers in {**REFUSED, **DECIDED, **MISSING}.items():
         known = resolve(ARCHITECTURES[machine], name.encode())
         if known == -1:  # newer than the library
             continue

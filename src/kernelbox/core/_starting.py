@@ -119,11 +119,11 @@ def _launch(
 ) -> None:
     directory = store.directory(record.kernel_id)
     lifeline, disk_before = -1, 0
-    if record.owner_pid is not None:
-        lifeline = lifeline_to(record.owner_pid, record.owner_start_time)
-        if lifeline < 0:
-            raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
     try:
+        if record.owner_pid is not None:
+            lifeline = lifeline_to(record.owner_pid, record.owner_start_time)
+            if lifeline < 0:
+                raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
         if environment is None:  # in a sandbox, what is harmless of our own: there may be secrets in it
             given = scrubbed_environment({}) if record.sandbox is not None else kernel_environment()
         else:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+from collections.abc import Iterator
 from typing import Any
 
 _libc: Any = ctypes.CDLL(None, use_errno=True)
 
 # These have one number on all architectures (include/uapi/asm-generic/unistd.h).
-_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+_OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
 
 _AT_FDCWD = -100
-_AT_EMPTY_PATH, _AT_RECURSIVE, _AT_SYMLINK_NOFOLLOW = 0x1000, 0x8000, 0x100
+_AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
-_MOVE_MOUNT_F_EMPTY_PATH = 4
+_MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 4, 0x40
+_RESOLVE_NO_SYMLINKS = 4
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_REC, MS_PRIVATE = 0x20, 0x4000, 0x40000
@@ -46,18 +49,33 @@ def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> No
     _check(f"mount {kind or target}", result)
 
 
+@contextlib.contextmanager
+def place(path: str) -> Iterator[int]:
+    """Gives a descriptor of what is at a path, a link if that is one. No other link may be on the way.
+
+    The host has named real paths; a cell of another kernel may have put a link there since.
+    """
+    how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)  # struct open_how
+    size = ctypes.c_size_t(ctypes.sizeof(how))
+    fd = _check(f"openat2 {path}", _libc.syscall(_OPENAT2, _AT_FDCWD, os.fsencode(path), how, size))
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def clone_tree(path: str) -> int:
     """Returns a descriptor of a copy of what is mounted at a path and below it; it is mounted nowhere yet."""
-    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE | _AT_SYMLINK_NOFOLLOW
-    fd = _libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(path), ctypes.c_uint(flags))
-    return _check(f"open_tree {path}", fd)
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE | _AT_EMPTY_PATH
+    with place(path) as fd:
+        return _check(f"open_tree {path}", _libc.syscall(_OPEN_TREE, fd, b"", ctypes.c_uint(flags)))
 
 
 def attach(tree: int, path: str) -> None:
-    """Mounts a tree at a path, which is not followed if it is a link."""
-    target = os.fsencode(path)
-    result = _libc.syscall(_MOVE_MOUNT, tree, b"", _AT_FDCWD, target, ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH))
-    _check(f"move_mount {path}", result)
+    """Mounts a tree at a path."""
+    flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH)
+    with place(path) as fd:
+        _check(f"move_mount {path}", _libc.syscall(_MOVE_MOUNT, tree, b"", fd, b"", flags))
 
 
 def restrict(place: int | str, attributes: int) -> None:

@@ -21,6 +21,7 @@ from kernelbox.guest._system_calls import (
     attach,
     clone_tree,
     mount,
+    place,
     restrict,
 )
 from kernelbox.wire._confinement import Confinement, Mount
@@ -69,10 +70,10 @@ def _apply(wanted: Mount, tree: int) -> None:
     match wanted.kind:
         case "private":
             _make_place(path, directory=True)
-            mount("tmpfs", path, "tmpfs", _SAFE, _PRIVATE)
+            _mount_empty(path, _PRIVATE)
         case "screen":
             _make_place(path, directory=True)
-            mount("tmpfs", path, "tmpfs", _SAFE, f"{_SMALL},mode=0755")
+            _mount_empty(path, f"{_SMALL},mode=0755")
         case "hide" | "pin":
             _make_place(path, directory=wanted.directory)
             _attach(clone_tree(f"{_COVERS}/{'directory' if wanted.directory else 'file'}"), path)
@@ -80,6 +81,11 @@ def _apply(wanted: Mount, tree: int) -> None:
             _make_place(path, directory=wanted.directory)
             restrict(tree, _HARMLESS | (MOUNT_ATTR_RDONLY if wanted.kind == "read" else 0))
             _attach(tree, path)
+
+
+def _mount_empty(path: str, options: str) -> None:
+    with place(path) as fd:
+        mount("tmpfs", f"/proc/self/fd/{fd}", "tmpfs", _SAFE, options)
 
 
 def _attach(tree: int, path: str) -> None:
@@ -106,6 +112,7 @@ def _make_devices(devices: list[tuple[str, int]]) -> None:
     mount("tmpfs", "/dev", "tmpfs", MS_NOSUID, f"{_SMALL},mode=0755")
     for name, tree in devices:
         os.close(os.open(f"/dev/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        restrict(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID)  # it can be written to, but its mode not be changed
         _attach(tree, f"/dev/{name}")
     for name, target in _LINKS.items():
         os.symlink(target, f"/dev/{name}")

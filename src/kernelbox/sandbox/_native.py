@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 # Directories of which each kernel has its own: what others keep in them, sockets above all, is not its business.
 _PRIVATE = ("/tmp", "/var/tmp", "/run")  # what is there is hidden
 
-# Of these, too, a kernel has its own, whatever the rules say.
+# Of these, too, a kernel has its own, whatever the rules say. A directory in one of them is for what its programs keep.
 _OWN = ("/proc", "/dev")
+_SCRATCH = "/dev/shm/.kernelbox"  # nobody else's
+
+# What the superuser can look at the whole system through.
+_SYSTEM = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/firmware")
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -54,7 +58,7 @@ def refuse_system() -> None:
         )
 
 
-def confine(config: SandboxConfig, place: Surroundings, kernel_id: str) -> Confinement:
+def confine(config: SandboxConfig, place: Surroundings) -> Confinement:
     """Returns what a kernel is confined to; raises InvalidInput or StartFailed for what cannot be honoured."""
     refuse_system()
     machine = platform.machine()
@@ -65,18 +69,17 @@ def confine(config: SandboxConfig, place: Surroundings, kernel_id: str) -> Confi
             f"the sandbox's rules name {len(mounts):,} places here, and {MOST_MOUNTS:,} is the most; deny directories "
             "instead of the files in them"
         )
-    scratch = f"/dev/shm/.kernelbox-{kernel_id}"  # always the kernel's own, whatever a rule says of /tmp
     program = build_filter(machine, unix_sockets=config.unix_sockets)
-    return Confinement(mounts, program, scratch, _font_lists(scratch))
+    return Confinement(mounts, program, _SCRATCH, _font_lists())
 
 
-def environment_for(scratch: str) -> dict[str, str]:
+def environment_in_sandbox() -> dict[str, str]:
     """Returns variables for programs in a sandbox: where they can write, and that there is no network to wait for."""
     return {
         "TMPDIR": _PRIVATE[0],
-        "XDG_CACHE_HOME": f"{scratch}/cache",
-        "MPLCONFIGDIR": f"{scratch}/matplotlib",
-        "IPYTHONDIR": f"{scratch}/ipython",
+        "XDG_CACHE_HOME": f"{_SCRATCH}/cache",
+        "MPLCONFIGDIR": f"{_SCRATCH}/matplotlib",
+        "IPYTHONDIR": f"{_SCRATCH}/ipython",
         "PIP_RETRIES": "0",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
@@ -87,7 +90,7 @@ def find_rules(config: SandboxConfig, place: Surroundings) -> Rules:
     written = outermost([absolute(path, place.cwd) for path in config.allow_write])
     roots = _known(map(real, written))
     _refuse_home(roots, place.homes)
-    secrets = _known(map(real, place.secrets))
+    secrets = _known(map(real, (*place.secrets, *_SYSTEM)))
     _refuse_secret_directory(place.cwd, secrets)
     needed = _needed(place)
     denied, hidden = _find_denied(config, place, roots)
@@ -187,14 +190,14 @@ def _refuse_secret_directory(cwd: str, secrets: list[str]) -> None:
             )
 
 
-def _font_lists(scratch: str) -> dict[str, str]:
+def _font_lists() -> dict[str, str]:
     """Returns links to the lists that matplotlib keeps of fonts, which take it seconds to make."""
     cache = os.path.expanduser("~/.cache/matplotlib")
     try:
         names = [name for name in os.listdir(cache) if name.startswith("fontlist-")]
     except OSError:
         return {}
-    return {f"{scratch}/matplotlib/{name}": f"{cache}/{name}" for name in names}
+    return {f"{_SCRATCH}/matplotlib/{name}": f"{cache}/{name}" for name in names}
 
 
 def _known(paths: Iterable[str | None]) -> list[str]:

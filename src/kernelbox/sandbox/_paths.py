@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Entries of directories that are looked at for one pattern. More take seconds at every start.
+# Entries of directories that are looked at for one rule. More take seconds at every start.
 _MOST_ENTRIES = 200_000
 
 # What programs outside the sandbox read or run: always read-only, as the README of srt has it.
@@ -143,6 +143,7 @@ def find_protected(root: str, depth: int, *, git_config: bool, hidden: frozenset
     """
     protected: set[str] = set()
     named: set[str] = set()
+    seen = 0
     waiting = [(root, 0)]
     while waiting:
         directory, level = waiting.pop()
@@ -150,6 +151,12 @@ def find_protected(root: str, depth: int, *, git_config: bool, hidden: frozenset
             entries = list(os.scandir(directory))
         except OSError:
             continue  # a file, or one that cells cannot list either
+        seen += len(entries)
+        if seen > _MOST_ENTRIES:
+            raise StartFailed(
+                f"{root!r} has more than {_MOST_ENTRIES:,} files to look at for what must stay read-only; let the "
+                "sandbox write to a smaller directory, or set mandatoryDenySearchDepth to less"
+            )
         for entry in entries:
             name = entry.name
             if name in hidden:

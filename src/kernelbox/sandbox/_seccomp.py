@@ -40,7 +40,7 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "swapoff": (168, 225),
     "quotactl": (179, 60),
     "quotactl_fd": (443, 443),
-    # namespaces; clone is decided by its flags, and clone3, whose flags cannot be read, does not exist
+    # namespaces; clone is decided by its flags
     "unshare": (272, 97),
     "setns": (308, 268),
     # other processes
@@ -99,14 +99,39 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "move_pages": (279, 239),
 }
 
+# Calls whose arguments cannot be looked at, and that programs do without if the system does not know them.
+MISSING: dict[str, tuple[int, int]] = {"clone3": (435, 435), "openat2": (437, 437)}
+
 # Calls that are decided by their arguments.
-SOCKET, SOCKETPAIR, CLONE, CLONE3, IOCTL = "socket", "socketpair", "clone", "clone3", "ioctl"
-DECIDED: dict[str, tuple[int, int]] = {
+SOCKET, SOCKETPAIR, CLONE, IOCTL, FCNTL = "socket", "socketpair", "clone", "ioctl", "fcntl"
+DECIDED: dict[str, tuple[int | None, int | None]] = {
     SOCKET: (41, 198),
     SOCKETPAIR: (53, 199),
     CLONE: (56, 220),
-    CLONE3: (435, 435),
     IOCTL: (16, 29),
+    FCNTL: (72, 25),
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "creat": (85, None),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
+    "open": (2, None),
+    "openat": (257, 56),
+}
+
+# Where each of these has the mode of a file, and where the flags that say whether there is one.
+_MODES: dict[str, tuple[int, int | None]] = {
+    "chmod": (1, None),
+    "fchmod": (1, None),
+    "fchmodat": (2, None),
+    "fchmodat2": (2, None),
+    "creat": (1, None),
+    "mknod": (1, None),
+    "mknodat": (2, None),
+    "open": (2, 1),
+    "openat": (3, 2),
 }
 
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
@@ -115,6 +140,12 @@ _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 5, 0xF
 
 # CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _NEW_NAMESPACES = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
+
+# S_ISUID: a program that runs as this user, whoever starts it.
+_SETUID = 0o4000
+
+# F_SETLEASE: who opens the file waits for its holder.
+_SET_LEASE = 1024
 
 # Requests that put characters into another program's input: TIOCSTI and TIOCLINUX (ioctl_tty(2)).
 _TYPING = (0x5412, 0x541C)
@@ -147,15 +178,19 @@ def build_filter(machine: Machine, *, unix_sockets: bool) -> bytes:
         steps.append((_AT_LEAST, _X32, "refuse", ""))
     numbers = (numbers[column] for numbers in REFUSED.values())
     steps += [(_EQUAL, number, "refuse", "") for number in numbers if number is not None]
-    steps.append((_EQUAL, DECIDED[CLONE3][column], "missing", ""))
+    steps += [(_EQUAL, numbers[column], "missing", "") for numbers in MISSING.values()]
     for name, decision in (
         (CLONE, [_argument(0), (_ANY_OF, _NEW_NAMESPACES, "refuse", "allow")]),
         (IOCTL, [_argument(1), *((_EQUAL, request, "refuse", "") for request in _TYPING), _END]),
+        (FCNTL, [_argument(1), (_EQUAL, _SET_LEASE, "refuse", "allow")]),
         (SOCKETPAIR, _decide_socketpair(unix_sockets)),
         (SOCKET, _decide_socket(unix_sockets)),
+        *((name, _decide_mode(*places)) for name, places in _MODES.items()),
     ):
-        steps.append((_EQUAL, DECIDED[name][column], "", f"+{len(decision)}"))
-        steps += decision
+        number = DECIDED[name][column]
+        if number is not None:
+            steps.append((_EQUAL, number, "", f"+{len(decision)}"))
+            steps += decision
     steps.append(_END)
     return _assemble(steps)
 
@@ -165,6 +200,15 @@ _END: _Step = (_RETURN, _ALLOW, "", "")
 
 def _argument(index: int) -> _Step:
     return _LOAD, 16 + 8 * index, "", ""
+
+
+def _decide_mode(mode: int, flags: int | None) -> list[_Step]:
+    """Refuses to make a file setuid; of a call that opens one, only if it makes it."""
+    decision: list[_Step] = [_argument(mode), (_ANY_OF, _SETUID, "refuse", "allow")]
+    if flags is None:
+        return decision
+    # O_CREAT, and what O_TMPFILE has beside O_DIRECTORY: the same on both machines.
+    return [_argument(flags), (_ANY_OF, 0o100 | 0o20000000, "", "allow"), *decision]
 
 
 def _decide_socket(unix_sockets: bool) -> list[_Step]:

@@ -13,7 +13,7 @@ from kernelbox.host._key import key_path
 from kernelbox.host._process import Process
 from kernelbox.host._servers_file import SERVERS_FILE
 from kernelbox.sandbox._config import SandboxConfig
-from kernelbox.sandbox._native import Surroundings, confine, environment_for
+from kernelbox.sandbox._native import Surroundings, confine, environment_in_sandbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ def prepare_box(launch: Launch) -> tuple[Confinement, dict[str, str]]:
     secrets += [key, os.path.join(os.path.dirname(key), SERVERS_FILE)]
     looked_in = [launch.environment.get(name, "").split(os.pathsep) for name in ("PATH", "PYTHONPATH")]
     place = Surroundings(launch.record.cwd, secrets, [path for paths in looked_in for path in paths])
-    confinement = confine(config, place, launch.record.kernel_id)
-    return confinement, {**launch.environment, **environment_for(confinement.scratch)}
+    return confine(config, place), {**launch.environment, **environment_in_sandbox()}
 
 
 def require_armed(spawned: Spawned) -> None:
