@@ -310,7 +310,7 @@ def test_pretty_prints_what_a_person_wants_to_read(home: Path) -> None:
     assert "ZeroDivisionError: division by zero" in failed.stderr
     assert "\x1b" not in failed.stderr
     table = kernelbox("list", "--pretty").stdout.splitlines()
-    assert table[0].split() == ["NAME", "STATUS", "PID", "AGE", "LAST", "USED", "CELLS", "DIRECTORY"]
+    assert table[0].split() == ["NAME", "STATUS", "PID", "AGE", "LAST", "USED", "CELLS", "MEMORY", "CPU", "DIRECTORY"]
     assert table[1].split()[:2] == ["demo", "idle"]
     assert "demo" in kernelbox("status", "--name", "demo", "--pretty").stdout
     assert kernelbox("destroy", "--name", "demo", "--pretty").stdout == "destroyed 'demo'\n"

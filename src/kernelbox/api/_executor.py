@@ -11,6 +11,7 @@ from pathlib import Path
 from kernelbox.api._here import kernels
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import InvalidInput
+from kernelbox.base._limits import check_limits
 from kernelbox.core._arguments import check_environment, check_limit, check_path, check_seconds, check_switch
 from kernelbox.core._executor_options import ExecutorOptions
 from kernelbox.core._executor_values import CodeExecutionResult
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Mapping
     from typing import Self
 
+    from kernelbox.base._limits import Limits
     from kernelbox.core._executor_values import CodeExecutionChunk, Variable
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._requests import ApprovalRequest
@@ -68,6 +70,7 @@ class CodeExecutor:
         connect_timeout: float | None = CONNECT_TIMEOUT,
         output_char_limit: int | None = None,
         report_changes: bool = True,
+        limits: Limits | Mapping[str, object] | None = None,
         sandbox: bool = False,
         sandbox_config: str | os.PathLike[str] | None = None,
         log_level: str = "WARNING",
@@ -96,6 +99,7 @@ class CodeExecutor:
             raise InvalidInput("require_shell_escape", require_shell_escape, allowed)
         self.output_char_limit = check_limit(output_char_limit, _OUTPUT_CHAR_LIMIT)
         self._report_changes = check_switch("report_changes", report_changes)
+        self.limits = check_limits(limits)
         self.connect_timeout = check_seconds("connect_timeout", connect_timeout)
         self._executor = Executor(
             Toolbox(KernelBoxConfig.from_env(), mcp_servers, connect_timeout=self.connect_timeout)
@@ -217,6 +221,7 @@ class CodeExecutor:
             self.output_char_limit,
             self._report_changes,
             self._rules,
+            self.limits,
         )
 
 

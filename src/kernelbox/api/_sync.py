@@ -196,8 +196,10 @@ def destroy(name: KernelRecord | str) -> bool:
 
 
 def list_kernels() -> list[KernelRecord]:
-    """Returns all kernels, oldest first."""
-    return kernels().all()
+    """Returns all kernels, oldest first, with what each uses."""
+    from kernelbox.host._limiting import measured
+
+    return measured(kernels().all())
 
 
 def status(kernel: KernelRecord | str) -> KernelRecord:

@@ -8,6 +8,7 @@ import sys
 from kernelbox.api import _sync
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput
+from kernelbox.base._limits import parse_limits
 from kernelbox.cli._output import FAILED, INTERRUPTED, emit, emit_line, say
 from kernelbox.core._arguments import check_name
 from kernelbox.core._options import choose_sandbox
@@ -150,13 +151,16 @@ def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Cal
 
 
 def _read_key(options: Namespace) -> str:
-    sandbox = choose_sandbox(options.sandbox, options.sandbox_config)
+    sandbox, limits = choose_sandbox(options.sandbox, options.sandbox_config), parse_limits("--limit", options.limit)
+    walled = sandbox is not None or limits is not None
     if options.id is None:
-        if sandbox is not None and not _has_death_to_tell(options.name):
-            _sync.get_or_create(options.name, sandbox=sandbox)
+        if walled and not _has_death_to_tell(options.name):
+            _sync.get_or_create(options.name, limits=limits, sandbox=sandbox)
         return str(options.name)
-    if sandbox is not None:
-        raise InvalidInput.saying("--sandbox is for a kernel that is opened, by --name; that of an id is there already")
+    if walled:
+        raise InvalidInput.saying(
+            "--limit and --sandbox are for a kernel that --name opens; that of an id is there already"
+        )
     if is_kernel_id(options.id):
         return str(options.id)
     return _sync.status(options.id).kernel_id  # a name, which must be there: only --name opens a kernel

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from kernelbox.base._config import add_variables
+from kernelbox.base._config import add_variables, set_limits
 from kernelbox.base._dotenv import read_dotenv
+from kernelbox.base._limits import parse_limits
 from kernelbox.cli._workspace import enter_workspace
 from kernelbox.core._options import choose_sandbox
 from kernelbox.core._policy import ApprovalPolicy
@@ -24,6 +25,7 @@ def run(options: Namespace) -> int:
     """Runs the command."""
     if options.http is not None:
         options.http = parse_address(options.http)
+    set_limits(parse_limits("--limit", options.limit))
     if options.print_config:
         return _print_config(options)
     chosen = _read_options(options)
@@ -77,6 +79,7 @@ def _print_config(options: Namespace) -> int:
         command += ["--log-level", options.log_level]
     if options.policy:
         command += ["--policy", _absolute(options.policy)]
+    command += [word for limit in options.limit for word in ("--limit", limit)]
     if options.sandbox_config:
         command += ["--sandbox-config", _absolute(options.sandbox_config)]
     for name in ("require_shell_escape", "keep_kernels", "sandbox"):

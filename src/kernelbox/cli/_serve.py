@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from kernelbox.base._config import host_variable
+from kernelbox.base._config import host_variable, set_limits
 from kernelbox.base._errors import StartFailed
+from kernelbox.base._limits import parse_limits
 from kernelbox.cli._workspace import enter_workspace
 
 TYPE_CHECKING = False
@@ -22,6 +23,7 @@ def run(options: Namespace) -> int:
 
     # Before the workspace is entered: a relative path is the caller's.
     uds = None if options.uds is None else os.path.abspath(options.uds)
+    set_limits(parse_limits("--limit", options.limit))
     chosen = _read_options(options)
     return serve(chosen, Binding(options.host, options.port, uds), grace=options.grace, log_level=options.log_level)
 

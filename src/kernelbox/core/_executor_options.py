@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kernelbox.base._limits import Limits
     from kernelbox.core._memory import Sessions
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.host._record import KernelRecord
@@ -38,6 +39,7 @@ class ExecutorOptions:
     output_char_limit: int
     report_changes: bool
     sandbox: SandboxConfig | None = None
+    limits: Limits | None = None
 
     def kernel_options(self) -> KernelOptions:
         """Returns what its kernel is opened with; raises InvalidInput for a directory that is not there."""
@@ -47,6 +49,7 @@ class ExecutorOptions:
             cwd=self.working_dir,
             env=scrubbed_environment(self.kernel_env),
             lifetime="process" if self.name is None else "kernel",
+            limits=self.limits,
             sandbox=self.sandbox,
         )
 

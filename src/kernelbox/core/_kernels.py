@@ -82,10 +82,12 @@ class Kernels:
         return record
 
     def look(self, key: str) -> KernelRecord:
-        """Like `get`; a kernel is also asked for a sign of life if a thread may hold it."""
+        """Like `get`; a kernel is also asked for a sign of life if a thread may hold it, and its usage is measured."""
+        from kernelbox.host._limiting import measured
+
         record = self.get(key)
         self.note_held([record])
-        return record
+        return measured([record])[0]
 
     def note_held(self, records: list[KernelRecord]) -> None:
         """Says of kernels that a thread holds that they are running; most need not be asked."""

@@ -7,8 +7,9 @@ import json
 import os
 import sys
 
-from kernelbox.base._config import host_variable
+from kernelbox.base._config import host_variable, set_limits
 from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._limits import parse_limits
 from kernelbox.core._options import choose_sandbox
 from kernelbox.server._options import TOKEN_VARIABLE, ServiceOptions
 from kernelbox.server._serving import Binding, serve
@@ -22,6 +23,7 @@ def main() -> int:
     """Runs a gateway until a signal ends it."""
     options = _parser().parse_args()
     try:
+        set_limits(parse_limits("--limit", options.limit))
         token = host_variable(TOKEN_VARIABLE)
         chosen = ServiceOptions(
             workspace=os.getcwd(),
@@ -52,6 +54,13 @@ def _parser() -> argparse.ArgumentParser:
         choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
         default="INFO",
         help="how much is written to stderr, as lines of JSON (INFO)",
+    )
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="what each kernel may use, such as memory=512MB; may be repeated (KERNELBOX_LIMIT_*)",
     )
     parser.add_argument("--sandbox", action="store_true", help="confine the kernels: see docs/sandbox.md")
     parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")

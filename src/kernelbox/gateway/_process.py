@@ -9,8 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from kernelbox.base._config import environment_of_server
+from kernelbox.base._config import environment_of_server, limits_as_variables
 from kernelbox.base._errors import InvalidInput, StartFailed
+from kernelbox.base._limits import check_limits
 from kernelbox.core._arguments import check_environment, check_path, check_switch
 from kernelbox.core._options import choose_sandbox
 
@@ -18,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
+
+    from kernelbox.base._limits import Limits
 
 # Seconds that a gateway may take until it listens: it imports for a second or two, and machines are busy.
 _START_PATIENCE = 60.0
@@ -43,9 +46,11 @@ class KernelGateway:
         env: Mapping[str, str] | None = None,
         *,
         working_dir: str | os.PathLike[str] | None = None,
+        limits: Limits | Mapping[str, object] | None = None,
     ) -> None:
         """`port` 0 lets the system choose one. Kernels work in `working_dir`, by default this process's directory.
 
+        `limits` is what each kernel may use.
         With `sandbox` they are confined, by the rules of `sandbox_config` if that is given: see docs/sandbox.md.
         """
         if log_level.upper() not in _LOG_LEVELS:
@@ -60,6 +65,7 @@ class KernelGateway:
         self.log_to_stderr = check_switch("log_to_stderr", log_to_stderr)
         self.env = check_environment(dict(env or {}), "env") or {}
         self.working_dir = None if working_dir is None else Path(check_path("working_dir", working_dir))
+        self.limits = check_limits(limits)
         self._process: asyncio.subprocess.Process | None = None
 
     def __repr__(self) -> str:
@@ -127,7 +133,7 @@ class KernelGateway:
                 stdin=asyncio.subprocess.PIPE,  # broken when this process ends
                 stdout=asyncio.subprocess.PIPE,
                 stderr=None if self.log_to_stderr else asyncio.subprocess.DEVNULL,
-                env=environment_of_server(self.env),
+                env={**environment_of_server(self.env), **limits_as_variables(self.limits)},
                 cwd=self.working_dir,
                 start_new_session=True,  # Ctrl-C in a terminal is for this process, which then stops the gateway
             )

@@ -123,9 +123,14 @@ class Keeper:
                 continue
             with contextlib.suppress(OSError):  # of a file system that fails: the next look may tell more
                 kept.excess = kept.watch.look()
+            if kept.excess is not None and kept.excess[0] == "disk" and kept.watch.spare(self._others(pid)):
+                kept.excess = None
             if kept.excess is not None:
                 kill_descendants(pid)  # first: they become others' children when it has ended
                 kill(pid)
+
+    def _others(self, pid: int) -> list[Watch]:
+        return [kept.watch for other, kept in self.kernels.items() if other != pid and kept.watch is not None]
 
     def reap(self) -> None:
         """Takes note of every child that has ended; a kernel stays a zombie until its note is written."""
@@ -196,7 +201,7 @@ class Keeper:
         if kept.watch is not None:
             note["excess"] = kept.excess or kept.watch.find_cause(code)
             _remove_groups(kept.watch.groups)
-            kept.watch.close()
+            kept.watch.leave(self._others(pid))
         _write_note(kept.directory, note)
         for fd in kept.descriptors:
             if fd >= 0:

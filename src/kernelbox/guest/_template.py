@@ -272,7 +272,10 @@ class Template:
         try:
             if kept is None:
                 raise ProcessLookupError("its process has ended")
-            kept.watch = Watch(unborn.pid, spawn.limits, spawn.groups, unborn.state, spawn.cwd, spawn.disk_before)
+            kept.watch = Watch(
+                *(unborn.pid, spawn.limits, spawn.groups, unborn.state, spawn.cwd, spawn.disk_before),
+                alone=self._seat is None,
+            )
         except OSError as exc:
             _close(unborn.state)
             return f"its limits cannot be kept: {exc}"

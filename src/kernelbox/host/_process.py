@@ -201,15 +201,6 @@ def read_start_time(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
-def read_memory(pid: int) -> int | None:
-    """Returns the bytes of memory that a process has in use, shared with others or not; None if that is not known."""
-    try:
-        with open(f"/proc/{pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
-
-
 def exists(pid: int) -> bool:
     """Tells whether any process has a pid; only "no such process" means that none has."""
     try:
