@@ -51,28 +51,47 @@ ROOMS = {
     # For those who come from KernelBox 0.1, as are `core/types.py` and `core/exceptions.py`.
     "config": Room(ours=("base",)),
     "web": Room(ours=("base",)),
-    "host": Room(ours=("wire", "usage", "base")),
-    "core": Room(ours=("wire", "base", "host")),
+    "sandbox": Room(ours=("wire", "base")),
+    "host": Room(ours=("wire", "usage", "base", "sandbox")),
+    "core": Room(ours=("wire", "base", "sandbox", "host")),
     "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
-    "shells": Room(ours=("wire", "base", "host", "core", "tools")),
+    "shells": Room(ours=("wire", "base", "sandbox", "host", "core", "tools")),
     "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
     "frontends": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
-    "mcp": Room(ours=("wire", "base", "web", "host", "core", "tools", "shells", "api", "__version__")),
-    "server": Room(ours=("wire", "base", "web", "host", "core", "tools", "shells", "api", "frontends", "__version__")),
+    "mcp": Room(ours=("wire", "base", "web", "sandbox", "host", "core", "tools", "shells", "api", "__version__")),
+    "server": Room(
+        ours=("wire", "base", "web", "sandbox", "host", "core", "tools", "shells", "api", "frontends", "__version__")
+    ),
     "gateway": Room(ours=("wire", "base", "host", "core", "shells", "frontends", "server")),
     "cli": Room(
-        ours=("wire", "base", "host", "core", "tools", "shells", "api", "frontends", "mcp", "server", "__version__")
+        ours=(
+            "wire",
+            "base",
+            "sandbox",
+            "host",
+            "core",
+            "tools",
+            "shells",
+            "api",
+            "frontends",
+            "mcp",
+            "server",
+            "__version__",
+        )
     ),
     # The package itself: the lazy table of public names, and `python -m kernelbox`.
-    "": Room(ours=("wire", "base", "host", "core", "tools", "api")),
+    "": Room(ours=("wire", "base", "sandbox", "host", "core", "tools", "api")),
     "__main__.py": Room(ours=("cli",)),
 }
+
+_PURE_JUPYTER = ("actions", "cell", "conversation", "late", "onlooker", "probe", "reception")
 
 # Modules outside the wire that decide without sockets, clock or files, as it does.
 PURE_FILES = (
     "core/_policy.py",
-    *(f"frontends/_{name}.py" for name in ("exchange", "message", "websocket")),
-    *(f"host/jupyter/_{name}.py" for name in ("actions", "cell", "conversation", "late", "probe", "reception")),
+    "sandbox/_rules.py",
+    *(f"frontends/_{name}.py" for name in ("exchange", "lasting", "message", "others", "websocket")),
+    *(f"host/jupyter/_{name}.py" for name in _PURE_JUPYTER),
 )
 
 # One importer per power: (what is used, the only files that may).

@@ -310,7 +310,7 @@ def test_pretty_prints_what_a_person_wants_to_read(home: Path) -> None:
     assert "ZeroDivisionError: division by zero" in failed.stderr
     assert "\x1b" not in failed.stderr
     table = kernelbox("list", "--pretty").stdout.splitlines()
-    assert table[0].split() == ["NAME", "STATUS", "PID", "AGE", "LAST", "USED", "CELLS", "DIRECTORY"]
+    assert table[0].split() == ["NAME", "STATUS", "PID", "AGE", "LAST", "USED", "CELLS", "MEMORY", "CPU", "DIRECTORY"]
     assert table[1].split()[:2] == ["demo", "idle"]
     assert "demo" in kernelbox("status", "--name", "demo", "--pretty").stdout
     assert kernelbox("destroy", "--name", "demo", "--pretty").stdout == "destroyed 'demo'\n"
@@ -474,7 +474,7 @@ def test_doctor_finds_a_sound_installation_sound(home: Path) -> None:
     report = succeed("doctor")
     assert report["ok"] is True
     names = [check["name"] for check in report["checks"]]
-    assert {"python", "packages", "settings", "runtime directory", "start", "template", "sandbox tools"} <= set(names)
+    assert {"python", "packages", "settings", "runtime directory", "start", "template", "sandbox"} <= set(names)
     assert all(check["fix"] for check in report["checks"] if check["verdict"] != "ok")
     assert succeed("list") == {"kernels": []}, "it leaves no kernel behind"
     assert "✓ python" in kernelbox("doctor", "--pretty").stdout

@@ -106,3 +106,24 @@ def test_a_template_that_can_keep_no_more_kernels_says_so_and_keeps_those_it_has
     wrong = f"its template's limit of open files allows no more than {number} kernels"
     assert sentence == f"the kernel could not be started: {wrong}; raise its limit (ulimit -n)"
     assert rest == ["True", "42"]
+
+
+WATCH = """
+import os, resource
+from kernelbox.host._lifeline import lifeline_to
+from kernelbox.host._process import read_start_time
+pid, started = os.getpid(), read_start_time(os.getpid())
+for limit in (3, 4):  # too few for the descriptor; enough for it, and not for a look at its process
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    try:
+        print(lifeline_to(pid, started))
+    except OSError as exc:
+        print(exc.strerror)
+"""
+
+
+def test_a_process_that_cannot_be_watched_for_want_of_files_is_not_taken_for_one_that_has_ended() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH], capture_output=True, text=True, timeout=DEADLINE, check=True, close_fds=True
+    )
+    assert done.stdout.splitlines() == ["Too many open files"] * 2

@@ -17,7 +17,7 @@ from tests.engine.support import wait_for_end
 from tests.executor.support import DEADLINE, first_chunk, run, text
 
 import kernelbox
-from kernelbox import CodeExecutionError, CodeExecutionResult, CodeExecutor, ExecutorStopped, InvalidInput, StartFailed
+from kernelbox import CodeExecutionError, CodeExecutionResult, CodeExecutor, ExecutorStopped, InvalidInput
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -406,14 +406,6 @@ def test_parameters_of_the_old_gateway_are_ignored_with_a_warning_that_says_why(
 def test_an_unknown_parameter_is_refused() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'kernel_envs'"):
         CodeExecutor(kernel_envs={})
-
-
-def test_a_sandbox_that_does_not_exist_yet_refuses_to_start() -> None:
-    async def scenario() -> None:
-        with pytest.raises(StartFailed, match="no sandbox"):
-            await CodeExecutor(sandbox=True).start()
-
-    run(scenario)
 
 
 def test_require_shell_escape_needs_approve_shell_cmds() -> None:

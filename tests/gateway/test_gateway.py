@@ -345,11 +345,6 @@ def test_gateway_and_kernels_end_when_the_host_is_killed(tmp_path: Path) -> None
         wait_for_end(pid)
 
 
-def test_a_sandbox_that_there_is_not_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="sandbox"):
-        asyncio.run(KernelGateway(port=0, sandbox=True).start())
-
-
 def test_a_log_level_that_there_is_not_is_refused() -> None:
     with pytest.raises(ValueError, match="LOUD"):
         KernelGateway(log_level="LOUD")

@@ -210,6 +210,22 @@ for _ in range(5):
         assert death(kernel, "with open('g', 'wb') as f: f.write(bytes(30_000_000))").startswith("out of disk space")
 
 
+def test_of_kernels_that_share_a_directory_the_one_that_fills_it_is_ended(tmp_path: Path) -> None:
+    if os.stat(tmp_path).st_dev == os.stat("/dev/shm").st_dev:
+        pytest.skip("nobody counts what is written to memory")
+    others = [get_or_create(f"shares-{number}", cwd=tmp_path, limits={"disk": "20MB"}) for number in range(2)]
+    with limited(tmp_path, disk="20MB") as kernel:
+        for other in others:
+            run(other, "open(f'small-{__import__(\"os\").getpid()}', 'w').write('x' * 100_000)")
+        told = death(kernel, "with open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))")
+        assert told.startswith("out of disk space")
+        for other in others:
+            assert run(other, "import time\ntime.sleep(0.5)\n7").return_value == "7"
+        told = death(others[0], "with open('g', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))")
+        assert told.startswith("out of disk space")
+        assert run(others[1], "import time\ntime.sleep(0.5)\n7").return_value == "7"
+
+
 def processes_in(directory: Path) -> list[int]:
     """Returns the processes that work in a directory."""
     found = []

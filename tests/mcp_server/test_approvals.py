@@ -153,6 +153,40 @@ def test_a_question_that_nobody_answers_is_rejected(tmp_path: Path, own_home: Pa
     run(scenario)
 
 
+def test_a_question_that_is_of_no_use_any_more_is_taken_back_while_the_cell_goes_on(
+    tmp_path: Path, own_home: Path
+) -> None:
+    taken_back, go_on = asyncio.Event(), tmp_path / "go-on"
+
+    async def wait(_: Any, params: ElicitRequestParams) -> ElicitResult:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            taken_back.set()
+        raise AssertionError("it waits for ever")
+
+    code = f"""
+import os, time
+try:
+    get_ipython().system("true")
+except Exception as exc:
+    print(exc)
+while not os.path.exists({str(go_on)!r}):
+    time.sleep(0.01)
+"""
+
+    async def scenario() -> None:
+        words = ("--approval-timeout", "0.2")
+        async with stdio_client(tmp_path, *words, mode="legacy", elicitation_callback=wait) as client:
+            running = asyncio.ensure_future(text(client, "execute_ipython_cell", code=code))
+            await taken_back.wait()
+            assert not running.done()
+            go_on.touch()
+            assert "no answer within 0.2 s" in await running
+
+    run(scenario)
+
+
 def test_what_is_shown_cannot_pass_for_something_else(served: Served) -> None:
     person = Person("decline")
 

@@ -15,7 +15,8 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from tests.engine.support import eventually, wait_for_end
 
-from .support import begin_call, command, failure, run, send, text
+from .support import GENERATIONS, begin_call, command, failure, http_client, run, send, serving, text
+from .test_stdio import connected
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -42,11 +43,8 @@ def test_a_package_is_installed_where_the_kernel_runs(tmp_path: Path, own_home: 
 
 @pytest.mark.parametrize("end", ["cancelled", "terminated", "killed"])
 def test_an_installer_ends_with_its_call_and_with_the_server(tmp_path: Path, own_home: Path, end: str) -> None:
-    programs, pid = tmp_path / "programs", tmp_path / "pid"
-    programs.mkdir()
-    (programs / "uv").write_text(f"#!/bin/sh\necho $$ > {pid}.new\nmv {pid}.new {pid}\nsleep 1000\n")
-    (programs / "uv").chmod(0o755)
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    pid = tmp_path / "pid"
+    path = fake_uv(tmp_path, hanging(pid))
     server = subprocess.Popen(
         command(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, "PATH": path}
     )
@@ -60,6 +58,68 @@ def test_an_installer_ends_with_its_call_and_with_the_server(tmp_path: Path, own
             (server.terminate if end == "terminated" else server.kill)()
         wait_for_end(int(pid.read_text()))
     server.wait()
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_an_installer_ends_with_the_client_of_its_http_request_and_holds_no_other(
+    tmp_path: Path, own_home: Path, mode: str
+) -> None:
+    pid, once = tmp_path / "pid", tmp_path / "once"
+    path = fake_uv(tmp_path, f"[ -e {once} ] && exit 0\ntouch {once}\n{hanging(pid)}")
+    with serving(tmp_path, PATH=path) as served:
+        client = subprocess.Popen([sys.executable, "-c", CLIENT, served.url, served.token, mode])
+        eventually(pid.exists)
+        client.kill()
+        client.wait()
+        wait_for_end(int(pid.read_text()))
+
+        async def scenario() -> None:
+            async with http_client(served, mode) as other:
+                assert await text(other, "install_package", package_name="x") == "x is installed."
+
+        run(scenario)
+
+
+CLIENT = """
+import asyncio, sys, httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+url, token, mode = sys.argv[1:]
+
+async def main():
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=600) as connection:
+        async with Client(streamable_http_client(url, http_client=connection), mode=mode) as client:
+            await client.call_tool("install_package", {"package_name": "x"})
+
+asyncio.run(main())
+"""
+
+
+def test_of_what_an_installer_says_the_end_is_kept(tmp_path: Path, own_home: Path) -> None:
+    path = fake_uv(tmp_path, "head -c 200000000 /dev/zero | tr '\\0' x\necho\necho the reason\nexit 3\n")
+    with connected(tmp_path, PATH=path) as raw:
+        before = raw.most_memory
+        raw.send({**begin_call("install_package", package_name="x")[2], "id": 3})
+        answer = raw.read()["result"]
+        assert raw.most_memory - before < 50_000
+    [said] = answer["content"]
+    assert said["text"].startswith("x was not installed: the installer ended with 3.\n…xxxx")
+    assert said["text"].endswith("x\nthe reason")
+    assert len(said["text"]) < 5_000
+
+
+def fake_uv(folder: Path, script: str) -> str:
+    """Makes a program that is found in the place of uv; returns the PATH that it is first on."""
+    programs = folder / "programs"
+    programs.mkdir()
+    (programs / "uv").write_text(f"#!/bin/sh\n{script}")
+    (programs / "uv").chmod(0o755)
+    return f"{programs}{os.pathsep}{os.environ['PATH']}"
+
+
+def hanging(pid: Path) -> str:
+    """Returns a script that tells its process, and does not end."""
+    return f"echo $$ > {pid}.new\nmv {pid}.new {pid}\nsleep 1000\n"
 
 
 def test_without_an_installer_it_is_told_what_to_do(tmp_path: Path, own_home: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import re
@@ -12,9 +13,10 @@ from mcp import MCPError
 from mcp_types import BlobResourceContents, TextResourceContents
 from PIL import Image
 
+from kernelbox import ExecutionResult
 from kernelbox.mcp._outputs import Outputs
 from kernelbox.mcp._pictures import scale
-from kernelbox.mcp._results import describe_changes, fit
+from kernelbox.mcp._results import DEFAULT_BUDGET, LEAST_BUDGET, describe_changes, fit, shape
 
 from .support import Served, call, failure, http_client, links, pictures, run, text, text_of
 
@@ -166,7 +168,7 @@ def test_changed_variables_are_one_bounded_line() -> None:
     assert describe_changes(None) == describe_changes({"added": []}) == ""
 
 
-@pytest.mark.parametrize("size", [200, 201, 5000, 100_000])
+@pytest.mark.parametrize("size", [LEAST_BUDGET, LEAST_BUDGET + 1, 5000, 100_000])
 def test_cut_text_never_exceeds_its_budget(size: int) -> None:
     outputs = Outputs("images")
     for length in (0, size - 1, size, size + 1, size * 3):
@@ -174,6 +176,37 @@ def test_cut_text_never_exceeds_its_budget(size: int) -> None:
         shown = fit(whole, outputs, size)
         assert len(shown) <= size
         assert (shown == whole) is (length <= size)
+
+
+@pytest.mark.parametrize("paths", [False, True])
+@pytest.mark.parametrize("budget", [LEAST_BUDGET, 1_000, DEFAULT_BUDGET])
+def test_a_result_with_much_of_everything_stays_within_its_budget(tmp_path: Path, budget: int, paths: bool) -> None:
+    images = [f"/a/folder/of/some/length/images/20260101-120000-{number:04}.png" for number in range(500)]
+    changed = {"added": [f"name_{number}" for number in range(1000)]}
+    for written in ("", "x" * 50, "x" * 50_000):
+        for state in ("kept", "lost"):
+            result = ExecutionResult("success", text=written, state=state, images=images, changed=changed)
+            shown = text_of(asyncio.run(shape(result, Outputs(str(tmp_path)), budget, paths=paths)))
+            assert len(shown) <= budget
+            assert "more pictures: files in …" in shown
+            assert ("Generated images:\n- [20260101" in shown) is (paths and budget > LEAST_BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (0, None, (0, 100_000)),
+        (0, -1, (0, 100_000)),
+        (-5, -2, (299_995, 299_998)),
+        (-(10**30), 7, (0, 7)),
+        (10**30, 10**31, (0, 0)),
+        (9, 3, (0, 0)),
+    ],
+)
+def test_a_range_of_an_output_is_bounded(start: int, end: int | None, expected: tuple[int, int]) -> None:
+    outputs, whole = Outputs("images"), "".join(chr(97 + n % 26) for n in range(300_000))
+    address = outputs.keep(whole)
+    assert outputs.read(address.rpartition("/")[2], start, end) == whole[slice(*expected)]
 
 
 def test_the_oldest_outputs_make_room_for_new_ones() -> None:

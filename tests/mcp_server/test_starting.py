@@ -25,7 +25,8 @@ from .support import command, run
     ("client", "key"), [("claude-desktop", "mcpServers"), ("cursor", "mcpServers"), ("vscode", "servers")]
 )
 def test_what_is_printed_for_a_client_is_its_configuration(tmp_path: Path, client: str, key: str) -> None:
-    words = ["--workspace", str(tmp_path), "--toolset", "kernels,files", "--approve", "none", "--keep-kernels"]
+    words = ["--workspace", str(tmp_path), "--toolset", "kernels,files", "--approve", "none"]
+    words += ["--approval-timeout", "60", "--log-level", "INFO", "--keep-kernels"]
     done = kernelbox("mcp", *words, "--print-config", client)
     described = json.loads(done.stdout)[key]["kernelbox"]
     assert [described["command"], *described["args"]] == [sys.executable, "-m", "kernelbox", "mcp", *words]

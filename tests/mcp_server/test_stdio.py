@@ -26,9 +26,10 @@ PING = {"jsonrpc": "2.0", "method": "ping"}
 class Raw:
     """A server, and a client that can send anything."""
 
-    def __init__(self, workspace: Path, *words: str) -> None:
+    def __init__(self, workspace: Path, **env: str) -> None:
+        pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            command(workspace, *words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command(workspace), stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **env}
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -67,13 +68,14 @@ class Raw:
 
 @pytest.fixture
 def raw(tmp_path: Path, own_home: Path) -> Iterator[Raw]:
-    with serving(tmp_path) as server:
+    with connected(tmp_path) as server:
         yield server
 
 
 @contextlib.contextmanager
-def serving(workspace: Path, *words: str) -> Iterator[Raw]:
-    server = Raw(workspace, *words)
+def connected(workspace: Path, **env: str) -> Iterator[Raw]:
+    """Starts a server that a client has greeted."""
+    server = Raw(workspace, **env)
     with server.process:
         try:
             server.send(*begin_call("reset")[:2])
@@ -171,7 +173,7 @@ def test_a_thousand_calls_at_once_are_run_or_refused_and_end_with_their_client(r
     refused = [raw.read() for _ in range(800)]
     said = {answer["result"]["content"][0]["text"].partition(": ")[2] for answer in refused}
     assert said == {"200 cells run or wait already; wait for some, or cancel them"}
-    assert raw.end() == (0, "")
+    assert raw.end()[0] == 0
     wait_for_end(int(mark.read_text()))
     assert list_kernels() == []
 
@@ -179,7 +181,7 @@ def test_a_thousand_calls_at_once_are_run_or_refused_and_end_with_their_client(r
 @pytest.mark.parametrize("end", ["stdout is closed", "SIGTERM"])
 def test_a_client_that_does_not_read_keeps_nothing_alive(tmp_path: Path, own_home: Path, end: str) -> None:
     mark = tmp_path / "mark"
-    with serving(tmp_path) as raw:
+    with connected(tmp_path) as raw:
         call = begin_call("execute_ipython_cell", code=ENDLESS.format(mark=str(mark)), timeout=3600)[2]
         raw.send(call)
         eventually(lambda: mark.exists() and mark.read_text())

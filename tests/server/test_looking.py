@@ -194,3 +194,8 @@ def test_files_of_callers_are_apart(key_file: Path, service_home: Path, tmp_path
         assert served.http.post(f"/jobs/{job}/cancel", headers=as_bob).status_code == 404
         assert served.http.get("/jobs", headers=as_bob).json() == {"jobs": []}
         served.http.delete("/kernels", headers=as_ann)
+
+
+def test_the_documentation_may_load_nothing_from_elsewhere(served: Served) -> None:
+    for path in ("/docs", "/redoc"):
+        assert served.http.get(path).headers["content-security-policy"].startswith("default-src 'self'")

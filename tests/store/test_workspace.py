@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,24 @@ def test_a_file_is_written_with_its_directories_and_read_by_range(workspace: Wor
     assert not workspace.write("a/b/c.txt", b"new")
     assert workspace.read("a/b/c.txt") == (b"new", 3)
     assert workspace.entries("a/b", 10) == ([Entry("c.txt", "file", 3)], 1)
+
+
+def test_a_range_beyond_all_numbers_is_empty(workspace: Workspace) -> None:
+    workspace.write("x", b"0123")
+    assert workspace.read("x", 10**30, 4) == (b"", 4)
+
+
+def test_a_path_that_would_make_directories_without_end_is_refused(workspace: Workspace) -> None:
+    with pytest.raises(InvalidInput, match="4,095 characters"):
+        workspace.write("a/" * 5_000 + "x", b"")
+    assert workspace.entries(".", 10) == ([], 0)
+
+
+def test_of_many_files_the_first_by_name_are_listed_and_all_are_counted(workspace: Workspace) -> None:
+    for number in range(300):
+        workspace.write(f"f{number:03}", b"")
+    found, total = workspace.entries(".", 3)
+    assert ([entry.name for entry in found], total) == (["f000", "f001", "f002"], 300)
 
 
 def test_a_file_that_is_replaced_keeps_its_mode(workspace: Workspace) -> None:
@@ -88,3 +109,42 @@ def test_secrets_are_not_listed(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "inside" / ".env").write_text("TOKEN=1")
     (tmp_path / "inside" / ".kernelbox").mkdir()
     assert workspace.entries(".", 10) == ([], 0)
+
+
+def test_a_link_that_takes_the_place_of_a_directory_meanwhile_leads_nowhere(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    enough = threading.Event()
+
+    def swap() -> None:
+        """Has `turn` be a directory and a link by turns."""
+        for number in itertools.count():
+            if enough.is_set():
+                return
+            fresh = inside / str(number)
+            if number % 2:
+                fresh.symlink_to(outside)
+            else:
+                fresh.mkdir()
+                (fresh / "secret").write_text("mine")
+            for old, new in ((inside / "turn", inside / f"old{number}"), (fresh, inside / "turn")):
+                with contextlib.suppress(OSError):  # the other thread has made or left one
+                    os.rename(old, new)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    seen: set[object] = set()
+    try:
+        for _ in range(2_000):
+            for use in (workspace.read, lambda path: workspace.write(path, b"mine")):
+                try:
+                    seen.add(use("turn/secret"))
+                except InvalidInput:
+                    seen.add("refused")
+    finally:
+        enough.set()
+        swapping.join()
+    assert {(b"mine", 4), "refused"} <= seen <= {(b"mine", 4), True, False, "refused"}
+    assert (outside / "secret").read_text() == "secret"
+    assert os.listdir(outside) == ["secret"]

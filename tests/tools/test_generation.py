@@ -212,6 +212,16 @@ def test_an_answer_that_is_nested_too_deeply_and_a_list_that_is_not_valid_are_to
         generate(tmp_path, plain(tmp_path, tools=[{"name": "x", "inputSchema": {}}]))
 
 
+def test_tools_that_share_a_schema_get_the_same_classes(home: Path, tmp_path: Path) -> None:
+    part = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    schema = {"type": "object", "properties": {"part": {"$ref": "#/$defs/Part"}}, "$defs": {"Part": part}}
+    twins = [{"name": name, "inputSchema": schema, "outputSchema": schema} for name in ("one", "two", "six")]
+    generate(tmp_path, plain(tmp_path, tools=twins))
+    one, two, six = ((tmp_path / f"mcptools/plain/{name}.py").read_text() for name in ("one", "two", "six"))
+    assert "class ResultPart" in one
+    assert one == two.replace("two", "one") == six.replace("six", "one")
+
+
 def test_a_server_that_fails_leaves_the_old_package_alone(home: Path, tmp_path: Path) -> None:
     generate(tmp_path, plain(tmp_path, tools=[SEARCH]))
     before = (tmp_path / "mcptools/plain/search.py").read_text()

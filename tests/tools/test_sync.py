@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from kernelbox import (
     execute_with_retry,
     generate_mcp_sources,
     get_or_create,
+    interrupt,
     stream,
 )
 from kernelbox.tools._toolbox import close_shared
@@ -105,6 +107,19 @@ def test_a_timeout_cancels_the_call_at_the_server(kernel: KernelRecord, project:
     assert result.status == "timeout"
     assert result.state == "kept"
     eventually((project / "cancelled").exists)
+
+
+def test_an_interrupt_from_elsewhere_cancels_the_call_at_the_server(kernel: KernelRecord, project: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        code = cell("wait", marks=str(project))
+        running = pool.submit(execute, kernel.name, code, approve=lambda request: True)
+        eventually((project / "begun").exists)
+        assert interrupt(kernel.name)
+        result = running.result()
+    assert result.error is not None
+    assert result.error.ename == "KeyboardInterrupt"
+    eventually((project / "cancelled").exists)
+    assert execute(kernel.name, cell("echo", a=1), approve=lambda request: True).output == '{"a": 1}\n'
 
 
 def test_leaving_the_stream_cancels_the_call_at_the_server(kernel: KernelRecord, project: Path) -> None:

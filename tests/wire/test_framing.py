@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from jupyter_client import jsonutil
 
 from kernelbox.wire import _messages as m
-from kernelbox.wire._framing import MAX_FRAME, Decoder, ProtocolError, encode
+from kernelbox.wire._framing import MAX_FRAME, MAX_TEXT, Decoder, ProtocolError, encode
 
 from .strategies import (
     HOSTILE,
@@ -296,6 +296,39 @@ def test_a_frame_of_exactly_the_limit_is_sent_and_received() -> None:
 def test_a_message_above_the_limit_is_refused_by_the_sender(message: m.Message) -> None:
     with pytest.raises(ProtocolError, match=rf"a {type(message).__name__} of [\d,]+ (bytes|characters) does not fit"):
         encode(message)
+
+
+@pytest.mark.parametrize("wide", ["x", "é"])
+def test_the_characters_of_a_message_are_counted_by_both_sides_and_not_its_bytes(wide: str) -> None:
+    most = wide * 10_000_000 + "x" * (MAX_TEXT - 10_000_000 - len('["Farewell",""]'))
+    assert decode(encode(m.Farewell(most))) == [m.Farewell(most)]
+    with pytest.raises(ProtocolError, match=r"a Farewell of 36,000,001 characters does not fit"):
+        encode(m.Farewell(most + "x"))
+    with pytest.raises(ProtocolError, match="not a message"):
+        decode(frame(f'["Farewell","{most}x"]'.encode()))
+
+
+def test_an_output_has_at_most_what_a_kernel_can_have_read_at_once() -> None:
+    most = 8 * 1024 * 1024
+    assert decode(frame(["Output", "a", "stdout"], b"x" * most)) == [m.Output("a", "stdout", "x" * most)]
+    with pytest.raises(ProtocolError, match=r"8,388,609 bytes; the limit is 8,388,608"):
+        decode(frame(["Output", "a", "stdout"], b"x" * (most + 1)))
+
+
+def test_the_keys_of_a_value_keep_their_order() -> None:
+    header, _ = parts_of(m.Ask("a", 1, "s", "t", {"z": 1, "b": 2, "a": 3}))
+    assert list(header[-1]) == ["z", "b", "a"]
+
+
+def test_a_display_that_was_not_made_plain_is_refused_by_the_sender() -> None:
+    with pytest.raises(TypeError, match="object is not JSON serializable"):
+        encode(m.Display("a", "display_data", {"application/json": object()}, {}))
+
+
+def test_a_message_that_is_refused_is_shown_by_its_beginning() -> None:
+    with pytest.raises(ProtocolError) as refused:
+        decode(frame(["Nonsense", "x" * 200]))
+    assert str(refused.value) == f"not a message: {json.dumps(['Nonsense', 'x' * 200]).encode()[:80]!r}"
 
 
 def test_a_protocol_error_is_a_connection_error() -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from kernelbox.api._here import kernels
 from kernelbox.base._config import KernelBoxConfig
-from kernelbox.base._errors import InvalidInput, StartFailed
+from kernelbox.base._errors import InvalidInput
+from kernelbox.base._limits import check_limits
 from kernelbox.core._arguments import check_environment, check_limit, check_path, check_seconds, check_switch
 from kernelbox.core._executor_options import ExecutorOptions
 from kernelbox.core._executor_values import CodeExecutionResult
 from kernelbox.core._images import check_images_dir
+from kernelbox.core._options import choose_sandbox
 from kernelbox.core._policy import check_policy
 from kernelbox.shells._asyncio_executor import Executor
 from kernelbox.tools._toolbox import CONNECT_TIMEOUT, Toolbox
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Mapping
     from typing import Self
 
+    from kernelbox.base._limits import Limits
     from kernelbox.core._executor_values import CodeExecutionChunk, Variable
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._requests import ApprovalRequest
@@ -47,7 +50,8 @@ _GONE = {
 class CodeExecutor:
     """Runs code in a kernel whose variables last from call to call: a private one, or the kernel called `name`.
 
-    Calls queue: one cell runs at a time, in the order of the calls. See docs/streaming-and-approvals.md.
+    Calls queue: one cell runs at a time, in the order of the calls. See docs/streaming-and-approvals.md. With `sandbox`
+    the kernel is confined, by the rules of `sandbox_config` if that is given: see docs/sandbox.md.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class CodeExecutor:
         connect_timeout: float | None = CONNECT_TIMEOUT,
         output_char_limit: int | None = None,
         report_changes: bool = True,
+        limits: Limits | Mapping[str, object] | None = None,
         sandbox: bool = False,
         sandbox_config: str | os.PathLike[str] | None = None,
         log_level: str = "WARNING",
@@ -84,6 +89,7 @@ class CodeExecutor:
         self.log_level = _check_log_level(log_level)
         self.sandbox = check_switch("sandbox", sandbox)
         self.sandbox_config = sandbox_config
+        self._rules = choose_sandbox(self.sandbox, sandbox_config)
         self.kernel_env = check_environment(kernel_env, "kernel_env") or {}
         self.approve_tool_calls = check_switch("approve_tool_calls", approve_tool_calls)
         self.approve_shell_cmds = check_switch("approve_shell_cmds", approve_shell_cmds)
@@ -93,6 +99,7 @@ class CodeExecutor:
             raise InvalidInput("require_shell_escape", require_shell_escape, allowed)
         self.output_char_limit = check_limit(output_char_limit, _OUTPUT_CHAR_LIMIT)
         self._report_changes = check_switch("report_changes", report_changes)
+        self.limits = check_limits(limits)
         self.connect_timeout = check_seconds("connect_timeout", connect_timeout)
         self._executor = Executor(
             Toolbox(KernelBoxConfig.from_env(), mcp_servers, connect_timeout=self.connect_timeout)
@@ -112,11 +119,6 @@ class CodeExecutor:
 
     async def start(self) -> None:
         """Opens the kernel; raises RuntimeError if it is open already, and StartFailed."""
-        if self.sandbox:
-            raise StartFailed(
-                "CodeExecutor(sandbox=True) cannot start: this version of kernelbox has no sandbox, and will not run "
-                "code outside one that was asked for"
-            )
         _log.setLevel(self.log_level)
         await self._executor.start(kernels(), self._options())
 
@@ -218,6 +220,8 @@ class CodeExecutor:
             self.approval_policy,
             self.output_char_limit,
             self._report_changes,
+            self._rules,
+            self.limits,
         )
 
 

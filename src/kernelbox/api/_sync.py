@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kernelbox.base._limits import Limits
     from kernelbox.core._kernels import Kernels
+    from kernelbox.core._options import Sandbox
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._requests import Approve, SyncApprovalRequest
     from kernelbox.core._tool_events import ToolEvent
@@ -38,13 +39,18 @@ def get_or_create(
     kernel_type: str | None = None,
     lifetime: Lifetime = "kernel",
     limits: Limits | Mapping[str, object] | None = None,
+    sandbox: Sandbox | None = None,
 ) -> KernelRecord:
     """Returns the live kernel of a name, a new one if there is none.
 
     Raises KernelExists if the live one has other options than those given. `lifetime="process"` is for a kernel that
     must not outlive this process. `limits` is what the kernel may use, such as `{"memory": "512MB"}`: see `Limits`.
+    With `sandbox` a new kernel is confined before it runs any code: True for the default (it can write its working
+    directory and has no network), the path of a configuration file, or a dict of what would be in one; it raises
+    StartFailed where that cannot be done. See docs/sandbox.md.
     """
-    return kernels().get_or_create(name, KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits))
+    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits, sandbox)
+    return kernels().get_or_create(name, options)
 
 
 def execute(
@@ -190,8 +196,10 @@ def destroy(name: KernelRecord | str) -> bool:
 
 
 def list_kernels() -> list[KernelRecord]:
-    """Returns all kernels, oldest first."""
-    return kernels().all()
+    """Returns all kernels, oldest first, with what each uses."""
+    from kernelbox.host._limiting import measured
+
+    return measured(kernels().all())
 
 
 def status(kernel: KernelRecord | str) -> KernelRecord:
@@ -209,9 +217,11 @@ def create(
     kernel_type: str | None = None,
     lifetime: Lifetime = "kernel",
     limits: Limits | Mapping[str, object] | None = None,
+    sandbox: Sandbox | None = None,
 ) -> KernelRecord:
     """Opens a kernel under a name that no live kernel has; raises KernelExists. The options are `get_or_create`'s."""
-    return kernels().create(name, KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits))
+    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits, sandbox)
+    return kernels().create(name, options)
 
 
 def wipe(*, stale: bool = False) -> list[str]:

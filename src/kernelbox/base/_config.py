@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Literal
 
+    from kernelbox.base._limits import Limits
+
     EngineName = Literal["kernelbox", "jupyter"]
 
 DEFAULT_HOME = ".kernelbox"
@@ -161,6 +163,17 @@ def add_variables(pairs: Mapping[str, str]) -> list[str]:
 
 def _decides_what_runs(name: str) -> bool:
     return name in _NAMES_NOT_FROM_FILES or name.startswith(_PREFIXES_NOT_FROM_FILES)
+
+
+def limits_as_variables(limits: Limits | None) -> dict[str, str]:
+    """Returns the variables that set limits for all kernels of a process."""
+    given = {} if limits is None else limits.given
+    return {f"KERNELBOX_LIMIT_{name.upper()}": str(amount) for name, amount in given.items()}
+
+
+def set_limits(limits: Limits | None) -> None:
+    """Sets limits for all kernels that this process opens, above those that its variables set."""
+    os.environ.update(limits_as_variables(limits))
 
 
 def host_variable(name: str) -> str | None:

@@ -49,7 +49,7 @@ COMMANDS = (
         "_lifecycle:create",
         (
             "kernelbox create --name demo",
-            "kernelbox create --name demo --cwd ~/project --tag owner=ann",
+            "kernelbox create --name demo --cwd ~/project --tag owner=ann --limit memory=2GB --limit cpu=10min",
         ),
     ),
     Command(

@@ -21,9 +21,11 @@ from pygments.lexers import Python3Lexer
 from kernelbox.api import _sync
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput
+from kernelbox.base._limits import parse_limits
 from kernelbox.cli._exec import CtrlC, follow
 from kernelbox.cli._output import say
 from kernelbox.cli._pretty import Screen, progress
+from kernelbox.core._options import choose_sandbox
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
 from kernelbox.wire._results import ExecutionResult
@@ -47,8 +49,10 @@ def run(options: Namespace) -> int:
     """Runs the command."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidInput.saying("the console needs a terminal on stdin and stdout; use `kernelbox exec` in scripts")
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config)
     with progress(f"starting kernel {options.name!r}"):
-        record = _sync.get_or_create(options.name)
+        limits = parse_limits("--limit", options.limit)
+        record = _sync.get_or_create(options.name, limits=limits, sandbox=sandbox)
     Console(record).run()
     return 0
 

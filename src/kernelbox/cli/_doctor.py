@@ -210,11 +210,19 @@ def _check_system() -> Iterator[Check]:
         yield Check("bash", "warning", "not found: exec --bash cannot be used", "install bash")
 
 
-def _check_sandbox_tools() -> Iterator[Check]:
-    """Says what there is. This version does not use it yet, so nothing found is nothing wrong."""
-    found = [path for path in map(shutil.which, ("bwrap", "srt", "sandbox-exec")) if path]
-    tools = ", ".join(found) or "none found"
-    yield Check("sandbox tools", "ok", f"{tools}; not used: kernels have your own privileges")
+def _check_sandbox() -> Iterator[Check]:
+    """Opens a sandboxed kernel. Who wants none can do without it: that it cannot be armed is no failure."""
+    import tempfile
+
+    name = f"doctor-{os.urandom(4).hex()}"
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            record = _sync.get_or_create(name, cwd=directory, sandbox=True)
+            yield Check("sandbox", "ok", f"{record.sandbox}: kernels that are opened with sandbox=True are confined")
+        except KernelBoxError as exc:
+            yield Check("sandbox", "warning", f"not available: {exc}")
+        finally:
+            _sync.destroy(name)
 
 
 _CHECKS = (
@@ -229,7 +237,7 @@ _CHECKS = (
     _check_start,
     _check_template,
     _check_system,
-    _check_sandbox_tools,
+    _check_sandbox,
 )
 
 

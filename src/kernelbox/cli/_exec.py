@@ -6,8 +6,12 @@ import signal
 import sys
 
 from kernelbox.api import _sync
+from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput
+from kernelbox.base._limits import parse_limits
 from kernelbox.cli._output import FAILED, INTERRUPTED, emit, emit_line, say
+from kernelbox.core._arguments import check_name
+from kernelbox.core._options import choose_sandbox
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._results import ExecutionResult, OutputItem
 
@@ -147,11 +151,26 @@ def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Cal
 
 
 def _read_key(options: Namespace) -> str:
+    sandbox, limits = choose_sandbox(options.sandbox, options.sandbox_config), parse_limits("--limit", options.limit)
+    walled = sandbox is not None or limits is not None
     if options.id is None:
+        if walled and not _has_death_to_tell(options.name):
+            _sync.get_or_create(options.name, limits=limits, sandbox=sandbox)
         return str(options.name)
+    if walled:
+        raise InvalidInput.saying(
+            "--limit and --sandbox are for a kernel that --name opens; that of an id is there already"
+        )
     if is_kernel_id(options.id):
         return str(options.id)
     return _sync.status(options.id).kernel_id  # a name, which must be there: only --name opens a kernel
+
+
+def _has_death_to_tell(name: str) -> bool:
+    """Tells whether the kernel of a name has died since it was last used, which is what the cell comes to then."""
+    here = kernels()
+    record = here.find(check_name(name))
+    return record is not None and not record.alive and not here.condition.was_reported(record)
 
 
 def _read_code(options: Namespace) -> str:

@@ -9,8 +9,11 @@ from kernelbox import __version__
 from kernelbox.api import _sync
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound
+from kernelbox.base._limits import parse_limits
 from kernelbox.base._text import escape
 from kernelbox.cli._output import emit, say
+from kernelbox.core._options import choose_sandbox
+from kernelbox.host._limiting import measured
 from kernelbox.wire._layout import LOG, TEMPLATE
 
 TYPE_CHECKING = False
@@ -32,8 +35,12 @@ def create(options: Namespace) -> int:
         if not key or not equals:
             raise InvalidInput("--tag", text, "use KEY=VALUE")
         tags[key] = value
+    limits = parse_limits("--limit", options.limit)
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config)
     with _progress(options, f"starting kernel {options.name!r}"):
-        record = _sync.create(options.name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags)
+        record = _sync.create(
+            options.name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags, limits=limits, sandbox=sandbox
+        )
     return _print_record(options, record)
 
 
@@ -47,6 +54,7 @@ def show_all(options: Namespace) -> int:
         for record in records:
             if record.alive and not here.kernel(record).answers():
                 record.status = "unknown"
+    measured(records)
     if options.pretty:
         from kernelbox.cli._pretty import show_table
 

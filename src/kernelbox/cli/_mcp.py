@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-from kernelbox.base._config import add_variables
+from kernelbox.base._config import add_variables, set_limits
 from kernelbox.base._dotenv import read_dotenv
+from kernelbox.base._limits import parse_limits
 from kernelbox.cli._workspace import enter_workspace
+from kernelbox.core._options import choose_sandbox
 from kernelbox.core._policy import ApprovalPolicy
 from kernelbox.core._policy_file import read_policy
 from kernelbox.mcp._address import parse_address
@@ -23,6 +25,7 @@ def run(options: Namespace) -> int:
     """Runs the command."""
     if options.http is not None:
         options.http = parse_address(options.http)
+    set_limits(parse_limits("--limit", options.limit))
     if options.print_config:
         return _print_config(options)
     chosen = _read_options(options)
@@ -40,6 +43,7 @@ def _read_options(options: Namespace) -> ServerOptions:
 
     # Before the workspace is entered: a relative path is the caller's, and code in a kernel can write to the workspace.
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config)
     workspace = enter_workspace(options.workspace)
     variables, unread = read_dotenv(os.path.join(workspace, ".env"))
     if unread:
@@ -55,21 +59,30 @@ def _read_options(options: Namespace) -> ServerOptions:
         approval_timeout=options.approval_timeout,
         require_shell_escape=options.require_shell_escape,
         keep_kernels=options.keep_kernels,
+        sandbox=sandbox,
         log_level=options.log_level,
     )
 
 
 def _print_config(options: Namespace) -> int:
     from kernelbox.mcp._client_config import PLACES, client_config
+    from kernelbox.mcp._options import ServerOptions
 
     command = [sys.executable, "-m", "kernelbox", "mcp", "--workspace", _absolute(options.workspace)]
     if options.toolset != ["ipybox"]:
         command += ["--toolset", ",".join(options.toolset)]
     if options.approve != "ask":
         command += ["--approve", options.approve]
+    if options.approval_timeout != ServerOptions.approval_timeout:
+        command += ["--approval-timeout", f"{options.approval_timeout:g}"]
+    if options.log_level != ServerOptions.log_level:
+        command += ["--log-level", options.log_level]
     if options.policy:
         command += ["--policy", _absolute(options.policy)]
-    for name in ("require_shell_escape", "keep_kernels"):
+    command += [word for limit in options.limit for word in ("--limit", limit)]
+    if options.sandbox_config:
+        command += ["--sandbox-config", _absolute(options.sandbox_config)]
+    for name in ("require_shell_escape", "keep_kernels", "sandbox"):
         command += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
     print(client_config(options.print_config, command, options.http))
     print(f"kernelbox: {PLACES[options.print_config]}", file=sys.stderr)

@@ -38,6 +38,8 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="use the kernels of KERNELBOX_HOME, which other processes see and which stay when the server ends",
     )
+    _add_limits(parser)
+    add_sandbox_options(parser)
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="serve HTTP; the token is KERNELBOX_MCP_TOKEN, or a new one"
     )
@@ -55,6 +57,12 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
         choices=["claude-code", "claude-desktop", "cursor", "vscode"],
         help="print what to paste into a client, for the options given, and leave",
     )
+
+
+def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that confine kernels."""
+    parser.add_argument("--sandbox", action="store_true", help="confine the kernel: see docs/sandbox.md")
+    parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
 
 
 def add_serve_options(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +88,8 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "--cors-origin", action="append", default=[], metavar="ORIGIN", help="web pages that may send requests"
     )
     _add_approval_options(parser)
+    _add_limits(parser)
+    add_sandbox_options(parser)
     parser.add_argument(
         "--max-kernels", type=count, default=1000, metavar="N", help="open no more kernels than this, 0 for any (1000)"
     )
@@ -133,6 +143,16 @@ def _port(text: str) -> int:
     if number > _LARGEST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to {_LARGEST_PORT}")
     return number
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="what each kernel may use, such as memory=512MB; may be repeated (KERNELBOX_LIMIT_*)",
+    )
 
 
 def _add_approval_options(parser: argparse.ArgumentParser) -> None:

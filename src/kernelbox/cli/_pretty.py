@@ -6,6 +6,7 @@ import contextlib
 import sys
 
 from kernelbox.base._config import wants_color
+from kernelbox.base._limits import show_amount
 from kernelbox.base._text import escape
 from kernelbox.cli._excerpt import Excerpt
 from kernelbox.cli._terminal_text import TerminalText, for_terminal
@@ -109,7 +110,7 @@ def show_table(records: Sequence[KernelRecord]) -> None:
     if not records:
         print("there are no kernels")
         return
-    head = ("NAME", "STATUS", "PID", "AGE", "LAST USED", "CELLS", "DIRECTORY")
+    head = ("NAME", "STATUS", "PID", "AGE", "LAST USED", "CELLS", "MEMORY", "CPU", "DIRECTORY")
     rows = [_row(record) for record in records]
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     print(paint(_line(head, widths), "bold", sys.stdout))
@@ -123,7 +124,9 @@ def show_table(records: Sequence[KernelRecord]) -> None:
 def show_record(record: KernelRecord) -> None:
     """Prints all that is known of a kernel, a line each."""
     for name, value in record.to_dict().items():
-        if value not in (None, "", {}, False):
+        if isinstance(value, dict) and name in ("limits", "usage"):
+            value = ", ".join(f"{each} {show_amount(each, amount)}" for each, amount in value.items())
+        if value not in (None, "", {}, [], False):
             print(f"{name:<16} {escape(str(value))}")
 
 
@@ -132,8 +135,9 @@ def _row(record: KernelRecord) -> tuple[str, ...]:
     used = _ago(parse_time(record.created_at) + record.age_seconds - parse_time(record.last_used_at))
     name, cwd = escape(record.name), escape(record.cwd)
     name = name if len(name) <= 40 else name[:39] + "…"
-    cells = str(record.attempt_count)
-    return (name, status, str(record.pid or "-"), _ago(record.age_seconds), f"{used} ago", cells, cwd)
+    cells, usage = str(record.attempt_count), record.usage or {}
+    memory, cpu = (show_amount(each, usage[each]) if each in usage else "-" for each in ("memory", "cpu"))
+    return (name, status, str(record.pid or "-"), _ago(record.age_seconds), f"{used} ago", cells, memory, cpu, cwd)
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from kernelbox.base._config import host_variable
+from kernelbox.base._config import host_variable, set_limits
 from kernelbox.base._errors import StartFailed
+from kernelbox.base._limits import parse_limits
 from kernelbox.cli._workspace import enter_workspace
 
 TYPE_CHECKING = False
@@ -22,17 +23,20 @@ def run(options: Namespace) -> int:
 
     # Before the workspace is entered: a relative path is the caller's.
     uds = None if options.uds is None else os.path.abspath(options.uds)
+    set_limits(parse_limits("--limit", options.limit))
     chosen = _read_options(options)
     return serve(chosen, Binding(options.host, options.port, uds), grace=options.grace, log_level=options.log_level)
 
 
 def _read_options(options: Namespace) -> ServiceOptions:
+    from kernelbox.core._options import choose_sandbox
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._policy_file import read_policy
     from kernelbox.server._options import MEBIBYTE, TOKEN_VARIABLE, ServiceOptions
 
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
     tokens = _read_tokens(options.tokens)
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config)
     if options.require_token and not tokens:
         raise StartFailed(f"there is no token; set {TOKEN_VARIABLE}, or name a file with --tokens")
     return ServiceOptions(
@@ -42,6 +46,7 @@ def _read_options(options: Namespace) -> ServiceOptions:
         cors_origins=tuple(options.cors_origin),
         policy=policy,
         approval_timeout=options.approval_timeout,
+        sandbox=sandbox,
         max_kernels=options.max_kernels,
         max_queue=options.max_queue,
         max_running=options.max_running,

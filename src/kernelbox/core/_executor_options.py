@@ -16,9 +16,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kernelbox.base._limits import Limits
     from kernelbox.core._memory import Sessions
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.host._record import KernelRecord
+    from kernelbox.sandbox._config import SandboxConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class ExecutorOptions:
     approval_policy: ApprovalPolicy
     output_char_limit: int
     report_changes: bool
+    sandbox: SandboxConfig | None = None
+    limits: Limits | None = None
 
     def kernel_options(self) -> KernelOptions:
         """Returns what its kernel is opened with; raises InvalidInput for a directory that is not there."""
@@ -45,6 +49,8 @@ class ExecutorOptions:
             cwd=self.working_dir,
             env=scrubbed_environment(self.kernel_env),
             lifetime="process" if self.name is None else "kernel",
+            limits=self.limits,
+            sandbox=self.sandbox,
         )
 
     def request(self, code: str, language: str, output_char_limit: int | None) -> Execute:

@@ -82,10 +82,12 @@ class Kernels:
         return record
 
     def look(self, key: str) -> KernelRecord:
-        """Like `get`; a kernel is also asked for a sign of life if a thread may hold it."""
+        """Like `get`; a kernel is also asked for a sign of life if a thread may hold it, and its usage is measured."""
+        from kernelbox.host._limiting import measured
+
         record = self.get(key)
         self.note_held([record])
-        return record
+        return measured([record])[0]
 
     def note_held(self, records: list[KernelRecord]) -> None:
         """Says of kernels that a thread holds that they are running; most need not be asked."""
@@ -142,7 +144,7 @@ class Kernels:
         """Returns the live kernel of a name; opens one if there is none.
 
         Raises KernelExists if the live one is not what the options ask for. If it is to be taken as it is, only limits
-        count, which were asked for to be kept.
+        and the sandbox count, which were asked for to be kept.
         """
         check_name(name)
         record = self._find_live(name)
@@ -152,7 +154,7 @@ class Kernels:
                 if record is None or not record.alive:
                     return self._replace(record, name, options)
         known = self._environments.get(record.kernel_id)
-        differences = options.limit_differences(record) if as_it_is else options.differences(record, known)
+        differences = options.walls_differences(record) if as_it_is else options.differences(record, known)
         if differences:
             raise KernelExists(name, differences)
         return record
@@ -175,11 +177,11 @@ class Kernels:
         check_name(name)
         live = self._find_live(name)
         if live is not None:
-            return live
+            return _with_sandbox(live, options)
         with self.store.locking(name):
             record = self.find(name)
             if record is not None and record.alive:
-                return record
+                return _with_sandbox(record, options)
             if record is not None and self.condition.claim_report(record):
                 self._clear(record)
                 return record
@@ -222,6 +224,8 @@ class Kernels:
             if options.env is None and (withheld := _withheld(dead)) is not None:
                 options = options.with_env(withheld)
                 record.environment = "given"
+            if options.sandbox is None and dead.sandbox is not None:  # or a cell that ends its kernel would be free
+                record.sandbox, record.sandbox_config = dead.sandbox, dead.sandbox_config
             self._discard(dead, "replaced")
         self._environments[record.kernel_id] = options.env
         try:
@@ -380,6 +384,13 @@ class Kernels:
         self._environments.pop(record.kernel_id, None)
         self.pool.drop(record)
         self.store.remove(record, publish=publish)
+
+
+def _with_sandbox(record: KernelRecord, options: KernelOptions) -> KernelRecord:
+    """Returns a live kernel that has the sandbox that is asked for; raises KernelExists if it has another or none."""
+    if differences := options.sandbox_differences(record):
+        raise KernelExists(record.name, differences)
+    return record
 
 
 def _withheld(record: KernelRecord) -> dict[str, str] | None:

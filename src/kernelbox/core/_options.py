@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from kernelbox.base._errors import InvalidInput
 from kernelbox.core._arguments import (
     check_directory,
     check_environment,
@@ -12,14 +13,20 @@ from kernelbox.core._arguments import (
     check_name,
     check_tags,
 )
+from kernelbox.host._record import MAX_RULES
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from kernelbox.base._limits import Limits
     from kernelbox.host._record import KernelRecord, Lifetime
+    from kernelbox.sandbox._config import SandboxConfig
+
+    # True for the default, the path of a configuration file, or what would be in one; False for none.
+    Sandbox = bool | str | os.PathLike[str] | Mapping[str, Any] | SandboxConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +40,12 @@ class KernelOptions:
     lifetime: Lifetime = "kernel"
     kernel_type: str | None = None
     limits: Limits | Mapping[str, object] | None = None
+    sandbox: Sandbox | None = None
 
     def with_env(self, env: dict[str, str]) -> KernelOptions:
         """Returns the same options with an environment."""
-        return KernelOptions(self.session_name, self.tags, self.cwd, env, self.lifetime, self.kernel_type, self.limits)
+        given = (self.session_name, self.tags, self.cwd, env, self.lifetime, self.kernel_type)
+        return KernelOptions(*given, self.limits, self.sandbox)
 
     def names(self, name: str) -> list[str]:
         """Returns all that a kernel opened under a name with these options will be found by."""
@@ -59,8 +68,12 @@ class KernelOptions:
             found.append(f"tags={record.tags!r}, not {tags!r}")
         if check_lifetime(self.lifetime) != record.lifetime and self.lifetime != "kernel":  # which is the default
             found.append(f"lifetime={record.lifetime!r}, not {self.lifetime!r}")
-        found += self.limit_differences(record)
+        found += self.walls_differences(record)
         return found + _environment_differences(check_environment(self.env), record, environment)
+
+    def walls_differences(self, record: KernelRecord) -> list[str]:
+        """Says which limits, and what sandbox, are asked for that a live kernel does not have."""
+        return self.limit_differences(record) + self.sandbox_differences(record)
 
     def limit_differences(self, record: KernelRecord) -> list[str]:
         """Says which of the limits that are asked for a live kernel does not have."""
@@ -74,6 +87,31 @@ class KernelOptions:
             return {name: amount for name, amount in configured.items() if amount}
         return limits.over(configured)
 
+    def sandbox_differences(self, record: KernelRecord) -> list[str]:
+        """Says what sandbox these options ask for that a live kernel does not have; nothing if they ask for none."""
+        if self.sandbox is None:
+            return []
+        wanted, has = self.sandbox_rules(), record.sandbox_config if record.sandbox is not None else ""
+        if wanted == has:
+            return []
+        if not has or not wanted:
+            return ["no sandbox, not one" if wanted else f"a sandbox ({record.sandbox}), not none"]
+        from kernelbox.sandbox._config import SandboxConfig
+
+        return [SandboxConfig.from_text(has).describe_difference(SandboxConfig.from_text(wanted))]
+
+    def sandbox_rules(self) -> str:
+        """Returns what the sandbox allows, as a record keeps it; "" if there is to be none. Raises InvalidInput."""
+        if not self.sandbox:
+            return ""
+        from kernelbox.sandbox._config import check_sandbox  # few kernels have one
+
+        config = check_sandbox(self.sandbox)
+        rules = "" if config is None else config.to_text()
+        if len(rules) > MAX_RULES:
+            raise InvalidInput.saying(f"sandbox: these rules have more than {MAX_RULES:,} characters; use fewer paths")
+        return rules
+
     def checked(self) -> KernelOptions:
         """Returns the options with their values copied and made absolute; raises InvalidInput."""
         return KernelOptions(
@@ -84,7 +122,19 @@ class KernelOptions:
             lifetime=check_lifetime(self.lifetime),
             kernel_type=check_kernel_type(self.kernel_type),
             limits=_check_limits(self.limits),
+            sandbox=self.sandbox,
         )
+
+
+def choose_sandbox(sandbox: bool, config: str | os.PathLike[str] | None) -> SandboxConfig | None:
+    """Returns what two arguments ask for: whether there is to be a sandbox, and the file that says what it allows."""
+    if not sandbox:
+        if config is not None:
+            raise InvalidInput("sandbox_config", str(config), "without sandbox=True it would have no effect")
+        return None
+    from kernelbox.sandbox._config import check_sandbox, read_config
+
+    return check_sandbox(True) if config is None else read_config(config)
 
 
 def _check_limits(limits: Limits | Mapping[str, object] | None) -> Limits | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
-from kernelbox.base._config import kernel_environment
-from kernelbox.base._errors import StartFailed, StoreFailed
+from kernelbox.base._config import kernel_environment, scrubbed_environment
+from kernelbox.base._errors import InvalidInput, StartFailed, StoreFailed
 from kernelbox.host._engine import Launch, engine_for, engine_named
 from kernelbox.host._lifeline import lifeline_to
 from kernelbox.host._process import read_start_time
@@ -32,6 +32,10 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
     """Returns the record of a kernel that is about to be started; raises InvalidInput for a type it cannot have."""
     kernel_type = options.kernel_type or config.kernel_type
     engine = check_start(kernel_type, config.engine)
+    rules = options.sandbox_rules()
+    if rules and engine.name != "kernelbox":
+        allowed = "only python3 kernels of kernelbox's own engine can be sandboxed"
+        raise InvalidInput("sandbox", options.sandbox, f"{allowed}, and {kernel_type!r} is one of Jupyter's")
     kernel_id = os.urandom(16).hex()
     made_at = now()
     record = KernelRecord(
@@ -49,6 +53,8 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
         lifetime=options.lifetime,
         environment="caller" if options.env is None else "given",
         limits=options.effective_limits(config.limits),
+        sandbox="native" if rules else None,
+        sandbox_config=rules,
     )
     if options.lifetime == "process" or config.store_backend == "memory":
         record.owner_pid, record.owner_start_time = os.getpid(), read_start_time(os.getpid()) or 0
@@ -113,12 +119,15 @@ def _launch(
 ) -> None:
     directory = store.directory(record.kernel_id)
     lifeline, disk_before = -1, 0
-    if record.owner_pid is not None:
-        lifeline = lifeline_to(record.owner_pid, record.owner_start_time)
-        if lifeline < 0:
-            raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
     try:
-        given = kernel_environment() if environment is None else environment
+        if record.owner_pid is not None:
+            lifeline = lifeline_to(record.owner_pid, record.owner_start_time)
+            if lifeline < 0:
+                raise StartFailed(f"kernel {record.name!r} belongs to process {record.owner_pid}, which has ended")
+        if environment is None:  # in a sandbox, what is harmless of our own: there may be secrets in it
+            given = scrubbed_environment({}) if record.sandbox is not None else kernel_environment()
+        else:
+            given = environment
         if record.limits:
             from kernelbox.host._limiting import prepare_limits
 

@@ -20,7 +20,7 @@ from kernelbox.frontends._exchange import (
     read_query,
     stops_on_error,
 )
-from kernelbox.frontends._kernel_info import SPEC_NAME, debug_refusal, kernel_info
+from kernelbox.frontends._kernel_info import NO_DEBUGGER, debug_refusal, kernel_info
 from kernelbox.frontends._message import TIME_FORMAT, Author
 from kernelbox.frontends._others import Others
 from kernelbox.host._engine import language_of
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 
 # Requests that wait; a front end that runs a large notebook at once sends a few hundred.
 _MOST_WAITING = 10_000
+
+# Seconds that a Jupyter kernel has to describe itself; one that is busy is described by us.
+_INFO_PATIENCE = 2.0
 
 _MISSED = "the connection to the kernel was lost for a moment; what it said meanwhile is missing here"
 
@@ -236,7 +239,7 @@ class Channels:
                 await self._run(front_end, exchange, read_comm(request, _new_id(), approve_shell=self._holds_commands))
                 return None
             case "kernel_info_request":
-                return exchange.reply(kernel_info(self._rules.version, await self._language()))
+                return exchange.reply(await self._describe_kernel())
             case "interrupt_request":
                 await self._reached.interrupt()
                 return exchange.reply({"status": "ok"})
@@ -247,13 +250,20 @@ class Channels:
         what, args = read_query(request)
         return exchange.reply(await query(await self._reached.find(), what, args, timeout=None))
 
-    async def _language(self) -> str:
-        """Returns what the kernel runs; one that is not there any more was ours, for all that matters."""
+    async def _describe_kernel(self) -> dict[str, Any]:
+        """Returns what the kernel says of itself; one that is not there any more was ours, for all that matters."""
+        version = self._rules.version
         try:
-            kernel_type = (await self._reached.find()).record.kernel_type
+            kernel = await self._reached.find()
         except KernelBoxError:
-            return "python"
-        return "python" if kernel_type == SPEC_NAME else await in_thread(language_of, kernel_type)
+            return kernel_info(version)
+        if kernel.record.engine == "kernelbox":
+            return kernel_info(version)
+        try:
+            said = await query(kernel, "kernel_info", {}, timeout=_INFO_PATIENCE)
+        except (KernelBoxError, TimeoutError):  # it is dead, or busy
+            return kernel_info(version, await in_thread(language_of, kernel.record.kernel_type))
+        return {**said, **NO_DEBUGGER}
 
     async def _run_cell(self, front_end: FrontEnd, exchange: Exchange) -> JupyterMessage:
         request = exchange.request

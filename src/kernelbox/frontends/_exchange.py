@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from kernelbox.frontends._message import Author, Channel
     from kernelbox.wire._results import ErrorInfo, ExecutionResult
 
+# What a `history_request` may say besides its kind and `raw`.
+_HISTORY = ("session", "start", "stop", "n", "pattern", "unique", "output")
+
 # What a front end sends to a comm; there is no reply.
 COMM_KINDS = ("comm_open", "comm_msg", "comm_close")
 
@@ -55,6 +58,8 @@ class Exchange:
         match message:
             case Started():
                 self._count = message.execution_count
+                if self._count == 0:
+                    return []  # of a Jupyter kernel, which says its number later
                 if self.request.kind != "execute_request" or self.silent:
                     return []
                 code = _text(self.request.content, "code")
@@ -181,7 +186,7 @@ def read_query(request: JupyterMessage) -> tuple[str, dict[str, Any]]:
         case "is_complete_request":
             return "is_complete", {"code": _text(content, "code")}
         case "history_request":
-            args = {name: content.get(name) for name in ("start", "stop", "n", "pattern", "unique", "output")}
+            args = {name: content.get(name) for name in _HISTORY}
             kind = content.get("hist_access_type", "tail")
             return "history", {**args, "raw": _flag(content, "raw", True), "hist_access_type": kind}
         case "comm_info_request":

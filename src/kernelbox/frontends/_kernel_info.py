@@ -24,6 +24,9 @@ LOGO = (
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 
 
+# What `kernel_info_reply` says of debuggers.
+NO_DEBUGGER: dict[str, Any] = {"debugger": False, "supported_features": []}
+
 _PYTHON_INFO: dict[str, Any] = {
     "name": "python",
     "version": _PYTHON,
@@ -49,8 +52,7 @@ def kernel_info(version: str, language: str = "python") -> dict[str, Any]:
         "language_info": _PYTHON_INFO if language == "python" else _describe(language),
         "banner": f"kernelbox {version}, {f'Python {_PYTHON}' if language == 'python' else language}",
         "help_links": [],
-        "debugger": False,
-        "supported_features": [],
+        **NO_DEBUGGER,
     }
 
 

@@ -7,8 +7,10 @@ import json
 import os
 import sys
 
-from kernelbox.base._config import host_variable
+from kernelbox.base._config import host_variable, set_limits
 from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._limits import parse_limits
+from kernelbox.core._options import choose_sandbox
 from kernelbox.server._options import TOKEN_VARIABLE, ServiceOptions
 from kernelbox.server._serving import Binding, serve
 from kernelbox.server._tokens import Token
@@ -21,9 +23,14 @@ def main() -> int:
     """Runs a gateway until a signal ends it."""
     options = _parser().parse_args()
     try:
+        set_limits(parse_limits("--limit", options.limit))
         token = host_variable(TOKEN_VARIABLE)
         chosen = ServiceOptions(
-            workspace=os.getcwd(), tokens=(Token.of(token),) if token else (), lifetime="process", max_kernels=0
+            workspace=os.getcwd(),
+            tokens=(Token.of(token),) if token else (),
+            lifetime="process",
+            max_kernels=0,
+            sandbox=choose_sandbox(options.sandbox, options.sandbox_config),
         )
         lifeline = sys.stdin.fileno() if options.lifeline else None
         binding = Binding(options.host, options.port)
@@ -48,6 +55,15 @@ def _parser() -> argparse.ArgumentParser:
         default="INFO",
         help="how much is written to stderr, as lines of JSON (INFO)",
     )
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="what each kernel may use, such as memory=512MB; may be repeated (KERNELBOX_LIMIT_*)",
+    )
+    parser.add_argument("--sandbox", action="store_true", help="confine the kernels: see docs/sandbox.md")
+    parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
     parser.add_argument("--lifeline", action="store_true", help="end when stdin is closed")
     return parser
 

@@ -9,14 +9,18 @@ import os
 import sys
 from pathlib import Path
 
-from kernelbox.base._config import environment_of_server
+from kernelbox.base._config import environment_of_server, limits_as_variables
 from kernelbox.base._errors import InvalidInput, StartFailed
+from kernelbox.base._limits import check_limits
 from kernelbox.core._arguments import check_environment, check_path, check_switch
+from kernelbox.core._options import choose_sandbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
+
+    from kernelbox.base._limits import Limits
 
 # Seconds that a gateway may take until it listens: it imports for a second or two, and machines are busy.
 _START_PATIENCE = 60.0
@@ -42,18 +46,26 @@ class KernelGateway:
         env: Mapping[str, str] | None = None,
         *,
         working_dir: str | os.PathLike[str] | None = None,
+        limits: Limits | Mapping[str, object] | None = None,
     ) -> None:
-        """`port` 0 lets the system choose one. Kernels work in `working_dir`, by default this process's directory."""
+        """`port` 0 lets the system choose one. Kernels work in `working_dir`, by default this process's directory.
+
+        `limits` is what each kernel may use.
+        With `sandbox` they are confined, by the rules of `sandbox_config` if that is given: see docs/sandbox.md.
+        """
         if log_level.upper() not in _LOG_LEVELS:
             raise InvalidInput("log_level", log_level, f"use one of {', '.join(_LOG_LEVELS)}")
         self.host = host
         self.port = port
         self.sandbox = check_switch("sandbox", sandbox)
         self.sandbox_config = sandbox_config
+        choose_sandbox(self.sandbox, sandbox_config)  # raises for a file that cannot be used
+        self._rules_file = None if sandbox_config is None else os.path.abspath(os.path.expanduser(sandbox_config))
         self.log_level = log_level.upper()
         self.log_to_stderr = check_switch("log_to_stderr", log_to_stderr)
         self.env = check_environment(dict(env or {}), "env") or {}
         self.working_dir = None if working_dir is None else Path(check_path("working_dir", working_dir))
+        self.limits = check_limits(limits)
         self._process: asyncio.subprocess.Process | None = None
 
     def __repr__(self) -> str:
@@ -75,11 +87,6 @@ class KernelGateway:
         """Starts the gateway, and returns when it listens; raises RuntimeError if it is running, or cannot start."""
         if self.running:
             raise RuntimeError("the gateway is running already; stop() it before you start it again")
-        if self.sandbox:
-            raise StartFailed(
-                "KernelGateway(sandbox=True) cannot start: this version of kernelbox has no sandbox, and will not run "
-                "code outside one that was asked for"
-            )
         self._process = await self._launch()
         try:
             async with asyncio.timeout(_START_PATIENCE):
@@ -116,13 +123,17 @@ class KernelGateway:
     async def _launch(self) -> asyncio.subprocess.Process:
         # Without the current directory on its path: a folder of the user's may have the name of a module.
         command = [sys.executable, "-P", "-m", "kernelbox.gateway", "--host", self.host, "--port", str(self.port)]
+        if self.sandbox:
+            command.append("--sandbox")
+        if self._rules_file is not None:
+            command += ["--sandbox-config", self._rules_file]
         try:
             return await asyncio.create_subprocess_exec(
                 *(*command, "--log-level", self.log_level, "--lifeline"),
                 stdin=asyncio.subprocess.PIPE,  # broken when this process ends
                 stdout=asyncio.subprocess.PIPE,
                 stderr=None if self.log_to_stderr else asyncio.subprocess.DEVNULL,
-                env=environment_of_server(self.env),
+                env={**environment_of_server(self.env), **limits_as_variables(self.limits)},
                 cwd=self.working_dir,
                 start_new_session=True,  # Ctrl-C in a terminal is for this process, which then stops the gateway
             )

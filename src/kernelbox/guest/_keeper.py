@@ -49,6 +49,8 @@ class Kept:
     start_time: int
     entrances: dict[str, tuple[int, int] | None]
     """What tells each from a file that another process puts in its place; None until the kernel has made it."""
+    first: int = 0
+    """The first process of its sandbox: when that ends, the system ends all that is in there."""
     reason: str = ""
     """Why the keeper ends it."""
     watch: Watch | None = None
@@ -100,6 +102,8 @@ class Keeper:
 
     def __init__(self) -> None:
         self.kernels: dict[int, Kept] = {}
+        self.helpers: set[int] = set()
+        """Children of ours that make the sandbox of a kernel, or are the first process in one."""
         self._oom_kills = _count_oom_kills()
         become_subreaper()
 
@@ -119,14 +123,20 @@ class Keeper:
                 continue
             with contextlib.suppress(OSError):  # of a file system that fails: the next look may tell more
                 kept.excess = kept.watch.look()
+            if kept.excess is not None and kept.excess[0] == "disk" and kept.watch.spare(self._others(pid)):
+                kept.excess = None
             if kept.excess is not None:
                 kill_descendants(pid)  # first: they become others' children when it has ended
                 kill(pid)
+
+    def _others(self, pid: int) -> list[Watch]:
+        return [kept.watch for other, kept in self.kernels.items() if other != pid and kept.watch is not None]
 
     def reap(self) -> None:
         """Takes note of every child that has ended; a kernel stays a zombie until its note is written."""
         while (ended := _next_ended()) is not None:
             pid, code = ended
+            self.helpers.discard(pid)
             if pid in self.kernels:
                 self._write_down(pid, code)
             if _HAS_WAITID:
@@ -147,6 +157,17 @@ class Keeper:
             if kept.watch is not None:
                 kept.watch.note_oom_kills()
 
+    def kill(self, pid: int) -> None:
+        """Kills a kernel that has not been reaped."""
+        if pid in self.kernels:
+            kill(pid)
+
+    def see_off(self, helper: int) -> None:
+        """Waits for the maker of a sandbox, which is about to end, unless it has been reaped already."""
+        if helper in self.helpers:
+            os.waitpid(helper, 0)
+            self.helpers.discard(helper)
+
     def heed(self, descriptor: int) -> None:
         """Ends the kernel whose owner has gone, or whose opener has before its start had come to an end."""
         for pid, kept in self.kernels.items():
@@ -161,6 +182,8 @@ class Keeper:
 
     def _write_down(self, pid: int, code: int) -> None:
         kept = self.kernels.pop(pid)
+        if kept.first:
+            kill(kept.first)  # it ends when its kernel has been reaped: it must not be waited for here
         oom_kills = _count_oom_kills()
         note: dict[str, object] = {
             "pid": pid,
@@ -178,15 +201,15 @@ class Keeper:
         if kept.watch is not None:
             note["excess"] = kept.excess or kept.watch.find_cause(code)
             _remove_groups(kept.watch.groups)
-            kept.watch.close()
+            kept.watch.leave(self._others(pid))
         _write_note(kept.directory, note)
         for fd in kept.descriptors:
             if fd >= 0:
                 os.close(fd)
 
     def _end_orphans(self, dead: int) -> None:
-        """Kills what a dead kernel left: any child of ours that is not a kernel."""
-        _end_children(dead, *self.kernels)
+        """Kills what a dead kernel left: any child of ours that is neither a kernel nor part of a sandbox."""
+        _end_children(dead, *self.kernels, *self.helpers)
 
 
 def appoint_keeper(descriptor: int) -> None:
@@ -211,7 +234,7 @@ def _end_children(*spared: int) -> None:
         for pid in orphans:
             kill_descendants(pid)  # all of them before one is waited for: they may be forking
             kill(pid)
-        for pid in orphans:
+        for pid in reversed(orphans):  # the first process of a sandbox ends after the others in it
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)  # it was sent SIGKILL; its own children are ours now, and next
 

@@ -231,7 +231,7 @@ class Kernel:
 
     def leave_if_abandoned(self) -> None:
         """Ends the process if no client can reach it, and the keeper, which would see to that, is gone as well."""
-        if os.getppid() != self._identity.keeper and not self._identity.is_reachable:
+        if not self._identity.has_keeper and not self._identity.is_reachable:
             self.die("its directory is gone")
 
     # -- the main thread -------------------------------------------------------------------------------------
@@ -373,6 +373,7 @@ class Kernel:
         return {"header": {"msg_id": self._parent}}
 
     def _after_fork(self) -> None:
+        self._identity.close_after_fork()
         self.outbox.after_fork()
         self._io.close_after_fork()
         self.interrupts.after_fork()

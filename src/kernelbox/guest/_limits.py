@@ -9,8 +9,6 @@ import math
 import os
 import resource
 
-from kernelbox.guest._subreaper import die_with_parent
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +29,14 @@ def join(groups: list[int]) -> bool:
     return joined
 
 
-def take(limits: Mapping[str, float], *, joined: bool, keeper: int) -> None:
-    """Sets the limits that a process has for itself, and hands on. One that is watched ends with its keeper."""
+def need_keeper(limits: Mapping[str, float], *, joined: bool) -> bool:
+    """Tells whether a keeper must look after some of the limits, and a kernel may not go on without it."""
+    by_groups = {"memory", "processes"} if joined else set()
+    return bool(limits.keys() & {"memory", "processes", "cpu", "disk"} - by_groups)
+
+
+def take(limits: Mapping[str, float]) -> None:
+    """Sets the limits that a process has for itself, and hands on."""
     if "files" in limits:
         _set(resource.RLIMIT_NOFILE, limits["files"], limits["files"])
     if "file_size" in limits:
@@ -41,9 +45,6 @@ def take(limits: Mapping[str, float], *, joined: bool, keeper: int) -> None:
     if "cpu" in limits:
         seconds = math.ceil(limits["cpu"]) + _GRACE
         _set(resource.RLIMIT_CPU, seconds, seconds + _GRACE)
-    by_groups = {"memory", "processes"} if joined else set()
-    if limits.keys() & {"memory", "processes", "cpu", "disk"} - by_groups:
-        die_with_parent(keeper)
 
 
 def _set(kind: int, soft: float, hard: float) -> None:

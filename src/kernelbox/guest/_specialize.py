@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kernelbox.guest import _directory
 from kernelbox.guest._identity import Identity
-from kernelbox.guest._subreaper import become_subreaper
+from kernelbox.guest._subreaper import become_subreaper, die_with_parent
 from kernelbox.wire._layout import IMPORTING, PROFILE, TOOLS, WARM
 from kernelbox.wire._messages import Spawn
 
@@ -68,19 +68,34 @@ class Birth:
     keeper: int
     files_limit: tuple[int, int]
     groups: list[int]
+    box: Box | None
+
+
+@dataclass(slots=True)
+class Box:
+    """What a child that is to be sandboxed has besides: what it is confined to, a way to tell the template which
+    processes it has made, and a pipe that ends with the template."""
+
+    confinement: int
+    template: socket.socket
+    lifeline: int
 
 
 def specialize(birth: Birth) -> NoReturn:
     """Turns the forked process into a kernel, or into the program that was asked for; never returns."""
     reported = False
     try:
-        joined = _join_groups(birth)
-        identity = _open(birth)
-        # The place for confining: every path above is open, and no code of the user's has run.
-        _take_limits(birth, joined=joined)
+        watched = _join_groups(birth)
+        if birth.box is None:
+            identity, scratch = _open(birth), ""
+            _take_limits(birth)
+            if watched:
+                die_with_parent(birth.keeper)
+        else:
+            identity, scratch = _open_sandboxed(birth, birth.box, watched=watched)
         if birth.spawn.argv:
             os.execvpe(birth.spawn.argv[0], birth.spawn.argv, os.environ)  # closes the report, which says that it ran
-        kernel = _build(identity, birth.spawn)
+        kernel = _build(identity, birth.spawn, scratch or os.path.join(birth.spawn.directory, PROFILE))
         os.write(birth.report, READY)
         os.close(birth.report)
         reported = True
@@ -150,30 +165,53 @@ def _open(birth: Birth) -> Identity:
     )
 
 
+def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity, str]:
+    """Makes the sandbox and enters it; returns in the kernel's process, in which no code of the user's has run yet."""
+    from kernelbox.guest._confine import arm, close_others, make
+    from kernelbox.guest._system_calls import Unarmed
+    from kernelbox.wire._confinement import Confinement, describe_failure
+
+    confinement = Confinement.decode(_read_all(box.confinement))
+    given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
+    close_others({*given, box.lifeline, box.template.fileno()})
+    try:
+        alive = make(confinement, box.template, birth.report, box.lifeline if watched else -1)
+        identity = _open(birth)
+        identity.lifeline, identity.alive = box.lifeline, alive
+        _take_limits(birth)
+        arm(confinement)
+    except Unarmed as exc:
+        raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
+    return identity, confinement.scratch
+
+
 def _join_groups(birth: Birth) -> bool:
-    """Moves the process into its control groups, first of all: what it takes from now on counts there."""
-    if not birth.groups:
+    """Moves the process into its control groups, first of all: what it takes from now on counts there.
+
+    Returns whether its keeper must look after its limits nevertheless: it must not outlive the keeper then.
+    """
+    if not birth.spawn.limits:
         return False
-    from kernelbox.guest._limits import join
+    from kernelbox.guest._limits import join, need_keeper
 
-    return join(birth.groups)
+    return need_keeper(birth.spawn.limits, joined=bool(birth.groups) and join(birth.groups))
 
 
-def _take_limits(birth: Birth, *, joined: bool) -> None:
+def _take_limits(birth: Birth) -> None:
     if birth.spawn.limits:
         from kernelbox.guest._limits import take
 
-        take(birth.spawn.limits, joined=joined, keeper=birth.keeper)
+        take(birth.spawn.limits)
 
 
-def _build(identity: Identity, spawn: Spawn) -> Kernel:
+def _build(identity: Identity, spawn: Spawn, profile: str) -> Kernel:
     """Returns the kernel that this process is to be."""
     from kernelbox.guest._kernel import Kernel
     from kernelbox.guest._shell import ZMQInteractiveShell
 
     sys.argv = [""]
     shell = ZMQInteractiveShell.instance()
-    shell.profile_dir.place(os.path.join(spawn.directory, PROFILE))
+    shell.profile_dir.place(profile)
     gc.enable()
     kernel = Kernel(shell, identity, spawn.idle_timeout)
     if sys.path[:1] != [""]:

@@ -20,14 +20,14 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kernelbox.guest._descendants import start_time
-from kernelbox.guest._keeper import Keeper, Kept, appoint_keeper, identify, kill
+from kernelbox.guest._keeper import Keeper, Kept, appoint_keeper, identify
 from kernelbox.guest._mark import may_be_guarded
 from kernelbox.guest._peer import GUARDED, is_same_user, peer_credentials
 from kernelbox.guest._seat import Seat
-from kernelbox.guest._specialize import READY, Birth, preload, specialize
+from kernelbox.guest._specialize import READY, Birth, Box, preload, specialize
+from kernelbox.guest._unborn import Unborn
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 
@@ -46,6 +46,10 @@ _FILES_PER_KERNEL = 4
 # And for each whose limits are looked after: its state file, its working directory, and a directory in that.
 _FILES_PER_WATCH = 3
 
+# And for one that has not reported yet: its opener's connection, what it reports through, its state file, and a way to
+# its maker.
+_FILES_PER_UNBORN = 4
+
 # What else is open here at the most, while a request is granted: our own, what came with it, and three pipes.
 _FILES_OF_OWN = 32
 
@@ -54,18 +58,6 @@ _DESCRIPTORS = 6
 
 # What can come with any: those, a lifeline, and one for each hierarchy of control groups.
 _MOST_DESCRIPTORS = 32
-
-
-@dataclass(slots=True)
-class Unborn:
-    """A child that has been forked and has not reported yet, and the opener who waits for it."""
-
-    pid: int
-    start_time: int
-    client: socket.socket
-    request: Spawn
-    state: int
-    """A copy of its state file's descriptor, if its limits are to be looked after; -1 if not."""
 
 
 class Template:
@@ -82,6 +74,7 @@ class Template:
         self._used_at = time.monotonic()
         self._checked_at = time.monotonic()
         self._refusal = ""
+        self._lifeline: tuple[int, int] | None = None
         self._wake_read, self._wake_write = -1, -1
         self._files_limit = _raise_files_limit()
 
@@ -110,7 +103,8 @@ class Template:
         """Waits for something to happen and sees to it."""
         poller = select.poll()
         kept = [fd for kernel in self._keeper.kernels.values() for fd in kernel.watched]
-        watched = [self._wake_read, *self._clients, *self._unborn, *kept]
+        makers = {unborn.maker.fileno(): unborn for unborn in self._unborn.values() if unborn.maker is not None}
+        watched = [self._wake_read, *self._clients, *self._unborn, *makers, *kept]
         if self._seat is not None:
             watched.append(self._socket.fileno())
         for fd in watched:
@@ -121,6 +115,8 @@ class Template:
                     os.read(fd, 4096)
             elif fd in self._unborn:
                 self._answer_opener(fd, self._unborn.pop(fd))
+            elif fd in makers:
+                makers[fd].meet(self._keeper)
             elif fd in self._clients:
                 self._take_request(self._clients.pop(fd))
             elif fd == self._socket.fileno():
@@ -176,7 +172,7 @@ class Template:
             return f"a keeper takes no {type(request).__name__}"
         if request.argv and self._seat is not None:
             return "a template forks kernels and runs no other programs"
-        if len(fds) != _DESCRIPTORS + request.lifeline + len(request.groups):
+        if len(fds) != _DESCRIPTORS + request.lifeline + len(request.groups) + request.sandbox:
             return f"{len(fds)} descriptors came with the request"
         return ""
 
@@ -186,14 +182,15 @@ class Template:
             return False
         watched = sum(kept.watch is not None for kept in self._keeper.kernels.values())
         taken = len(self._keeper.kernels) * _FILES_PER_KERNEL + watched * _FILES_PER_WATCH
-        taken += len(self._clients) + len(self._unborn) * 3
+        taken += len(self._clients) + len(self._unborn) * (_FILES_PER_KERNEL + _FILES_PER_UNBORN)
         return taken + _FILES_OF_OWN > limit
 
     def _fork(self, request: Message, fds: list[int], client: socket.socket) -> str:
         """Forks a child; returns why it could not be done, "" if it was."""
         assert isinstance(request, Spawn)
         listener, directory, state, log, environment, opening, *rest = fds
-        lifeline, groups = rest[: request.lifeline], rest[request.lifeline :]
+        lifeline, rest = rest[: request.lifeline], rest[request.lifeline :]
+        groups, confinement = rest[: len(request.groups)], rest[len(request.groups) :]
         if request.limits:
             import kernelbox.guest._limits
             import kernelbox.guest._watch  # noqa: F401  # before the fork: the child, and later ones, need not
@@ -202,46 +199,68 @@ class Template:
             return "the files of the kernel are gone"
         pipes = [(-1, -1), (-1, -1)] if request.argv else [os.pipe(), os.pipe()]
         reports, report = os.pipe()
+        ours, theirs = socket.socketpair() if request.sandbox else (None, None)
+        if request.sandbox:
+            self._prepare_sandboxes()
         outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
         try:
             pid = os.fork()
         except OSError as exc:
-            for fd in (*outputs, *inputs, reports, report):
-                _close(fd)
+            _close_each(*outputs, *inputs, reports, report, ours, theirs)
             return f"fork failed: {exc}"
         if pid == 0:
-            self._close_all(client, directory, reports, opening, *lifeline)
+            self._close_all(client, directory, reports, opening, *lifeline, ours)
+            if self._lifeline is not None:
+                _close_each(self._lifeline[1], -1 if request.sandbox else self._lifeline[0])
             specialize(
                 Birth(
                     *(request, listener, state, log, environment, outputs, inputs, report),
                     keeper=self._pid,
                     files_limit=self._files_limit,
                     groups=groups,
+                    box=self._box(confinement, theirs),
                 )
             )
-        for fd in (*inputs, report):
-            _close(fd)
+        _close_each(*inputs, report, theirs)
         line = os.dup(lifeline[0]) if lifeline else -1
         kept = Kept(*(request.kernel_id, os.dup(directory), outputs, os.dup(opening), line, start_time(pid), entrances))
-        self._keeper.kernels[pid] = kept
         watched = os.dup(state) if request.limits else -1
-        self._unborn[reports] = Unborn(pid, kept.start_time, client, request, watched)
+        self._unborn[reports] = Unborn(pid, client, request, watched, kept, ours)
+        self._unborn[reports].take_in(self._keeper)
         return ""
+
+    def _prepare_sandboxes(self) -> None:
+        """Has ready what each sandboxed kernel needs; done once, because an import in the fork takes milliseconds."""
+        from kernelbox.guest import _confine
+
+        assert _confine is not None
+        if self._lifeline is None:
+            self._lifeline = os.pipe()
+
+    def _box(self, confinement: list[int], template: socket.socket | None) -> Box | None:
+        if template is None or self._lifeline is None:
+            return None
+        return Box(confinement[0], template, self._lifeline[0])
 
     def _answer_opener(self, reports: int, unborn: Unborn) -> None:
         """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""
         said = os.read(reports, 4096)
         os.close(reports)
+        if unborn.request.sandbox:
+            unborn.meet(self._keeper)
+            self._keeper.see_off(unborn.forked)  # so that the kernel is a child of ours
+            if not unborn.pid:
+                _close_each(*unborn.kept.descriptors)
         if said == READY or (unborn.request.argv and not said):  # exec(2) closes the pipe of a program
             if unborn.request.limits and (fault := self._watch(unborn)):
-                kill(unborn.pid)
+                self._keeper.kill(unborn.pid)
                 _answer(unborn.client, Refused(fault))
                 return
-            if not _answer(unborn.client, Spawned(unborn.pid, unborn.start_time)):
-                kill(unborn.pid)  # the opener has gone, and no record leads to the process
+            if not _answer(unborn.client, Spawned(unborn.pid, unborn.kept.start_time)):
+                self._keeper.kill(unborn.pid)  # the opener has gone, and no record leads to the process
             return
         _close(unborn.state)
-        kill(unborn.pid)
+        self._keeper.kill(unborn.pid)
         reason = said.decode("utf-8", "replace") or "its process ended while it was being prepared"
         _answer(unborn.client, Refused(reason))
 
@@ -253,27 +272,28 @@ class Template:
         try:
             if kept is None:
                 raise ProcessLookupError("its process has ended")
-            kept.watch = Watch(unborn.pid, spawn.limits, spawn.groups, unborn.state, spawn.cwd, spawn.disk_before)
+            kept.watch = Watch(
+                *(unborn.pid, spawn.limits, spawn.groups, unborn.state, spawn.cwd, spawn.disk_before),
+                alone=self._seat is None,
+            )
         except OSError as exc:
             _close(unborn.state)
             return f"its limits cannot be kept: {exc}"
         return ""
 
-    def _close_all(self, *others: socket.socket | int) -> None:
+    def _close_all(self, *others: socket.socket | int | None) -> None:
         """Closes, in a child, what belongs to the template and to its other kernels."""
-        for other in (self._socket, *self._clients.values(), *(u.client for u in self._unborn.values()), *others):
-            if isinstance(other, int):
-                _close(other)
-            else:
-                other.close()
+        _close_each(self._socket, *self._clients.values(), *others)
+        for unborn in self._unborn.values():
+            _close_each(unborn.client, unborn.maker)
         signal.set_wakeup_fd(-1)
-        _close_many(fd for kept in self._keeper.kernels.values() for fd in kept.descriptors)
-        for kept in self._keeper.kernels.values():
-            if kept.watch is not None:
-                kept.watch.close()
-        unborn = [fd for reports, each in self._unborn.items() for fd in (reports, each.state)]
-        for fd in (self._wake_read, self._wake_write, *unborn, self._seat.directory if self._seat else -1):
-            _close(fd)
+        kept = (*self._keeper.kernels.values(), *(unborn.kept for unborn in self._unborn.values()))
+        _close_many({fd for kernel in kept for fd in kernel.descriptors})
+        for kernel in kept:
+            if kernel.watch is not None:
+                kernel.watch.close()
+        unborn_fds = [fd for reports, each in self._unborn.items() for fd in (reports, each.state)]
+        _close_each(self._wake_read, self._wake_write, *unborn_fds, self._seat.directory if self._seat else -1)
 
 
 def main(argv: list[str]) -> None:
@@ -335,6 +355,14 @@ def _answer(client: socket.socket, message: Message) -> bool:
         except OSError:
             return False
     return True
+
+
+def _close_each(*others: socket.socket | int | None) -> None:
+    for other in others:
+        if isinstance(other, int):
+            _close(other)
+        elif other is not None:
+            other.close()
 
 
 def _close(fd: int) -> None:

@@ -6,13 +6,15 @@ idle; what takes long is done only when the cheap numbers say that it could matt
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 
+from kernelbox.guest._descendants import children
 from kernelbox.usage import _groups
 from kernelbox.usage._directory import LEAST_FILE, Walk
-from kernelbox.usage._processes import exact_memory, look_at, shared_memory, unlinked_files
+from kernelbox.usage._processes import exact_memory, look_at, shared_memory, unlinked_files, written
 from kernelbox.wire import _state
 
 # Seconds between two looks: a process can fill some hundred megabytes in this time, or fork a few dozen times.
@@ -45,14 +47,26 @@ class Watch:
     """What one kernel may use, and what it has used so far."""
 
     def __init__(
-        self, pid: int, limits: Mapping[str, float], groups: list[str], state: int, cwd: str, disk_before: int
+        self,
+        pid: int,
+        limits: Mapping[str, float],
+        groups: list[str],
+        state: int,
+        cwd: str,
+        disk_before: int,
+        *,
+        alone: bool,
     ) -> None:
-        """To be made when the kernel is in its groups, and has not begun to run cells. `state` is its state file."""
+        """To be made when the kernel is in its groups, and has not begun to run cells. `state` is its state file.
+
+        `alone` says that every child of this process is the kernel's: its orphans come here, if it does not get them.
+        """
         joined = [group for group in groups if pid in _groups.members(group)]
         kept = {name for group in joined for name in _groups.limits(group)}
         self.groups = groups
         self.state = state
         self._pid = pid
+        self._alone = alone
         self._limits = {name: amount for name, amount in limits.items() if name not in kept}
         self._group_limits = {name: limits[name] for name in kept if name in limits}
         self._clock = next((group for group in joined if _groups.cpu_seconds(group) is not None), "")
@@ -85,6 +99,26 @@ class Watch:
         self.due = max(began + LOOK_EVERY, ended + (ended - began) / _DUTY)
         return excess
 
+    def spare(self, others: list[Watch]) -> bool:
+        """Tells whether not this kernel but another one that works in the same directory has filled it."""
+        if self._disk is None:
+            return False
+        sharing = [self, *self._sharing(others)]
+        return self._disk.spare(self._pid, {each._pid: written(look_at(each._pid).pids) for each in sharing})
+
+    def leave(self, others: list[Watch]) -> None:
+        """Keeps what this kernel has added to a directory from being taken for that of others, when it has ended."""
+        for other in self._sharing(others):
+            with contextlib.suppress(OSError):  # too much is open here: it may be taken for theirs
+                assert other._disk is not None
+                other._disk.begin_anew()
+        self.close()
+
+    def _sharing(self, others: list[Watch]) -> list[Watch]:
+        if self._disk is None:
+            return []
+        return [other for other in others if other._disk is not None and other._disk.place == self._disk.place]
+
     def find_cause(self, code: int) -> Excess | None:
         """Returns the limit for which the system itself has ended the kernel, if it has; `code` is how it ended."""
         if code == -signal.SIGXCPU and "cpu" in self._limits:
@@ -108,7 +142,7 @@ class Watch:
 
     def _measure(self) -> Excess | None:
         most = self._limits.get("processes", 0)
-        tree = look_at(self._pid, most_tasks=most)
+        tree = look_at(*(children() if self._alone else [self._pid]), most_tasks=most)
         if most and tree.tasks > most:
             return "processes", most, tree.tasks
         return self._measure_memory(tree) or self._measure_cpu(tree) or self._measure_disk(tree)
@@ -165,6 +199,24 @@ class _Disk:
         self._gauge = Walk(path)
         self._free = self._gauge.free
         self._added = 0
+        self.place = self._gauge.place
+        self._written: dict[int, int] = {}
+        self._anew = False
+
+    def spare(self, pid: int, written: dict[int, int]) -> bool:
+        """Tells whether another kernel has written more than this one, and begins to count anew if so.
+
+        `written` is what each kernel of this directory has written since its start, by pid.
+        """
+        recent = {each: amount - self._written.get(each, 0) for each, amount in written.items()}
+        if recent[pid] >= max(recent.values()):
+            return False
+        self._written, self._before, self._added = written, self._before + self._added, 0
+        return True
+
+    def begin_anew(self) -> None:
+        """Counts what is there by now as if it had always been: a kernel that may have added it is gone."""
+        self._walk, self._anew, self._added = self._gauge.again(), True, 0
 
     def measure(self, pids: list[int]) -> int:
         """Returns the bytes that were added, as far as they are known; counts on if the file system has lost some."""
@@ -175,7 +227,10 @@ class _Disk:
             self._free = free
             self._walk = self._gauge.again()
         if self._walk is not None and self._walk.step(_FILES_AT_ONCE):
-            held = unlinked_files(pids, self._walk.device)
-            self._added = self._walk.bytes + held - self._before
+            held = unlinked_files(pids, self._walk.place[0])
+            now = self._walk.bytes + held
+            if self._anew:
+                self._before, self._anew = now, False
+            self._added = now - self._before
             self._walk = None
         return self._added

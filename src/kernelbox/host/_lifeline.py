@@ -16,18 +16,23 @@ _ends: dict[int, tuple[int, int]] = {}
 def lifeline_to(pid: int, start_time: int) -> int:
     """Returns a descriptor, for the caller to close, that becomes readable when a process ends, even by SIGKILL.
 
-    -1 if that process is gone. Where the system has no descriptors of processes, only our own can be watched.
+    -1 if that process is gone. Raises OSError if that cannot be found out, because too much is open. Where the system
+    has no descriptors of processes, only our own can be watched.
     """
     if not hasattr(os, "pidfd_open"):
         return os.dup(_pipe()) if pid == os.getpid() else -1
     try:
         fd = os.pidfd_open(pid)
-    except OSError:
+    except ProcessLookupError:
         return -1
-    if read_start_time(pid) != start_time:
+    try:
+        if read_start_time(pid) == start_time:
+            return fd
+    except BaseException:
         os.close(fd)
-        return -1
-    return fd
+        raise
+    os.close(fd)
+    return -1
 
 
 def is_owner_alive(record: KernelRecord) -> bool:

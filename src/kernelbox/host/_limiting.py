@@ -37,10 +37,15 @@ def prepare_limits(record: KernelRecord, *, use_groups: bool) -> int:
     return disk_before
 
 
-def measure(record: KernelRecord) -> dict[str, float] | None:
-    """Returns what a kernel and all that it has started use, by the names of limits; None if that is not known."""
-    assert record.pid is not None
-    tree = look_at(record.pid)
+def measured(records: list[KernelRecord]) -> list[KernelRecord]:
+    """Fills in what each live kernel uses, with all that it has started; of others nothing."""
+    for record in records:
+        record.usage = _measure(record, record.pid) if record.alive and record.pid is not None else None
+    return records
+
+
+def _measure(record: KernelRecord, pid: int) -> dict[str, float] | None:
+    tree = look_at(pid)
     if not tree.pids:
         return None
     memory = [used for group in record.groups if (used := _groups.memory(group)) is not None]

@@ -113,6 +113,7 @@ class LocalEngine:
             process.close()
             return
         family = process.descendants()
+        first = process.first_of_namespace() if record.sandbox is not None else None
         _notes.write_reason(directory, process, reason)
         self._ask_to_end(directory, process)
         if process.signal(signal.SIGTERM) and not process.wait(TERMINATE_PATIENCE):
@@ -123,6 +124,10 @@ class LocalEngine:
             relative.signal(signal.SIGKILL)
         if note is None:
             process.kill_session()
+        if first is not None:  # it ends when all that is in the sandbox has
+            first.signal(signal.SIGKILL)
+            first.wait(_KILL_PATIENCE)
+            first.close()
         process.close()
 
     def claim_report(self, record: KernelRecord, directory: KernelDirectory) -> bool:

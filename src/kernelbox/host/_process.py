@@ -135,6 +135,19 @@ class Process:
                         waiting.append(pid)
         return found
 
+    def first_of_namespace(self) -> Process | None:
+        """Returns the first process of the pid namespace that this one is in, which has the same parent; None if gone.
+
+        The system ends all others in the namespace with it.
+        """
+        with contextlib.suppress(OSError):
+            namespace = os.readlink(f"/proc/{self.pid}/ns/pid")
+            fields = _read_stat(self.pid) or [b"", b"0"]
+            for pid in children_of(int(fields[1])):
+                if pid != self.pid and _namespace_of(pid) == namespace:
+                    return Process(pid, read_start_time(pid) or 0)
+        return None
+
     def kill_session(self) -> None:
         """Kills what is left of the session that the process led, for when its keeper is gone.
 
@@ -186,15 +199,6 @@ def read_start_time(pid: int) -> int | None:
     if fields is None:
         return ask_start_time(pid) if not os.path.isdir("/proc/self") else None
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
-def read_memory(pid: int) -> int | None:
-    """Returns the bytes of memory that a process has in use, shared with others or not; None if that is not known."""
-    try:
-        with open(f"/proc/{pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def exists(pid: int) -> bool:
@@ -262,6 +266,13 @@ def ask_start_time(pid: int) -> int | None:
     answer = subprocess.run(command, capture_output=True, check=False, env=env)
     state, _, started = answer.stdout.strip().partition(b" ")
     return None if not started or state.startswith(b"Z") else zlib.crc32(started.strip())
+
+
+def _namespace_of(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return ""
 
 
 def _pids() -> list[int]:

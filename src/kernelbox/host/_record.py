@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
     Lifetime = Literal["kernel", "process"]
 
-# Characters. A path has at most 4,096 bytes (PATH_MAX); of what a kernel's owner and its end leave behind, this much
-# is kept.
+# Characters. A path has at most 4,096 bytes (PATH_MAX); of what a kernel's owner, its sandbox and its end leave behind,
+# this much is kept.
 _LONGEST_PATH = 4096
 MAX_TAGS = 10_000
+MAX_RULES = 10_000
 MAX_CAUSE = 2_000
 
-# A JSON string takes up to 12 bytes for a character. Two names, two paths, the tags, two causes and what surrounds
-# them stay below this.
-MAX_RECORD = 320 * 1024
+# A JSON string takes up to 12 bytes for a character. Two names, two paths and those of three groups, the tags, two
+# causes, the rules of a sandbox and what surrounds them stay below this.
+MAX_RECORD = 640 * 1024
 
 # The largest number that a process id or a count of executions, and a start time in ticks, can be.
 _LARGEST = 2**63
@@ -53,7 +54,9 @@ class KernelRecord:
     how a dead one ended, `lost` what an earlier process of this name took with it. `environment` says whether it was
     opened with one of its own, which no record keeps, or with its opener's. `limits` are by the names of `Limits`;
     `usage` says, where it was asked for, what the kernel and all that it started use: bytes of `memory`, seconds of
-    `cpu`, and `processes`, threads included. `groups` are the control groups that it is in.
+    `cpu`, and `processes`, threads included. `groups` are the control groups that it is in. `sandbox` is the level of
+    the sandbox that the host has seen armed around its process, None for none; `sandbox_config` is what that allows, as
+    JSON.
     """
 
     kernel_id: str
@@ -82,6 +85,8 @@ class KernelRecord:
     limits: dict[str, float] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
     usage: dict[str, float] | None = None
+    sandbox: Literal["native"] | None = None
+    sandbox_config: str = ""
 
     @property
     def age_seconds(self) -> float:
@@ -243,6 +248,8 @@ _CHECKS: tuple[tuple[str, Callable[[object], bool]], ...] = (
     ("busy_since", lambda value: value is None or _is_time(value)),
     ("stale", lambda value: type(value) is bool),
     ("environment", _one_of("caller", "given")),
+    ("sandbox", lambda value: value is None or value == "native"),
+    ("sandbox_config", lambda value: type(value) is str and len(value) <= MAX_RULES),
     ("death", _is_cause),
     ("lost", _is_cause),
     ("limits", _are_amounts),

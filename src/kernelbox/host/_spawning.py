@@ -17,7 +17,7 @@ from kernelbox.base._text import escape
 from kernelbox.host._sockets import listen
 from kernelbox.host._state_file import create_state
 from kernelbox.wire._framing import Decoder, encode
-from kernelbox.wire._layout import LOG, SOCKET
+from kernelbox.wire._layout import LOG, SOCKET, UNARMED
 from kernelbox.wire._messages import Refused, Spawn, Spawned
 from kernelbox.wire._values import dataclass
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._engine import Launch
     from kernelbox.host._place import Place
+    from kernelbox.wire._confinement import Confinement
 
 # A template imports IPython and the preload list before it answers; on a loaded machine that takes a while.
 ANSWER_PATIENCE = 60.0
@@ -51,7 +52,12 @@ class Request:
 
 @contextlib.contextmanager
 def preparing(
-    launch: Launch, entrances: Sequence[str], *, argv: Sequence[str] = (), environment: dict[str, str] | None = None
+    launch: Launch,
+    entrances: Sequence[str],
+    *,
+    argv: Sequence[str] = (),
+    environment: dict[str, str] | None = None,
+    confinement: Confinement | None = None,
 ) -> Iterator[Request]:
     """Opens what a new process is given, in the order that Spawn names; the process has copies of it when this ends."""
     env = launch.environment if environment is None else environment
@@ -67,6 +73,7 @@ def preparing(
         limits=launch.record.limits,
         groups=launch.record.groups,
         disk_before=launch.disk_before,
+        sandbox=confinement is not None,
     )
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(launch.directory.open())
@@ -77,7 +84,10 @@ def preparing(
         opened.append(launch.opening)
         if launch.lifeline >= 0:
             opened.append(launch.lifeline)
-        yield Request(spawn, opened + _open_groups(stack, launch.record.groups))
+        opened += _open_groups(stack, launch.record.groups)
+        if confinement is not None:
+            opened.append(_closed_by(stack, _write_secret("confinement", confinement.encode())))
+        yield Request(spawn, opened)
 
 
 def spawn_cold(request: Request, directory: KernelDirectory, environment: dict[str, str]) -> Spawned:
@@ -150,8 +160,17 @@ def receive_answer(client: socket.socket) -> Spawned | None:
             if isinstance(message, Spawned):
                 return message
             if isinstance(message, Refused):
-                raise StartFailed(f"the kernel could not be started: {message.reason}")
+                raise StartFailed(f"the kernel could not be started: {message.reason}{_advice(message.reason)}")
     return None
+
+
+def _advice(reason: str) -> str:
+    """Returns what to do about a sandbox that could not be armed; "" about anything else."""
+    if UNARMED not in reason:
+        return ""
+    from kernelbox.sandbox._hints import advise
+
+    return f"; {advise(reason)}"
 
 
 def umask() -> int:
@@ -193,15 +212,20 @@ def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:
 
 
 def _write_environment(env: dict[str, str]) -> int:
-    """Returns a file that only descriptors lead to, with the variables in the form of environ(7)."""
+    """Returns a file with the variables in the form of environ(7)."""
+    return _write_secret("environment", b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items()))
+
+
+def _write_secret(name: str, data: bytes) -> int:
+    """Returns a file that only descriptors lead to."""
     if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("environment")
+        fd = os.memfd_create(name)
     else:
         import tempfile
 
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
     with open(fd, "wb", closefd=False) as file:
-        file.write(b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items()))
+        file.write(data)
         file.seek(0)
     return fd

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import heapq
 import os
 import stat
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 # O_NONBLOCK: a FIFO in the place of a file must not make us wait for its other end.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+# As the system has it for paths in one go: step by step a path could have any number of directories made.
+_LONGEST_PATH = 4095
 
 # What is ours or secret, and no work of the user's.
 _WITHHELD = (".kernelbox", ".env")
@@ -68,9 +72,9 @@ class Workspace:
     def entries(self, path: str, most: int) -> tuple[list[Entry], int]:
         """Returns the first entries of a directory, by name, and how many it has."""
         with self._refusing(path), self._directory(self._parts(path)) as fd:
-            names = sorted(name for name in os.listdir(fd) if name not in _WITHHELD)
-            found = [_describe(name, fd) for name in names[:most]]
-        return [entry for entry in found if entry is not None], len(names)
+            names = _Names(fd)
+            found = [_describe(name, fd) for name in heapq.nsmallest(most, names)]
+        return [entry for entry in found if entry is not None], names.count
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
         """Returns bytes of a file from `start`, and how many it has in all."""
@@ -79,7 +83,7 @@ class Workspace:
             fd = os.open(name, os.O_RDONLY | _FILE, dir_fd=directory)
             try:
                 size = _require_regular(fd)
-                return os.pread(fd, size if length is None else length, start), size
+                return os.pread(fd, size if length is None else length, min(start, size)), size
             finally:
                 os.close(fd)
 
@@ -126,6 +130,8 @@ class Workspace:
     def _parts(self, path: str) -> list[str]:
         """Returns the names that lead to a path from the root; raises InvalidInput for one that leads outside."""
         inside = path
+        if len(path) > _LONGEST_PATH:
+            raise InvalidInput("the path", path, f"use one of at most {_LONGEST_PATH:,} characters")
         if path.startswith("/"):
             if path.rstrip("/") != self.root and not path.startswith(self.root.rstrip("/") + "/"):
                 raise InvalidInput("the path", path, f"use one inside the workspace {self.root}")
@@ -161,6 +167,21 @@ class Workspace:
             raise InvalidInput("the path", path, reason) from exc
         except UnicodeEncodeError as exc:
             raise InvalidInput("the path", path, "it has characters that no file name can have") from exc
+
+
+class _Names:
+    """The names in a directory that are shown, one after the other: a cell can make millions of files."""
+
+    def __init__(self, directory: int) -> None:
+        self._directory = directory
+        self.count = 0
+
+    def __iter__(self) -> Iterator[str]:
+        with os.scandir(self._directory) as entries:
+            for entry in entries:
+                if entry.name not in _WITHHELD:
+                    self.count += 1
+                    yield entry.name
 
 
 def _describe(name: str, directory: int) -> Entry | None:

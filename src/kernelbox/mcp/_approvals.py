@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Literal
 
+import anyio
 from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequests, InputRequiredResult
@@ -97,13 +98,15 @@ async def take_answers(ctx: Context, job: Job) -> None:
 
 
 async def ask(ctx: Context, request: ApprovalRequest) -> None:
-    """Asks the client for an answer while the call waits."""
-    form = _form(request)
-    try:
-        given = await ctx.session.elicit_form(form.message, form.requested_schema, ctx.request_context.request_id)
-    except (MCPError, ValueError) as exc:
-        await _reject(request, f"the question could not be put to the client: {exc}")
-    else:
+    """Asks the client for an answer while the call waits, and takes the question back when it is of no use any more."""
+    form, given = _form(request), None
+    with anyio.CancelScope() as scope:
+        request.on_decision(lambda accepted: scope.cancel())
+        try:
+            given = await ctx.session.elicit_form(form.message, form.requested_schema, ctx.request_context.request_id)
+        except (MCPError, ValueError) as exc:
+            await _reject(request, f"the question could not be put to the client: {exc}")
+    if given is not None:
         await _settle(request, given)
 
 

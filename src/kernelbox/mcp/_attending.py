@@ -9,7 +9,6 @@ from mcp.server.mcpserver import Context
 from mcp_types import InputRequiredResult
 
 from kernelbox.mcp._approvals import ask, questions, refuse, way_to_ask
-from kernelbox.mcp._http_requests import GONE
 from kernelbox.shells._asyncio_jobs import Job
 
 # How often a client is told that a cell still runs; clients give up after a minute in which they hear nothing.
@@ -46,15 +45,6 @@ async def attend(
                     await _report(job, ctx, seconds)
             asking.cancel_scope.cancel()
     return None
-
-
-async def cancel_when_gone(job: Job, ctx: Context) -> None:
-    """Cancels a job when the client of an HTTP request has gone; does nothing over other transports."""
-    request = ctx.request_context.request
-    gone = None if request is None else request.scope.get(GONE)
-    if gone is not None:
-        await gone.wait()
-        job.cancel()
 
 
 async def _report(job: Job, ctx: Context, seconds: float | None) -> None:

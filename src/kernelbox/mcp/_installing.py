@@ -15,6 +15,7 @@ from kernelbox.tools._supervised import start_supervised
 
 # Characters of what an installer says that are returned: its end, where the reason of a failure is.
 _LONGEST_REPORT = 4000
+_MOST_BYTES = 4 * _LONGEST_REPORT + 4
 
 # One at a time: two installers in one environment break each other's work.
 _installing = asyncio.Lock()
@@ -28,7 +29,9 @@ async def install(requirement: str) -> CallToolResult:
             command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT
         )
         try:
-            said, _ = await process.communicate()
+            assert process.stdout is not None
+            said = await _read_end(process.stdout)
+            await process.wait()
         finally:
             if process.returncode is None:  # the call was cancelled
                 process.terminate()
@@ -39,6 +42,15 @@ async def install(requirement: str) -> CallToolResult:
         failure = f"{requirement} was not installed: the installer ended with {process.returncode}."
         return answer(f"{failure}\n{cut}", failed=True)
     return answer(cut or f"{requirement} is installed.")
+
+
+async def _read_end(stream: asyncio.StreamReader) -> bytes:
+    """Returns the end of what an installer says; what a package prints while it is built has no end of its own."""
+    said = bytearray()
+    while piece := await stream.read(2**16):
+        said += piece
+        del said[:-_MOST_BYTES]
+    return bytes(said)
 
 
 def installer() -> list[str]:

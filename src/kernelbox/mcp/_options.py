@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernelbox.core._policy import ApprovalPolicy
+from kernelbox.sandbox._config import SandboxConfig
 
 Approve = Literal["ask", "all", "none"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -25,5 +26,6 @@ class ServerOptions:
     approval_timeout: float = 300.0
     require_shell_escape: bool = False
     keep_kernels: bool = False
+    sandbox: SandboxConfig | None = None
     images_dir: str = "images"
     log_level: LogLevel = "WARNING"

@@ -42,12 +42,11 @@ class Outputs:
         return f"{SCHEME}://outputs/{output_id}"
 
     def read(self, output_id: str, start: int, end: int | None) -> str:
-        """Returns a range of characters; a negative `start` counts from the end."""
+        """Returns a range of characters; a negative number counts from the end."""
         text = self._texts.get(output_id)
         if text is None:
             raise KernelBoxError(f"the output {output_id[:40]!r} is no longer kept; run the code again")
-        first = max(0, len(text) + start) if start < 0 else start
-        last = len(text) if end is None else end
+        first, last, _ = slice(start, end).indices(len(text))
         return text[first : min(last, first + _LONGEST_RANGE)]
 
     def image_address(self, path: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mcp_types import CallToolResult
 
-from kernelbox.mcp._results import answer
+from kernelbox.mcp._results import DEFAULT_BUDGET, answer, fit
 from kernelbox.mcp._state import State
 from kernelbox.tools._generate import generate_mcp_sources
 
@@ -18,4 +18,4 @@ _PACKAGE = "mcptools"
 async def register(state: State, server_name: str, server_params: dict[str, Any]) -> CallToolResult:
     """Generates the package of a server and returns the names of its tools."""
     names = await generate_mcp_sources(server_name, server_params, os.path.join(state.options.workspace, _PACKAGE))
-    return answer("\n".join(names))
+    return answer(fit("\n".join(names), state.outputs, DEFAULT_BUDGET))

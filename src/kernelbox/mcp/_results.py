@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 # Characters of a result, by default; as ipybox has it.
 DEFAULT_BUDGET = 5000
 
-# Below this there is no room for a head, a tail and the address of the rest.
-LEAST_BUDGET = 200
+# Below this there is no room for a head, a tail, the address of the rest, and a handle.
+LEAST_BUDGET = 300
 
-# Pictures that are sent with a result; of more there are links.
+# Pictures that are sent with a result, and links to files; of more it is said where they are.
 _MOST_PICTURES = 4
+_MOST_LINKS = 20
+
+# Characters around a list of files: its first line, and the one about those that are not in it.
+_SIZE_OF_REST = 90
 
 _LOST = "[the kernel's variables are lost; the next call runs in a fresh kernel]"
 
@@ -33,17 +37,16 @@ _LONGEST_LINE = 300
 
 async def shape(result: ExecutionResult, outputs: Outputs, budget: int, *, paths: bool = False) -> CallToolResult:
     """Returns what a model reads of a result; with `paths`, also the files of pictures, as ipybox has them."""
-    changed = _LOST if result.state == "lost" else describe_changes(result.changed)
-    text = fit(result.text, outputs, budget - len(changed) - 1 if changed else budget)
-    parts = [text] if text else []
-    if changed:
-        parts.append(changed)
-    if not parts and not result.images:
-        parts.append("(no output)")
-    if paths and result.images:
-        parts.append("Generated images:\n" + "\n".join(f"- [{os.path.basename(p)}]({p})" for p in result.images))
-    content: list[ContentBlock] = [TextContent(text="\n".join(parts))] if parts else []
-    for number, path in enumerate(result.images):
+    room = budget // 4  # for each; the rest is for what the cell wrote
+    changed = _LOST if result.state == "lost" else describe_changes(result.changed, room)
+    listed = list_pictures(result.images, room, paths=paths)
+    notes = "\n".join(filter(None, (changed, listed)))
+    text = fit(result.text, outputs, budget - len(notes) - 1 if notes else budget)
+    shown = "\n".join(filter(None, (text, notes)))
+    if not shown and not result.images:
+        shown = "(no output)"
+    content: list[ContentBlock] = [TextContent(text=shown)] if shown else []
+    for number, path in enumerate(result.images[:_MOST_LINKS]):
         content += await _show_picture(path, outputs, inline=number < _MOST_PICTURES)
     return CallToolResult(content=content, is_error=not result.ok)
 
@@ -64,13 +67,26 @@ def fit(text: str, outputs: Outputs, budget: int) -> str:
     return f"{text[:head]}{notice}{text[len(text) - (room - head) :]}"
 
 
-def describe_changes(changed: dict[str, list[str]] | None) -> str:
-    """Returns what a cell changed, on one line; nothing if it changed nothing."""
+def describe_changes(changed: dict[str, list[str]] | None, most: int = _LONGEST_LINE) -> str:
+    """Returns what a cell changed, on one line of so many characters; nothing if it changed nothing."""
     if not changed:
         return ""
     words = [f"{kind} {', '.join(names)}" for kind, names in changed.items() if names]
     line = f"[variables: {'; '.join(words)}]" if words else ""
-    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 2]}…]"
+    most = min(most, _LONGEST_LINE)
+    return line if len(line) <= most else f"{line[: most - 2]}…]"
+
+
+def list_pictures(images: list[str], most: int, *, paths: bool) -> str:
+    """Returns the files of pictures, with `paths`, and of how many nothing is sent, within so many characters."""
+    named = [f"- [{os.path.basename(path)}]({path})" for path in images[:_MOST_LINKS]] if paths else []
+    while named and len("\n".join(named)) > most - _SIZE_OF_REST:
+        named.pop()
+    lines = ["Generated images:", *named] if named else []
+    others = len(images) - (len(named) if paths else _MOST_LINKS)
+    if others > 0:
+        lines.append(f"[{others} more pictures: files in …{os.path.dirname(images[0])[-30:]}]")
+    return "\n".join(lines)
 
 
 async def _show_picture(path: str, outputs: Outputs, *, inline: bool) -> list[ContentBlock]:

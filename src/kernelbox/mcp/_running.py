@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
-import anyio
 from mcp.server.mcpserver import Context
 from mcp_types import CallToolResult, InputRequiredResult
 
 from kernelbox.mcp._approvals import job_of, take_answers
-from kernelbox.mcp._attending import attend, cancel_when_gone
+from kernelbox.mcp._attending import attend
 from kernelbox.mcp._results import answer, fit, shape
 from kernelbox.mcp._state import State
 from kernelbox.shells._asyncio_jobs import Job
@@ -43,10 +42,7 @@ async def run_cell(
         job = await state.workplace.begin(kernel, code, language=language, timeout=None if background else seconds)
     leash = _LEASH if background else state.options.approval_timeout + _RETURN
     try:
-        async with anyio.create_task_group() as watching:
-            watching.start_soon(cancel_when_gone, job, ctx)
-            asked = await _attend(state, job, ctx, seconds if background else None, leash)
-            watching.cancel_scope.cancel()
+        asked = await _attend(state, job, ctx, seconds if background else None, leash)
     except asyncio.CancelledError:
         job.cancel()
         raise

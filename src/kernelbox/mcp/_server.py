@@ -62,7 +62,13 @@ def make_state(options: ServerOptions) -> State:
     environment = scrubbed_environment(variables_for_kernels())
     here = kernels()
     workplace = Workplace(
-        here, jobs, Toolbox(here.config), cwd=options.workspace, env=environment, shared=options.keep_kernels
+        here,
+        jobs,
+        Toolbox(here.config),
+        cwd=options.workspace,
+        env=environment,
+        shared=options.keep_kernels,
+        sandbox=options.sandbox,
     )
     return State(options, workplace, Outputs(images_dir), Workspace(options.workspace))
 
@@ -90,7 +96,7 @@ def _add_resources(server: MCPServer, outputs: Outputs) -> None:
     @server.resource(
         f"{SCHEME}://outputs/{{output_id}}{{?start,end}}",
         name="output",
-        description="A range of characters of an output that was cut; a negative start counts from the end.",
+        description="A range of characters of an output that was cut; a negative number counts from the end.",
         mime_type="text/plain",
     )
     def read_output(output_id: str, start: str = "0", end: str = "") -> str:

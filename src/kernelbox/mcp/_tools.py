@@ -15,7 +15,7 @@ from pydantic import Field
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._shown import show
-from kernelbox.mcp._wrong_arguments import OwnTool
+from kernelbox.mcp._own_tool import OwnTool
 
 _log = logging.getLogger(__name__)
 

@@ -29,6 +29,8 @@ class KernelInfo(BaseModel):
     executions: int
     created_at: str
     last_used_at: str
+    memory: int | None = Field(description="bytes, with all that it started")
+    limits: dict[str, float]
 
 
 class KernelList(BaseModel):
@@ -134,6 +136,8 @@ def _add_looking(tools: Tools, state: State) -> None:
                     executions=record.attempt_count,
                     created_at=record.created_at,
                     last_used_at=record.last_used_at,
+                    memory=None if record.usage is None else int(record.usage["memory"]),
+                    limits=record.limits,
                 )
                 for name, record in records
             ]

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.server.mcpserver.tools import Tool
-from pydantic import ValidationError
+from typing import TYPE_CHECKING
 
 from kernelbox.base._shown import show
 
@@ -36,19 +32,6 @@ _WANTED = {
     "less_than": "a number below {lt:g}",
     "less_than_equal": "a number up to {le:g}",
 }
-
-
-class OwnTool(Tool):
-    """A tool that says in our words what is wrong with its arguments."""
-
-    async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
-        try:
-            return await super().run(arguments, context, convert_result)
-        except ToolError as exc:
-            if not isinstance(exc.__cause__, ValidationError):
-                raise
-            known = self.parameters.get("properties", {})
-            raise ToolError(f"{self.name}: {describe(exc.__cause__.errors(include_url=False), known)}") from exc
 
 
 def describe(errors: Iterable[ErrorDetails], known: Iterable[str]) -> str:

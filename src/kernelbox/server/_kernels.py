@@ -52,6 +52,10 @@ class CallerKernels:
         """Returns the kernels, oldest first."""
         return [record for record in await self._kernels.all() if self._owns(record)]
 
+    async def measured(self, records: list[KernelRecord]) -> list[KernelRecord]:
+        """Fills in what each live kernel uses."""
+        return await self._kernels.measured(records)
+
     async def get(self, key: str) -> KernelRecord:
         """Returns the record of an id, name or session name; raises KernelNotFound."""
         with _none_for_no_name(key):
@@ -72,20 +76,25 @@ class CallerKernels:
         tags: Mapping[str, str] | None = None,
         kernel_type: str | None = None,
         env: Mapping[str, str] | None = None,
+        limits: Mapping[str, object] | None = None,
     ) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has, with `env` beside the server's; raises KernelExists."""
         named, session = self._name(name), self._name(session_name)
         if named is None and session is None:
             named = self._name(self._kernels.new_name())
-        return await self._kernels.create(named, session_name=session, tags=tags, kernel_type=kernel_type, env=env)
+        return await self._kernels.create(
+            named, session_name=session, tags=tags, kernel_type=kernel_type, env=env, limits=limits
+        )
 
     async def retag(self, key: str, changes: Mapping[str, str | None]) -> KernelRecord:
         """Sets tags of a kernel, and removes those that are None."""
         return await self._kernels.retag(await self._id(key), changes)
 
-    async def open(self, name: str, *, tags: Mapping[str, str] | None = None) -> KernelRecord:
-        """Returns the live kernel of a name; opens one, with these tags, if there is none."""
-        return await self._kernels.open(f"{self._caller.prefix}{name}", tags=tags)
+    async def open(
+        self, name: str, *, tags: Mapping[str, str] | None = None, limits: Mapping[str, object] | None = None
+    ) -> KernelRecord:
+        """Returns the live kernel of a name; opens one, with these tags and limits, if there is none."""
+        return await self._kernels.open(f"{self._caller.prefix}{name}", tags=tags, limits=limits)
 
     async def use(self, name: str) -> Kernel:
         """Returns the kernel for a cell that is sent to a name; one that died since it was last used is dead, once."""

@@ -8,7 +8,6 @@ from collections import Counter as Tally
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from kernelbox.host._process import read_memory
 from kernelbox.host._record import KernelRecord
 from kernelbox.wire._results import ExecutionResult
 
@@ -16,6 +15,13 @@ __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 
 # Seconds: from a cell that does nothing to one that trains a model.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+# What is measured of each kernel, by the name that its limit has.
+_USAGE = (
+    ("memory", "memory_bytes", "Memory of a kernel and all that it started"),
+    ("cpu", "cpu_seconds", "Processor time of a kernel and all that it started"),
+    ("processes", "processes", "Processes and threads of a kernel"),
+)
 
 _STATES = ("idle", "running", "dead", "unknown")
 
@@ -41,8 +47,15 @@ class Metrics:
             "kernelbox_executions_running", "Cells that run or wait in this server", registry=self._registry
         )
         self._kernels = Gauge("kernelbox_kernels", "Kernels in the home, by state", ["state"], registry=self._registry)
-        self._memory = Gauge(
-            "kernelbox_kernel_memory_bytes", "Memory of a kernel's process", ["kernel"], registry=self._registry
+        self._usage = {
+            name: Gauge(f"kernelbox_kernel_{what}", sentence, ["kernel"], registry=self._registry)
+            for name, what, sentence in _USAGE
+        }
+        self._limits = Gauge(
+            "kernelbox_kernel_limit",
+            "What a kernel may use: bytes, seconds or numbers",
+            ["kernel", "limit"],
+            registry=self._registry,
         )
         self._began = Gauge("kernelbox_start_time_seconds", "When this server began", registry=self._registry)
         self._began.set(time.time())
@@ -55,15 +68,18 @@ class Metrics:
             self._failures.labels(cause_of(result)).inc()
 
     def render(self, records: list[KernelRecord], running: int) -> bytes:
-        """Returns all of them in Prometheus's format; reads the memory of each kernel, in a thread."""
+        """Returns all of them in Prometheus's format, with what was measured of the kernels."""
         self._running.set(running)
         states: Tally[str] = Tally(record.status for record in records)
         for state in _STATES:
             self._kernels.labels(state).set(states[state])
-        self._memory.clear()
+        for gauge in (*self._usage.values(), self._limits):
+            gauge.clear()
         for record in records:
-            if record.alive and record.pid is not None and (memory := read_memory(record.pid)) is not None:
-                self._memory.labels(record.name).set(memory)
+            for name, amount in (record.usage or {}).items():
+                self._usage[name].labels(record.name).set(amount)
+            for name, amount in record.limits.items() if record.alive else ():
+                self._limits.labels(record.name, name).set(amount)
         return generate_latest(self._registry)
 
 

@@ -60,14 +60,26 @@ class Root(BaseModel):
     links: dict[str, ApiLink]
 
 
+_Limits = Annotated[
+    dict[str, int | float | str | None] | None,
+    Field(
+        description="what the kernel may use: memory, cpu, processes, files, file_size, disk; at most what the server "
+        "allows, which is what it gets for all that are not named",
+        examples=[{"memory": "512MB", "cpu": "10min", "processes": 50}],
+    ),
+]
+
+
 class KernelCreate(Body):
     name: str | None = Field(None, description="what to call it; a new name if there is none", examples=["analysis"])
     session_name: str | None = Field(None, description="a second name", examples=["agent-run-42"])
     tags: _Tags = Field(default_factory=dict, description="labels of your own")
+    limits: _Limits = None
 
 
 class SessionCreate(Body):
     tags: _Tags = Field(default_factory=dict, description="labels for the kernel, if it is a new one")
+    limits: _Limits = None
 
 
 class KernelModel(BaseModel):
@@ -89,6 +101,13 @@ class KernelModel(BaseModel):
     stale: bool = Field(description="idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT")
     death: str | None
     lost: str | None
+    limits: dict[str, float] = Field(description="what it may use: bytes, seconds or numbers", examples=[{"cpu": 600}])
+    usage: dict[str, float] | None = Field(
+        description="what it and all that it started use: bytes of memory, seconds of processor time, processes and "
+        "threads; null if it is dead",
+        examples=[{"memory": 9_500_000, "cpu": 0.31, "processes": 2}],
+    )
+    sandbox: str | None = Field(description="the level of the sandbox that confines it")
 
 
 class KernelList(BaseModel):

@@ -12,6 +12,7 @@ from kernelbox.server._tokens import Token
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._record import Lifetime
+    from kernelbox.sandbox._config import SandboxConfig
 
 # The variable that holds the token of a server.
 TOKEN_VARIABLE = "KERNELBOX_TOKEN"
@@ -33,6 +34,8 @@ class ServiceOptions:
     approval_timeout: float = 300.0
     # Whether kernels stay when the server ends, or end with its process, however that ends.
     lifetime: Lifetime = "kernel"
+    # What confines kernels; then none without it is used.
+    sandbox: SandboxConfig | None = None
     max_kernels: int = 1000
     # Cells that wait or run in one kernel, and in all.
     max_queue: int = 64

@@ -27,7 +27,7 @@ router = APIRouter()
 @router.post("/kernels", status_code=201, tags=["Kernels"], summary="Open a kernel", responses={**CONFLICT, **FULL})
 async def create_kernel(body: KernelCreate, request: Request) -> KernelModel:
     kernels = kernels_of(request, "manage")
-    record = await kernels.create(body.name, session_name=body.session_name, tags=body.tags)
+    record = await kernels.create(body.name, session_name=body.session_name, tags=body.tags, limits=body.limits)
     return show(request, kernels, record)
 
 
@@ -36,7 +36,7 @@ async def list_kernels(
     request: Request, refresh: bool = Query(False, description="ask each for a sign of life")
 ) -> KernelList:
     kernels = kernels_of(request, "read")
-    records = await kernels.all()
+    records = await kernels.measured(await kernels.all())
     if refresh:
         for record in records:
             if record.alive and not await kernels.answers(record):
@@ -52,7 +52,7 @@ async def wipe_kernels(request: Request) -> Wiped:
 @router.get("/kernels/{key}", tags=["Kernels"], summary="Look at a kernel", responses=NOT_FOUND)
 async def get_kernel(key: str, request: Request) -> KernelStatus:
     kernels = kernels_of(request, "read")
-    record = await kernels.get(key)
+    (record,) = await kernels.measured([await kernels.get(key)])
     return KernelStatus(alive=await kernels.answers(record), kernel=show(request, kernels, record))
 
 
@@ -87,7 +87,7 @@ async def interrupt_kernel(key: str, request: Request) -> Interrupted:
 @router.post("/sessions/{name}", tags=["Sessions"], summary="Find the kernel of a name, or open it", responses=FULL)
 async def open_session(name: str, request: Request, body: SessionCreate | None = None) -> KernelModel:
     kernels = kernels_of(request, "manage")
-    record = await kernels.open(name, tags=body.tags if body else None)
+    record = await kernels.open(name, tags=body.tags if body else None, limits=body.limits if body else None)
     return show(request, kernels, record)
 
 

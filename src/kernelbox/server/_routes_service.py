@@ -42,7 +42,7 @@ async def metrics(request: Request) -> Response:
     if caller_of(request, "read").name:
         raise Refused(403, "scope_missing", "metrics are about the kernels of all callers; use a token without a name")
     state = state_of(request)
-    records = await state.kernels.all()
+    records = await state.kernels.measured(await state.kernels.all())
     text = await in_thread(state.metrics.render, records, len(state.executions.running))
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 

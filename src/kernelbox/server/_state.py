@@ -41,7 +41,14 @@ def make_state(options: ServiceOptions) -> State:
     """Returns what the routes share; nothing is opened before it is used."""
     environment = scrubbed_environment(variables_for_kernels())
     cwd = os.path.realpath(options.workspace)
-    reached = LoopKernels(kernels(), cwd=cwd, env=environment, most=options.max_kernels, lifetime=options.lifetime)
+    reached = LoopKernels(
+        kernels(),
+        cwd=cwd,
+        env=environment,
+        most=options.max_kernels,
+        lifetime=options.lifetime,
+        sandbox=options.sandbox,
+    )
     journal = Journal(Home(reached.config.home, reached.config.key_file))
     metrics = Metrics()
     return State(

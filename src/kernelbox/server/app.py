@@ -23,6 +23,7 @@ from kernelbox.server._errors import add_error_handlers
 from kernelbox.server._limits import BodyLimited
 from kernelbox.server._logs import Logged
 from kernelbox.server._options import ServiceOptions
+from kernelbox.server._pages import contain_pages
 from kernelbox.server._responses import COMMON
 from kernelbox.server._state import make_state
 from kernelbox.server._tracing import telemetry
@@ -67,6 +68,7 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
         responses=COMMON,
         telemetry=telemetry(),
     )
+    contain_pages(app)
     app.state.kernelbox = make_state(options)
     for router in ROUTERS:
         app.include_router(router)

@@ -10,6 +10,7 @@ from kernelbox.core._arguments import check_code, check_language, check_name
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._memory import Sessions
 from kernelbox.core._options import KernelOptions
+from kernelbox.host._limiting import measured
 from kernelbox.shells._asyncio import query
 from kernelbox.shells._asyncio_jobs import Job
 from kernelbox.shells._loop_connection import in_thread
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._kernels import Kernels
     from kernelbox.host._record import KernelRecord
+    from kernelbox.sandbox._config import SandboxConfig
     from kernelbox.shells._asyncio_jobs import JobOptions
     from kernelbox.tools._toolbox import Toolbox
 
@@ -49,11 +51,12 @@ class Workplace:
         cwd: str,
         env: dict[str, str],
         shared: bool = False,
+        sandbox: SandboxConfig | None = None,
     ) -> None:
         self._kernels = kernels
         self._options = options
         self._toolbox = toolbox
-        self._new = KernelOptions(cwd=cwd, env=env, lifetime="kernel" if shared else "process")
+        self._new = KernelOptions(cwd=cwd, env=env, lifetime="kernel" if shared else "process", sandbox=sandbox)
         self._shared = shared
         self._suffix = "" if shared else f"-{os.urandom(4).hex()}"
         self._open: dict[str, Kernel] = {}
@@ -115,13 +118,16 @@ class Workplace:
     async def records(self) -> list[tuple[str, KernelRecord]]:
         """Returns the kernels there are, with the names that clients know them by."""
         if self._shared:
-            return [(record.name, record) for record in await in_thread(self._kernels.all)]
+            records = await in_thread(lambda: measured(self._kernels.all()))
+            return [(record.name, record) for record in records]
         found = []
         for name, kernel in list(self._open.items()):
             record = await in_thread(self._kernels.find, kernel.record.kernel_id)
             if record is not None:
                 found.append((name, record))
-        await in_thread(self._kernels.note_held, [record for _, record in found])
+        records = [record for _, record in found]
+        await in_thread(self._kernels.note_held, records)
+        await in_thread(measured, records)
         return found
 
     async def variables(self, name: str, *, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # part of the query

@@ -11,11 +11,13 @@ import contextlib
 import copy
 import os
 
-from kernelbox.base._errors import KernelBusy, KernelNotFound, LimitReached
+from kernelbox.base._errors import KernelBusy, KernelExists, KernelNotFound, LimitReached
+from kernelbox.base._limits import check_limits
 from kernelbox.core._arguments import check_key, check_name
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._tagging import retag
+from kernelbox.host._limiting import measured
 from kernelbox.shells._asyncio import query
 from kernelbox.shells._loop_connection import connect, in_thread
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._kernels import Kernels
     from kernelbox.host._record import KernelRecord, Lifetime
+    from kernelbox.sandbox._config import SandboxConfig
 
 # Handles that are kept; those of kernels that others have destroyed are among them.
 _MOST_HANDLES = 10_000
@@ -54,8 +57,13 @@ class LoopKernels:
         env: dict[str, str] | None,
         most: int = 0,
         lifetime: Lifetime = "kernel",
+        sandbox: SandboxConfig | None = None,
     ) -> None:
-        """`most` is how many kernels there may be before none is opened any more, 0 for any number."""
+        """`most` is how many kernels there may be before none is opened any more, 0 for any number.
+
+        With `sandbox` no kernel is used that has not that one.
+        """
+        self._sandbox = sandbox
         self._lifetime = lifetime
         self._kernels = kernels
         self._cwd = cwd
@@ -82,6 +90,10 @@ class LoopKernels:
     async def all(self) -> list[KernelRecord]:
         """Returns every kernel, oldest first, as it is now."""
         return await in_thread(self._kernels.all)
+
+    async def measured(self, records: list[KernelRecord]) -> list[KernelRecord]:
+        """Fills in what each live kernel uses."""
+        return await in_thread(measured, records)
 
     async def find(self, key: str) -> KernelRecord | None:
         """Returns the record of an id, name or session name, as it is now."""
@@ -112,6 +124,7 @@ class LoopKernels:
         tags: Mapping[str, str] | None = None,
         kernel_type: str | None = None,
         env: Mapping[str, str] | None = None,
+        limits: Mapping[str, object] | None = None,
     ) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists.
 
@@ -119,7 +132,7 @@ class LoopKernels:
         """
         if name is None:
             name = self.new_name() if session_name is None else session_name
-        options = self._options(session_name=session_name, tags=tags, kernel_type=kernel_type)
+        options = self._options(session_name=session_name, tags=tags, kernel_type=kernel_type, limits=limits)
         if env:
             options = options.with_env({**(self._env or {}), **env})
         return await in_thread(self._create, check_name(name), options)
@@ -129,9 +142,14 @@ class LoopKernels:
         """Returns a name that no kernel has."""
         return f"kernel-{os.urandom(6).hex()}"
 
-    async def open(self, name: str, *, tags: Mapping[str, str] | None = None) -> KernelRecord:
-        """Returns the live kernel of a name; opens one, with these tags, if there is none."""
-        return await in_thread(self._open, check_name(name), self._options(tags=tags))
+    async def open(
+        self, name: str, *, tags: Mapping[str, str] | None = None, limits: Mapping[str, object] | None = None
+    ) -> KernelRecord:
+        """Returns the live kernel of a name; opens one, with these tags, if there is none.
+
+        Raises KernelExists if the live one has other limits than those that are given.
+        """
+        return await in_thread(self._open, check_name(name), self._options(tags=tags, limits=limits))
 
     async def use(self, name: str) -> Kernel:
         """Returns the kernel for a cell that is sent to a name, as `Kernels.use` does."""
@@ -204,6 +222,8 @@ class LoopKernels:
         settled = record if record.alive else self._kernels.settled(record.kernel_id)
         if settled is None:
             raise KernelNotFound(key)
+        if settled.alive and (differences := self._options().sandbox_differences(settled)):
+            raise KernelExists(settled.name, differences)
         return settled
 
     def _create(self, name: str, options: KernelOptions) -> KernelRecord:
@@ -237,8 +257,14 @@ class LoopKernels:
         session_name: str | None = None,
         tags: Mapping[str, str] | None = None,
         kernel_type: str | None = None,
+        limits: Mapping[str, object] | None = None,
     ) -> KernelOptions:
-        return KernelOptions(session_name, dict(tags or {}), self._cwd, self._env, self._lifetime, kernel_type)
+        """Returns what a kernel is opened with. What a caller may have is at most what is configured."""
+        wanted = check_limits(limits)
+        if wanted is not None:
+            wanted.require_within(self.config.limits)
+        given = (session_name, dict(tags or {}), self._cwd, self._env, self._lifetime, kernel_type)
+        return KernelOptions(*given, limits=wanted, sandbox=self._sandbox)
 
     def _handle(self, record: KernelRecord) -> Kernel:
         return self._kernels.kernel(record, environment=self._environment(record))

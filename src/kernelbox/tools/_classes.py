@@ -7,6 +7,7 @@ a call, an import, a name from elsewhere, is refused. So no text of a server's b
 from __future__ import annotations
 
 import ast
+import copy
 import keyword
 import re
 import textwrap
@@ -82,13 +83,16 @@ def read_classes(source: str) -> list[Class]:
 
 def rename(classes: Iterable[Class], names: Mapping[str, str]) -> list[Class]:
     """Returns the classes with other names, where they are defined and where they are used."""
+    if not names:
+        return list(classes)
 
     def new(annotation: ast.expr) -> ast.expr:
         # Texts in annotations are values of Literal, never names: `_check_annotation` has seen to that.
-        for node in ast.walk(annotation):
+        renamed = copy.deepcopy(annotation)
+        for node in ast.walk(renamed):
             if isinstance(node, ast.Name):
                 node.id = names.get(node.id, node.id)
-        return annotation
+        return renamed
 
     return [
         Class(

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
     from kernelbox.tools._parameters import ServerParameters
 
-# Generating takes milliseconds a tool; beyond this a schema has found a way to stop the generator.
+# Seconds for all tools, and for each: generating takes some 5 to 30 ms a tool, and beyond this a schema has found a way
+# to stop the generator.
 _PATIENCE = 120.0
+_PATIENCE_FOR_TOOL = 0.1
 
 
 async def generate_mcp_sources(
@@ -98,11 +100,12 @@ async def _start_worker() -> asyncio.subprocess.Process:
 
 
 async def _ask(worker: asyncio.subprocess.Process, server: str, request: dict[str, Any]) -> dict[str, str]:
+    patience = _PATIENCE + _PATIENCE_FOR_TOOL * len(request["tools"])
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(patience):
             answer, said = await worker.communicate(json.dumps(request).encode())
     except TimeoutError:
-        raise KernelBoxError(f"the schemas of server {server!r} took more than {_PATIENCE:g} s to read") from None
+        raise KernelBoxError(f"the schemas of server {server!r} took more than {patience:g} s to read") from None
     if worker.returncode != 0:
         last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise KernelBoxError(f"the tools of server {server!r} could not be generated: {last:.500}")

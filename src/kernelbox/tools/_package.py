@@ -16,6 +16,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# Bytes of an index; those of 10,000 tools are fewer, and a cell can put a file of any size in its place.
+_LARGEST_INDEX = 64 * 1024 * 1024
+
 # What other processes may generate at the same moment: each try makes way for one of them.
 _ATTEMPTS = 20
 
@@ -46,7 +49,7 @@ def read_owner(path: str) -> str | None:
     Cells can put a link or a pipe there, which is neither followed nor waited for.
     """
     try:
-        owner = json.loads(Workspace(path).read("tools.json")[0])["server"]
+        owner = json.loads(Workspace(path).read("tools.json", 0, _LARGEST_INDEX)[0])["server"]
     except (KernelBoxError, ValueError, KeyError, TypeError):
         return None
     return owner if isinstance(owner, str) else None

@@ -7,6 +7,7 @@ making them: none of it belongs into the application's process. One request come
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
 import re
@@ -25,6 +26,9 @@ from kernelbox.tools._source import OPEN_PARAMS, Tool, apart, signature, write_m
 
 # Seconds of the processor's time for the classes of one schema; the largest that was seen takes a tenth of one.
 _MOMENT = 3.0
+
+# Schemas whose classes are kept for another tool with the same.
+_MOST_KEPT = 1_000
 
 
 def main() -> None:
@@ -93,11 +97,15 @@ def _describe(tool: Tool, params: list[Class], result: list[Class]) -> dict[str,
 
 def _classes(name: str, schema: dict[str, Any] | None) -> list[Class] | None:
     """Returns the classes for a schema, the one with this name last; None if there is no way to make them."""
-    if not schema:
-        return None
+    return _classes_of(name, json.dumps(schema)) if schema else None
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _classes_of(name: str, schema: str) -> list[Class] | None:
+    """Makes classes of a schema; tools of one server often share it, and the generator takes milliseconds for each."""
     try:
         with _limited():
-            classes = read_classes(_generate(name, schema))
+            classes = read_classes(_generate(name, json.loads(schema)))
     except Exception:  # noqa: BLE001  # a generator that cannot make classes of a schema says so in many ways
         return None
     return classes if any(made.name == name for made in classes) else None

@@ -35,9 +35,10 @@ class Walk:
         return Walk(".", self._top.fd)
 
     @property
-    def device(self) -> int:
-        """The file system that the directory is on."""
-        return os.fstat(self._top.fd).st_dev
+    def place(self) -> tuple[int, int]:
+        """The file system that the directory is on, and what tells it from others there."""
+        info = os.fstat(self._top.fd)
+        return info.st_dev, info.st_ino
 
     @property
     def free(self) -> tuple[int, int]:

@@ -16,7 +16,7 @@ _TAKEN = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
 
 
 class Tree:
-    """A process and those below it, as they were at one moment.
+    """Processes and those below them, as they were at one moment.
 
     `resident` counts what processes share as often as they do. `cpu` are the seconds of those that live, by pid;
     `waited` those of processes that have ended and been waited for.
@@ -40,9 +40,9 @@ class Tree:
         return sum(self.cpu.values()) + self.waited
 
 
-def look_at(root: int, *, most_tasks: float = 0) -> Tree:
-    """Returns a process and those below it; no more than it takes to find more tasks than `most_tasks`, if given."""
-    tree, waiting = Tree(), [root]
+def look_at(*roots: int, most_tasks: float = 0) -> Tree:
+    """Returns processes and those below them; no more than it takes to find more tasks than `most_tasks`, if given."""
+    tree, waiting = Tree(), list(roots)
     while waiting:
         pid = waiting.pop()
         fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
@@ -87,6 +87,12 @@ def shared_memory() -> int:
         if line.startswith(b"Shmem:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def written(pids: list[int]) -> int:
+    """Returns the bytes that processes, and those they have waited for, have given to disks to keep."""
+    lines = (line for pid in pids for line in _read(f"/proc/{pid}/io").splitlines())
+    return sum(int(line.split()[1]) for line in lines if line.startswith(b"write_bytes:"))
 
 
 def unlinked_files(pids: list[int], device: int) -> int:

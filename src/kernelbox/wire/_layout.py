@@ -36,6 +36,9 @@ IMPORTING, WARM = "importing", "imported all"
 # What generated packages import; a template imports it beforehand in a home that has tool servers.
 TOOLS = ("kernelbox.guest.tools", "kernelbox.guest.discovery")
 
+# How the reason begins that a kernel gives when the system does not let it be confined.
+UNARMED = "the sandbox cannot be armed: "
+
 RECORD = "connection.json"
 SOCKET = "socket"
 STATE = "state"

@@ -242,7 +242,8 @@ SETTLED = b"settled"
 class Spawn(Message):
     """Asks a keeper for a process. With it come descriptors: the listening socket, the kernel's directory, its state
     file, its log, its environment (as in environ(7)), a pipe that says when its start has come to an end, if
-    `lifeline` is set one that shows the end of its owner, and for each of the control groups `groups` one to join it.
+    `lifeline` is set one that shows the end of its owner, for each of the control groups `groups` one to join it, and
+    if `sandbox` is set what it is confined to.
 
     `entrances` are the files in the directory that a client needs; some may be made only by the process itself. With
     `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel. `limits`
@@ -260,6 +261,7 @@ class Spawn(Message):
     limits: dict[str, float] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
     disk_before: int = 0
+    sandbox: bool = False
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 class Request:
     """Sends a request to the kernel; with `patience`, waits so many seconds for the kernel to have answered it."""
 
-    channel: Literal["shell", "control"]
+    channel: Literal["shell", "control", "stdin"]
     kind: str
     content: dict[str, Any]
     id: str
     patience: float = 0.0
+    metadata: dict[str, Any] = field(default_factory=dict)
+    buffers: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

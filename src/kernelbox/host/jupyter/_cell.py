@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 
-from kernelbox.host.jupyter._message import JupyterMessage
+from kernelbox.host.jupyter._actions import Request
+from kernelbox.host.jupyter._message import COMM_KINDS, JupyterMessage
 from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._bundle import build_display
+from kernelbox.wire._json import load
 from kernelbox.wire._messages import Clear, Comm, Display, Done, Execute, Message, Output, Started
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
 
@@ -41,6 +43,7 @@ class Cell:
         self._error: JupyterMessage | None = None
         self._idle = False
         self._cut = False
+        self._comm = _read_comm(request) if request.language == "comm" else {}
 
     def __repr__(self) -> str:
         return f"<Cell {self.request.id} {'done' if self.done else 'submitted' if self.submitted else 'waiting'}>"
@@ -54,11 +57,36 @@ class Cell:
         return self._reply is not None
 
     @property
+    def failed(self) -> bool:
+        """Whether the kernel has published an error of the cell."""
+        return self._error is not None
+
+    @property
+    def is_comm(self) -> bool:
+        """Whether it is a message to a comm: the kernel does not reply to it."""
+        return self.request.language == "comm"
+
+    @property
     def served(self) -> bool:
         """Whether the kernel has said on one channel at least that it is through with the cell."""
         return self._reply is not None or self._idle
 
-    def content(self, kernel_language: str) -> dict[str, Any]:
+    def submit(self, kernel_language: str, *, stdin: bool) -> Request:
+        """Returns what asks the kernel for the cell; it may ask for input where there is a channel for that."""
+        self.submitted = True
+        if not self.is_comm:
+            return Request("shell", "execute_request", self.content(kernel_language, stdin=stdin), self.id)
+        content, metadata = self._comm.get("content"), self._comm.get("metadata")
+        return Request(
+            "shell",
+            str(self._comm.get("msg_type")),
+            content if isinstance(content, dict) else {},
+            self.id,
+            metadata=metadata if isinstance(metadata, dict) else {},
+            buffers=tuple(self.request.buffers),
+        )
+
+    def content(self, kernel_language: str, *, stdin: bool = False) -> dict[str, Any]:
         """Returns the content of the execute_request. A failing cell must not abort those queued behind it."""
         code = self.request.code
         if self.request.language == "bash" and kernel_language == "python":
@@ -68,7 +96,7 @@ class Cell:
             "silent": self.request.silent,
             "store_history": self.request.store_history and not self.request.silent,
             "user_expressions": {},
-            "allow_stdin": False,
+            "allow_stdin": stdin and self.request.allow_stdin,
             "stop_on_error": False,
         }
 
@@ -80,8 +108,8 @@ class Cell:
                 f"this kernel runs {kernel_language or 'a language of its own'} and knows no bash cells; "
                 "use language='bash' on a Python or bash kernel"
             )
-        if request.language == "comm":
-            return self._refusal("front ends reach comms only in kernelbox's own kernels")
+        if self.is_comm and not self._comm:
+            return self._refusal("this is no message to a comm")
         if request.approve_shell or request.shell_escape_only:
             return self._refusal("shell commands can be held for approval only in kernelbox's own kernels")
         if request.restore_cwd:
@@ -104,12 +132,14 @@ class Cell:
         match message.kind:
             case "status" if message.content.get("execution_state") == "idle":
                 self._idle = True
+                if self.is_comm:
+                    self._reply = JupyterMessage("", self.id, {"status": "ok"})
                 return self._finish()
             case "status":
-                self.running |= self.request.silent  # no execute_input will follow
+                self.running |= self.request.silent or self.is_comm  # no execute_input will follow
             case "execute_input":
                 self.running = True
-                return [Started(self.id, _count(message) or 0)]
+                return [Started(self.id, execution_count_of(message) or 0)]
             case "stream":
                 return self.take_output(message.text("name"), message.text("text"))
             case "display_data" | "execute_result" | "update_display_data" if not message.unread:
@@ -119,7 +149,8 @@ class Cell:
             case "error":
                 self._error = message
             case "comm_open" | "comm_msg" | "comm_close" if not message.unread:
-                return [Comm(self.id, message.kind, message.content)]
+                content = {**message.content, "metadata": message.metadata} if message.metadata else message.content
+                return [Comm(self.id, message.kind, content, list(message.buffers))]
         return []
 
     def take_reply(self, message: JupyterMessage) -> list[Message]:
@@ -132,7 +163,8 @@ class Cell:
         """Ends the cell without its reply or its `idle`, which were lost, and output perhaps with them."""
         if self._reply is None:
             # An interrupt that strikes outside the user's code takes the reply with it.
-            self._reply = JupyterMessage("execute_reply", self.id, {"status": "abort"})
+            status = "ok" if self.is_comm and not self.interrupted else "abort"
+            self._reply = JupyterMessage("execute_reply", self.id, {"status": status})
         self._idle = True
         return self._finish(cut=True)
 
@@ -149,7 +181,7 @@ class Cell:
         messages: list[Message] = [self._show("display_data", data, {}) for data in pages]
         if self.asks_to_exit:
             return messages  # what ends the cell is the end of the kernel
-        done = Done(self.id, "ok", _count(self._reply), interrupted=self.interrupted, cut=cut or self._cut)
+        done = Done(self.id, "ok", execution_count_of(self._reply), interrupted=self.interrupted, cut=cut or self._cut)
         status = self._reply.text("status")
         if status.startswith("abort") and not (self.running or self.interrupted):
             done.status = "aborted"
@@ -178,7 +210,9 @@ class Cell:
     def _show_message(self, message: JupyterMessage) -> Message:
         display_id = message.dict("transient").get("display_id") or ""
         data, metadata = message.dict("data"), message.dict("metadata")
-        return self._show(message.kind, data, metadata, display_id=display_id, execution_count=_count(message))
+        return self._show(
+            message.kind, data, metadata, display_id=display_id, execution_count=execution_count_of(message)
+        )
 
     def _show(self, kind: str, data: dict[str, Any], metadata: dict[str, Any], **options: Any) -> Message:
         try:
@@ -194,9 +228,19 @@ class Cell:
         return Done(self.id, "error", None, "NotSupported", reason, [f"NotSupported: {reason}"])
 
 
-def _count(message: JupyterMessage) -> int | None:
+def execution_count_of(message: JupyterMessage) -> int | None:
+    """Returns the number that a kernel has given to a cell."""
     count = message.content.get("execution_count")
     return count if type(count) is int else None
+
+
+def _read_comm(request: Execute) -> dict[str, Any]:
+    """Returns a front end's message to a comm, which is the code of the request; nothing if it is none."""
+    try:
+        message = load(request.code.encode("utf-8", "surrogatepass"))
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) and message.get("msg_type") in COMM_KINDS else {}
 
 
 def _lines(error: JupyterMessage) -> list[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelbox.host.jupyter._link import Link
     from kernelbox.host.jupyter._message import JupyterMessage
 
-    Channel = Literal["shell", "iopub", "control"]
+    Channel = Literal["shell", "iopub", "control", "stdin"]
 
     class Combined(Protocol):
         """A descriptor that is readable while one of several is: epoll(7) or kqueue(2)."""
@@ -60,30 +60,55 @@ class Channels:
         self._poller = zmq.Poller()
         self._sockets: dict[Channel, zmq.Socket[bytes]] = {}
         self._watched = watched
-        path = self._held.enter_context(reachable_directory(directory))
-        kinds: tuple[tuple[Channel, int], ...] = (("iopub", zmq.SUB), ("shell", zmq.DEALER), ("control", zmq.DEALER))
-        for channel, kind in kinds:
-            sock = _context().socket(kind)
-            sock.linger = 0
-            sock.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
-            sock.setsockopt(zmq.MAXMSGSIZE, LONGEST_FRAME)
-            sock.setsockopt(zmq.RCVHWM, _ROOM if kind == zmq.SUB else _REPLIES)
-            if kind == zmq.SUB:
-                sock.setsockopt(zmq.SUBSCRIBE, b"")
-            sock.connect(link.address(path, channel))
-            if kind == zmq.SUB:
-                self._published = Subscription(sock)
-                self._held.callback(self._published.close)
-            else:
-                self._sockets[channel] = sock
-                self._held.callback(sock.close)
-                self._poller.register(sock, zmq.POLLIN)
+        self._identity = os.urandom(8).hex().encode()  # a kernel asks on stdin who has asked it on shell
+        self._link = link
+        self._path = self._held.enter_context(reachable_directory(directory))
+        sock = self._new_socket(zmq.SUB)
+        sock.setsockopt(zmq.SUBSCRIBE, b"")
+        sock.connect(link.address(self._path, "iopub"))
+        self._published = Subscription(sock)
+        self._held.callback(self._published.close)
+        self._connect("shell")
+        self._connect("control")
         for fd in (self._published.fileno(), *watched):
             self._poller.register(fd, zmq.POLLIN)
 
-    def send(self, channel: Channel, kind: str, content: dict[str, Any], message_id: str) -> None:
+    def take_questions(self) -> None:
+        """Opens the channel on which cells ask for input; before `combine`, which would not know of it."""
+        if "stdin" not in self._sockets:
+            self._connect("stdin")
+
+    def _connect(self, channel: Channel) -> None:
+        import zmq
+
+        sock = self._sockets[channel] = self._new_socket(zmq.DEALER)
+        self._held.callback(sock.close)
+        sock.setsockopt(zmq.IDENTITY, self._identity)
+        sock.connect(self._link.address(self._path, channel))
+        self._poller.register(sock, zmq.POLLIN)
+
+    @staticmethod
+    def _new_socket(kind: int) -> zmq.Socket[bytes]:
+        import zmq
+
+        sock = _context().socket(kind)
+        sock.linger = 0
+        sock.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        sock.setsockopt(zmq.MAXMSGSIZE, LONGEST_FRAME)
+        sock.setsockopt(zmq.RCVHWM, _ROOM if kind == zmq.SUB else _REPLIES)
+        return sock
+
+    def send(
+        self,
+        channel: Channel,
+        kind: str,
+        content: dict[str, Any],
+        message_id: str,
+        metadata: dict[str, Any] | None = None,
+        buffers: tuple[bytes, ...] = (),
+    ) -> None:
         """Sends a request; it waits in our own memory while the kernel is not there yet."""
-        self._sockets[channel].send_multipart(self._codec.encode(kind, content, message_id))
+        self._sockets[channel].send_multipart(self._codec.encode(kind, content, message_id, metadata, buffers))
 
     def take(self) -> Iterator[tuple[Channel, JupyterMessage | LeftOut]]:
         """Yields what has arrived; of two messages that race, what was published comes first."""

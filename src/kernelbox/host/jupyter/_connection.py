@@ -33,7 +33,7 @@ from kernelbox.host.jupyter._conversation import Conversation
 from kernelbox.host.jupyter._link import Link
 from kernelbox.host.jupyter._queue import QueueLock
 from kernelbox.host.jupyter._subscription import LeftOut
-from kernelbox.wire._messages import Execute, Interrupt, Query
+from kernelbox.wire._messages import Answer, Execute, Interrupt, Query, Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,6 +104,10 @@ class JupyterConnection(LocalConnection):
                 self._perform(self._conversation.interrupt(message, now=time.monotonic()))
             case Query():
                 self._perform(self._conversation.query(message))
+            case Answer():
+                self._perform(self._conversation.answer(message))
+            case Watch():
+                self._watch()
         self._set_alarm()
         if self._inbox or self.ended:
             self._queue.wake()  # the caller may wait at `fileno`
@@ -195,6 +199,15 @@ class JupyterConnection(LocalConnection):
         """Asks the kernel to end in good order."""
         self._open().send("control", "shutdown_request", {"restart": False}, os.urandom(8).hex())
 
+    def _watch(self) -> None:
+        """Begins to tell the client of all that the kernel says, and of what its cells ask; before `fileno` is used."""
+        self._open().take_questions()
+        if self._combined is not None:  # it does not know of the channel for questions
+            self._combined.close()
+            self._combined = None
+        self._perform(self._conversation.watch())
+        self._perform(self._conversation.greet(now=time.monotonic()))
+
     # -- what happens ----------------------------------------------------------------------------------------
 
     def _take(self) -> None:
@@ -207,6 +220,8 @@ class JupyterConnection(LocalConnection):
                 self._perform(self._conversation.published(message, now=now))
             elif channel == "shell":
                 self._perform(self._conversation.replied(message, now=now))
+            elif channel == "stdin":
+                self._perform(self._conversation.asked(message))
 
     def _tell_first(self) -> None:
         """Tells the conversation, if it waits for that, that this client is the first in the queue."""
@@ -267,7 +282,7 @@ class JupyterConnection(LocalConnection):
                     self.process.signal(signal.SIGKILL)
 
     def _request(self, request: Request) -> None:
-        self._open().send(request.channel, request.kind, request.content, request.id)
+        self._open().send(request.channel, request.kind, request.content, request.id, request.metadata, request.buffers)
         if request.patience:
             self._open().wait_for_message(request.patience, request.channel)
 

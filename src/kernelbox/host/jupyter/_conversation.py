@@ -29,9 +29,11 @@ from kernelbox.host.jupyter._actions import (
 )
 from kernelbox.host.jupyter._cell import Cell
 from kernelbox.host.jupyter._late import LateOutput
+from kernelbox.host.jupyter._onlooker import Onlooker
 from kernelbox.host.jupyter._probe import Probe
 from kernelbox.host.jupyter._reception import Reception
-from kernelbox.wire._messages import Done, Reply, Started
+from kernelbox.wire._approvals import INPUT_TOOL, SHELL_SERVER
+from kernelbox.wire._messages import Ask, Done, Reply, Started
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
     from kernelbox.host.jupyter._actions import Action
     from kernelbox.host.jupyter._message import JupyterMessage
-    from kernelbox.wire._messages import Execute, Interrupt, Message, Query
+    from kernelbox.wire._messages import Answer, Execute, Interrupt, Message, Query
 
     Stage = Literal["resting", "queueing", "leaving", "probing", "submitted", "exiting", "ended"]
 
@@ -63,7 +65,19 @@ INTERRUPT_PATIENCE = 1.0
 # A kernel whose cell called `exit()` has this long to run its exit functions; it is Jupyter's shutdown_wait_time.
 EXIT_PATIENCE = 5.0
 
-_QUERIES = ("complete", "inspect", "is_complete")
+# Which request of Jupyter's answers a question of ours.
+_QUERIES = {
+    "complete": "complete",
+    "inspect": "inspect",
+    "is_complete": "is_complete",
+    "history": "history",
+    "comms": "comm_info",
+    "kernel_info": "kernel_info",
+}
+_REPLIES = tuple(f"{name}_reply" for name in _QUERIES.values())
+
+# What ipykernel takes for the end of input, and raises EOFError for.
+_END_OF_INPUT = "\x04"
 
 
 class Conversation:
@@ -85,6 +99,8 @@ class Conversation:
         self._reception = Reception()
         self._late = LateOutput()
         self._requests = 0
+        self._onlooker: Onlooker | None = None
+        self._asks = 0
 
     def __repr__(self) -> str:
         return f"<Conversation {self._stage}{f' {self._cell!r}' if self._cell else ''}>"
@@ -108,6 +124,18 @@ class Conversation:
     def greet(self, *, now: float) -> list[Action]:
         """Begins to find out whether the kernel answers; `heard` says so."""
         return [self._send_probe(now)] if self._stage == "resting" else []
+
+    def watch(self) -> list[Action]:
+        """Begins to tell the client what it has not asked for, and to take questions of its cells for it."""
+        self._onlooker = Onlooker()
+        return []
+
+    def answer(self, answer: Answer) -> list[Action]:
+        """Takes what a person has answered; input that is refused has come to its end."""
+        if self._stage != "submitted" or self._cell is None or answer.id != self._cell.id:
+            return []
+        value = answer.payload.decode("utf-8", "replace") if answer.accepted else _END_OF_INPUT
+        return [Request("stdin", "input_reply", {"value": value}, self._new_id())]
 
     def execute(self, request: Execute) -> list[Action]:
         """Takes a cell to run."""
@@ -164,7 +192,8 @@ class Conversation:
         if query.what not in _QUERIES:
             reason = f"a Jupyter kernel cannot be asked for {query.what!r}; kernelbox's own can"
             return [Deliver(Reply(query.id, {"status": "error", "ename": "NotSupported", "evalue": reason}))]
-        return [Request("shell", f"{query.what}_request", dict(query.args), query.id)]
+        args = {name: value for name, value in query.args.items() if value is not None}
+        return [Request("shell", f"{_QUERIES[query.what]}_request", args, query.id)]
 
     # -- what happens ----------------------------------------------------------------------------------------
 
@@ -178,7 +207,7 @@ class Conversation:
         if self._stage != "queueing":
             return []
         if self._reception.heard and not self._reception.serves_others and not busy:
-            return self._submit()
+            return self._submit(now)
         self._enter("probing")
         return [self._send_probe(now)]
 
@@ -206,13 +235,24 @@ class Conversation:
         if self._probe is not None and self._probe.take_published(message):
             self._reception.forget_others()
             return self._heed_probe(now)
-        if self._late.owns(message):
-            if self._cell is not None and self._stage in ("submitted", "exiting"):
-                return _deliver(self._cell.take_output(message.text("name"), message.text("text")))
-            self._late.keep(message)
-        elif message.kind == "status" and not message.parent.startswith(self._prefix):
+        if message.kind == "status" and not message.parent.startswith(self._prefix):
             self._reception.take_status(message)
+        owned = self._late.owns(message)
+        if owned and self._cell is not None and self._stage in ("submitted", "exiting"):
+            return _deliver(self._cell.take_output(message.text("name"), message.text("text")))
+        if self._onlooker is not None:
+            return _deliver(self._onlooker.take(message))
+        if owned:
+            self._late.keep(message)
         return []
+
+    def asked(self, message: JupyterMessage) -> list[Action]:
+        """Takes what the kernel wants to have asked of a person (stdin)."""
+        if message.kind != "input_request" or self._cell is None or message.parent != self._cell.id:
+            return []
+        self._asks += 1
+        args = {"prompt": message.text("prompt"), "password": message.content.get("password") is True}
+        return [Deliver(Ask(self._cell.id, self._asks, SHELL_SERVER, INPUT_TOOL, args))]
 
     def left_out(self, messages: int, size: int) -> list[Action]:
         """Takes that published messages were left out, because too much waited to be read."""
@@ -229,7 +269,7 @@ class Conversation:
             return self._replied_to_cell(self._cell, message, now)
         if self._probe is not None and self._probe.take_reply(message):
             return self._heed_probe(now)
-        if message.kind.removesuffix("_reply") in _QUERIES:
+        if message.kind in _REPLIES and not message.parent.startswith(self._prefix):
             return [Deliver(Reply(message.parent, message.content))]
         return []
 
@@ -245,15 +285,16 @@ class Conversation:
     def _enter(self, stage: Stage) -> None:
         self._stage, self._due = stage, math.inf
 
-    def _submit(self) -> list[Action]:
+    def _submit(self, now: float) -> list[Action]:
         cell = self._cell
         assert cell is not None
         self._enter("submitted")
-        cell.submitted = True
+        request = cell.submit(self._language, stdin=self._onlooker is not None)
+        if cell.is_comm:
+            self._due = now + IDLE_PATIENCE  # there will be no reply; the kernel is asked whether it is through
         messages: list[Message] = [Started(cell.id, 0)]  # its number follows
         for name, text in self._late.take():
             messages += cell.take_output(name, text)
-        request = Request("shell", "execute_request", cell.content(self._language), cell.id)
         return [WriteActivity("busy", cell.id), request, *_deliver(messages)]
 
     def _published_about_cell(self, cell: Cell, message: JupyterMessage, now: float) -> list[Action]:
@@ -324,7 +365,7 @@ class Conversation:
             return []
         self._probe, self._reception.heard, self._due = None, True, math.inf
         if self._stage == "probing":
-            return self._submit()
+            return self._submit(now)
         if self._stage == "submitted":
             assert self._cell is not None
             return _deliver(self._cell.give_up()) + self._after(self._cell, now, 0.0)

@@ -10,13 +10,17 @@ import hmac
 import json
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelbox.wire._json import load
+from kernelbox.wire._schema import MAX_BUFFERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+# Messages of comms, of which the metadata and the buffers count too.
+COMM_KINDS = ("comm_open", "comm_msg", "comm_close")
 
 _DELIMITER = b"<IDS|MSG>"
 _VERSION = "5.3"
@@ -42,6 +46,8 @@ class JupyterMessage:
     parent: str
     content: dict[str, Any]
     unread: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
+    buffers: tuple[bytes, ...] = ()
 
     def text(self, name: str) -> str:
         """Returns a field of the content that should be text; kernels run untrusted code, which can send anything."""
@@ -60,7 +66,14 @@ class Codec:
         self._hmac = hmac.new(key.encode(), digestmod=hashlib.sha256)
         self._session = os.urandom(16).hex()
 
-    def encode(self, kind: str, content: dict[str, Any], message_id: str) -> list[bytes]:
+    def encode(
+        self,
+        kind: str,
+        content: dict[str, Any],
+        message_id: str,
+        metadata: dict[str, Any] | None = None,
+        buffers: tuple[bytes, ...] = (),
+    ) -> list[bytes]:
         """Returns the frames of a request."""
         header = {
             "msg_id": message_id,
@@ -70,8 +83,8 @@ class Codec:
             "msg_type": kind,
             "version": _VERSION,
         }
-        parts = [json.dumps(part).encode() for part in (header, {}, {}, content)]
-        return [_DELIMITER, self._sign(parts), *parts]
+        parts = [json.dumps(part).encode() for part in (header, {}, metadata or {}, content)]
+        return [_DELIMITER, self._sign(parts), *parts, *buffers]
 
     def decode(self, frames: list[bytes]) -> JupyterMessage | None:
         """Reads a message; None if these frames are not one, or not signed with the key."""
@@ -80,18 +93,22 @@ class Codec:
             parts = frames[start + 1 : start + 5]
             if not hmac.compare_digest(frames[start], self._sign(parts)):
                 return None
-            header, parent, (_, raw) = _load(parts[0]), _load(parts[1]), parts[2:]
+            header, parent, (described, raw) = _load(parts[0]), _load(parts[1]), parts[2:]
             kind, parent_id = header["msg_type"], parent.get("msg_id", "")
         except (ValueError, IndexError, KeyError, TypeError, AttributeError):
             return None
         kind, parent_id = str(kind)[:_LONGEST_NAME], str(parent_id)[:_LONGEST_NAME]
+        buffers = tuple(frames[start + 5 :])
         try:
             content = _load(raw)
+            metadata = _load(described) if kind in COMM_KINDS else {}
         except ValueError:
             content = None
-        if not isinstance(content, dict):
+        if not isinstance(content, dict) or len(buffers) > MAX_BUFFERS:
             return JupyterMessage(kind, parent_id, {}, unread=True)
-        return JupyterMessage(kind, parent_id, content)
+        return JupyterMessage(
+            kind, parent_id, content, metadata=metadata if isinstance(metadata, dict) else {}, buffers=buffers
+        )
 
     def _sign(self, parts: list[bytes]) -> bytes:
         signature = self._hmac.copy()

@@ -34,11 +34,20 @@ class OwnEngine(LocalEngine):
         from kernelbox.host._spawning import preparing, spawn_cold
         from kernelbox.host.own._template import fork_warm, has_warm_template
 
-        with preparing(launch, [SOCKET]) as request:
+        confinement, environment = None, launch.environment
+        if launch.record.sandbox is not None:
+            from kernelbox.host.own._boxes import prepare_box
+
+            confinement, environment = prepare_box(launch)
+        with preparing(launch, [SOCKET], environment=environment, confinement=confinement) as request:
             if launch.config.template and has_warm_template():
                 spawned = fork_warm(request, launch)
             else:
                 spawned = spawn_cold(request, launch.directory, launch.environment)
+        if confinement is not None:
+            from kernelbox.host.own._boxes import require_armed
+
+            require_armed(spawned)
         identify(launch.record, spawned)
 
     def may_be_held(self, record: KernelRecord) -> bool:

@@ -1,0 +1,135 @@
+"""How a forked process becomes a kernel in a sandbox, before it runs any code of a user's.
+
+    template ─fork→ maker            namespaces of its own, and what is seen in them
+                    ├─spawn→ first   pid 1 of the namespace: when it ends the system ends all that is in there
+                    └─fork→  kernel  pid 2: shows its processes, gives up all privileges, filters system calls
+
+The maker ends when the template has heard of the two, and the template is their parent then. The first process waits at
+a pipe whose other end only the kernel holds, so that it does not outlive the kernel when the template is gone; or at
+one that ends with the template, if that looks after limits which the kernel must not be without.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import socket
+import struct
+from typing import NoReturn
+
+from kernelbox.guest._system_calls import (
+    CLONE_NEWCGROUP,
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUSER,
+    CLONE_NEWUTS,
+    Unarmed,
+    drop_bounding_set,
+    drop_capabilities,
+    filter_system_calls,
+    forbid_new_privileges,
+    unshare,
+)
+from kernelbox.guest._view import build_view, show_processes
+from kernelbox.wire._confinement import Confinement
+
+_NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
+
+# What the maker tells the template: the first process and the kernel.
+MADE = struct.Struct("ii")
+
+# Reads its input until it ends, and takes a tenth of a megabyte.
+_FIRST = "/bin/cat"
+
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+
+# Below a page, so that no core is written to a file; and the one value with which none is piped to a program (core(5)).
+_NO_CORE = (1, 1)
+
+
+def make(confinement: Confinement, template: socket.socket, report: int, lifeline: int) -> int:
+    """Makes the sandbox, and in it the kernel's process, in which this returns what keeps the first process alive.
+
+    Only the kernel keeps `report`: that it ends shows that the kernel has. With a `lifeline`, a pipe that ends with the
+    template, the first process waits there, and the kernel does not outlive the template.
+    """
+    with template:
+        _enter_namespaces()
+        build_view(confinement)
+        os.chdir("/")
+        drop_bounding_set()
+        forbid_new_privileges()
+        waits, alive = os.pipe()
+        first = _start_first(waits if lifeline < 0 else lifeline)
+        os.close(waits)
+        kernel = os.fork()
+        if kernel > 0:
+            os.close(alive)
+            os.close(report)
+            _leave(template, first, kernel)
+    return alive
+
+
+def arm(confinement: Confinement) -> None:
+    """Gives up, in the kernel's process, whatever could undo the sandbox."""
+    show_processes()
+    for path, target in confinement.links.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(target, path)
+    resource.setrlimit(resource.RLIMIT_CORE, _NO_CORE)
+    drop_capabilities()
+    filter_system_calls(confinement.filter)
+
+
+def close_others(kept: set[int]) -> None:
+    """Closes every descriptor but these: a directory or a process that one leads to would be a way out."""
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2 and fd not in kept:
+            try:
+                os.close(fd)
+            except OSError:
+                continue  # the one that the list was read by
+
+
+def _enter_namespaces() -> None:
+    user, group = os.geteuid(), os.getegid()
+    unshare(_NAMESPACES)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        _write(f"/proc/self/{name}", text)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
+        except OSError as exc:
+            raise Unarmed("loopback", exc) from exc
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        with open(path, "w") as file:
+            file.write(text)
+    except OSError as exc:
+        raise Unarmed(f"write {os.path.basename(path)}", exc) from exc
+
+
+def _start_first(waits: int) -> int:
+    actions = [
+        (os.POSIX_SPAWN_DUP2, waits, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+    ]
+    try:
+        return os.posix_spawn(_FIRST, [_FIRST], {}, file_actions=actions, setsid=True)
+    except OSError as exc:
+        raise Unarmed(f"start {_FIRST}", exc) from exc
+
+
+def _leave(template: socket.socket, first: int, kernel: int) -> NoReturn:
+    """Tells the template who its new children are, and ends when it knows, or is gone."""
+    try:
+        template.sendall(MADE.pack(first, kernel))
+        template.recv(1)
+    finally:
+        os._exit(0)

@@ -1,0 +1,123 @@
+"""System calls that Python has no function for, by way of the C library; each raises OSError with the step's name."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Iterator
+from typing import Any
+
+_libc: Any = ctypes.CDLL(None, use_errno=True)
+
+# These have one number on all architectures (include/uapi/asm-generic/unistd.h).
+_OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
+
+_AT_FDCWD = -100
+_AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
+_OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
+_MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 4, 0x40
+_RESOLVE_NO_SYMLINKS = 4
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_REC, MS_PRIVATE = 0x20, 0x4000, 0x40000
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
+
+CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 24, 38, 22
+_SECCOMP_MODE_FILTER = 2
+_CAPABILITY_VERSION = 0x20080522  # the third, with two words for each set
+
+
+class Unarmed(Exception):
+    """Raised when the system refuses a step of confining a process."""
+
+    def __init__(self, step: str, error: OSError) -> None:
+        super().__init__(step, error)
+        self.step, self.error = step, error
+
+
+def unshare(flags: int) -> None:
+    _check("unshare", _libc.unshare(ctypes.c_int(flags)))
+
+
+def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
+    options = data.encode() if data else None
+    result = _libc.mount(source.encode(), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), options)
+    _check(f"mount {kind or target}", result)
+
+
+@contextlib.contextmanager
+def place(path: str) -> Iterator[int]:
+    """Gives a descriptor of what is at a path, a link if that is one. No other link may be on the way.
+
+    The host has named real paths; a cell of another kernel may have put a link there since.
+    """
+    how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)  # struct open_how
+    size = ctypes.c_size_t(ctypes.sizeof(how))
+    fd = _check(f"openat2 {path}", _libc.syscall(_OPENAT2, _AT_FDCWD, os.fsencode(path), how, size))
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def clone_tree(path: str) -> int:
+    """Returns a descriptor of a copy of what is mounted at a path and below it; it is mounted nowhere yet."""
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE | _AT_EMPTY_PATH
+    with place(path) as fd:
+        return _check(f"open_tree {path}", _libc.syscall(_OPEN_TREE, fd, b"", ctypes.c_uint(flags)))
+
+
+def attach(tree: int, path: str) -> None:
+    """Mounts a tree at a path."""
+    flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH)
+    with place(path) as fd:
+        _check(f"move_mount {path}", _libc.syscall(_MOVE_MOUNT, tree, b"", fd, b"", flags))
+
+
+def restrict(place: int | str, attributes: int) -> None:
+    """Sets attributes of what is mounted at a path, or of a tree, and of all that is mounted below it."""
+    wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)  # struct mount_attr: set, clear, propagation, user namespace
+    fd, path = (_AT_FDCWD, os.fsencode(place)) if isinstance(place, str) else (place, b"")
+    flags = ctypes.c_uint(_AT_RECURSIVE | _AT_EMPTY_PATH)
+    size = ctypes.c_size_t(ctypes.sizeof(wanted))
+    _check("mount_setattr", _libc.syscall(_MOUNT_SETATTR, fd, path, flags, wanted, size))
+
+
+def drop_bounding_set() -> None:
+    """Empties the set of capabilities that a program which is executed can get; the process itself keeps its own."""
+    number = 0
+    while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
+        number += 1
+    if number == 0:
+        _check("prctl PR_CAPBSET_DROP", -1)
+
+
+def drop_capabilities() -> None:
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    none = (ctypes.c_uint32 * 6)()
+    _check("capset", _libc.capset(header, none))
+
+
+def forbid_new_privileges() -> None:
+    _check("prctl PR_SET_NO_NEW_PRIVS", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def filter_system_calls(program: bytes) -> None:
+    """Installs a program for seccomp(2); each of its instructions has 8 bytes."""
+    loaded = ctypes.byref(_Program(len(program) // 8, program))
+    _check("prctl PR_SET_SECCOMP", _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, loaded, 0, 0))
+
+
+def _check(step: str, result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise Unarmed(step, OSError(number, os.strerror(number)))
+    return result

@@ -1,0 +1,69 @@
+"""Sandboxes as the host sees them: what a kernel is to be confined to, and whether the system says that it is.
+
+Nothing that the kernel says is taken for it: its namespaces, capabilities and filter are read from /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from kernelbox.base._errors import StartFailed
+from kernelbox.host._key import key_path
+from kernelbox.host._process import Process
+from kernelbox.host._servers_file import SERVERS_FILE
+from kernelbox.sandbox._config import SandboxConfig
+from kernelbox.sandbox._native import Surroundings, confine, environment_in_sandbox
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host._engine import Launch
+    from kernelbox.wire._confinement import Confinement
+    from kernelbox.wire._messages import Spawned
+
+_NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
+_CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+
+
+def prepare_box(launch: Launch) -> tuple[Confinement, dict[str, str]]:
+    """Returns what a kernel is confined to, and its environment; raises InvalidInput or StartFailed."""
+    config = SandboxConfig.from_text(launch.record.sandbox_config)
+    secrets = [launch.config.home, launch.config.runtime_dir, launch.config.registry_path]
+    key = key_path(launch.config.key_file)
+    secrets += [key, os.path.join(os.path.dirname(key), SERVERS_FILE)]
+    looked_in = [launch.environment.get(name, "").split(os.pathsep) for name in ("PATH", "PYTHONPATH")]
+    place = Surroundings(launch.record.cwd, secrets, [path for paths in looked_in for path in paths])
+    return confine(config, place), {**launch.environment, **environment_in_sandbox()}
+
+
+def require_armed(spawned: Spawned) -> None:
+    """Kills a process that the system does not show to be confined, and raises StartFailed."""
+    missing = find_gap(spawned.pid)
+    if missing:
+        with_start = Process(spawned.pid, spawned.start_time)
+        with_start.signal(signal.SIGKILL)
+        with_start.close()
+        raise StartFailed(f"the kernel was not kept, because its sandbox is not armed: {missing}; please report this")
+
+
+def find_gap(pid: int) -> str:
+    """Returns what a process lacks of the sandbox, by what the system says; "" if it lacks nothing."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+        shared = [name for name in _NAMESPACES if _namespace(pid, name) == _namespace(os.getpid(), name)]
+        with open(f"/proc/{pid}/mountinfo") as file:
+            root = next((fields[5] for line in file if (fields := line.split())[4] == "/"), "")
+    except OSError as exc:
+        return f"its state cannot be read ({exc})"
+    if shared:
+        return f"it shares the host's {', '.join(shared)} namespace"
+    if status.get("Seccomp") != "2" or status.get("NoNewPrivs") != "1":
+        return "its system calls are not filtered"
+    if any(int(status.get(name, "1"), 16) for name in _CAPABILITIES):
+        return "it has capabilities"
+    return "" if "ro" in root.split(",") else "its root is not read-only"
+
+
+def _namespace(pid: int, name: str) -> str:
+    return os.readlink(f"/proc/{pid}/ns/{name}")

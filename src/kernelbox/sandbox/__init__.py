@@ -1,0 +1,1 @@
+"""Policies of sandboxed kernels: the configuration file, and what it comes to here."""

@@ -1,0 +1,71 @@
+"""What to do where the system does not let a sandbox be armed."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from kernelbox.wire._confinement import failed_step
+
+_SETTINGS = "/proc/sys"
+
+_IN_CONTAINER = (
+    "this looks like a container whose profile forbids namespaces: start it with one that allows them (docker run "
+    "--security-opt seccomp=unconfined --security-opt systempaths=unconfined --cap-add SYS_ADMIN), or let the "
+    "container be the sandbox and leave this one out"
+)
+_NONE_ALLOWED = (
+    "the system allows no user namespaces: have an administrator raise them, with `sysctl "
+    "user.max_user_namespaces=10000`"
+)
+_SWITCHED_OFF = (
+    "the system forbids user namespaces to its users: have an administrator allow them, with `sysctl "
+    "kernel.unprivileged_userns_clone=1`"
+)
+_APPARMOR = (
+    "AppArmor restricts user namespaces here, as in Ubuntu 23.10 and newer: have an administrator allow them, with "
+    "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or with a profile for this interpreter that has `userns,`"
+)
+_COVERED_PROC = (
+    "parts of /proc are covered here, as in most containers, and the system then shows no other: start the container "
+    "with them uncovered (docker run --security-opt systempaths=unconfined, podman run --security-opt unmask=ALL)"
+)
+_OLD = "the sandbox needs Linux 5.12 or newer: use a newer system, or leave the sandbox out"
+_NO_PROGRAM = "the policy must let a kernel read the programs in /bin and the libraries that these need: use allowRead"
+_UNKNOWN = "`kernelbox doctor` tries again; docs/sandbox.md says what each step needs"
+
+
+def advise(reason: str) -> str:
+    """Returns what to do about a reason that a kernel gave for not being confined."""
+    step, number = failed_step(reason) or ("", 0)
+    if number == errno.ENOSYS:
+        return _OLD
+    if step == "unshare":
+        return _advise_about_namespaces(number)
+    if step.startswith("mount proc"):
+        return _COVERED_PROC
+    if step.startswith("start "):
+        return _NO_PROGRAM
+    if number in (errno.EPERM, errno.EACCES):
+        return _APPARMOR if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1" else _IN_CONTAINER
+    return _UNKNOWN
+
+
+def _advise_about_namespaces(number: int) -> str:
+    if number == errno.ENOSPC or _setting("user/max_user_namespaces") == "0":
+        return _NONE_ALLOWED
+    if number == errno.EINVAL:
+        return _OLD
+    if _setting("kernel/unprivileged_userns_clone") == "0":
+        return _SWITCHED_OFF
+    if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
+        return _APPARMOR
+    return _IN_CONTAINER if number == errno.EPERM else _UNKNOWN
+
+
+def _setting(name: str) -> str:
+    try:
+        with open(os.path.join(_SETTINGS, name)) as file:
+            return file.read().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,208 @@
+"""What a configuration comes to on this machine: what a kernel of the native level is confined to."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+
+from kernelbox.base._errors import InvalidInput, StartFailed
+from kernelbox.sandbox._paths import absolute, expand, find_protected, outermost, real, real_allowed
+from kernelbox.sandbox._rules import Rules, is_below, parents, resolve
+from kernelbox.sandbox._seccomp import ARCHITECTURES, build_filter
+from kernelbox.wire._confinement import MOST_MOUNTS, Confinement
+from kernelbox.wire._values import dataclass, field
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernelbox.sandbox._config import SandboxConfig
+
+# Directories of which each kernel has its own: what others keep in them, sockets above all, is not its business.
+_PRIVATE = ("/tmp", "/var/tmp", "/run")  # what is there is hidden
+
+# Of these, too, a kernel has its own, whatever the rules say. A directory in one of them is for what its programs keep.
+_OWN = ("/proc", "/dev")
+_SCRATCH = "/dev/shm/.kernelbox"  # nobody else's
+
+# What the superuser can look at the whole system through.
+_SYSTEM = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/firmware")
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+# Names that the default policy hides wherever they are found in the working directory.
+_HIDDEN = frozenset({".env"})
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where a kernel is: its directory, what of ours must stay hidden from it, and where it looks for code."""
+
+    cwd: str
+    secrets: Sequence[str] = ()
+    code: Sequence[str] = ()
+    homes: Sequence[str] = field(default_factory=lambda: [os.path.expanduser("~")])
+
+
+def refuse_system() -> None:
+    """Raises StartFailed where no kernel can be confined at all."""
+    if sys.platform != "linux":
+        raise StartFailed(
+            f"sandboxed kernels need Linux, and this is {sys.platform}; run kernelbox in a virtual machine or "
+            "container with Linux, or leave the sandbox out"
+        )
+    if platform.machine() not in ARCHITECTURES:
+        raise StartFailed(
+            f"sandboxed kernels need one of {', '.join(ARCHITECTURES)}, and this machine is {platform.machine()}"
+        )
+
+
+def confine(config: SandboxConfig, place: Surroundings) -> Confinement:
+    """Returns what a kernel is confined to; raises InvalidInput or StartFailed for what cannot be honoured."""
+    refuse_system()
+    machine = platform.machine()
+    assert machine in ("x86_64", "aarch64")
+    mounts = resolve(find_rules(config, place))
+    if len(mounts) > MOST_MOUNTS:
+        raise StartFailed(
+            f"the sandbox's rules name {len(mounts):,} places here, and {MOST_MOUNTS:,} is the most; deny directories "
+            "instead of the files in them"
+        )
+    program = build_filter(machine, unix_sockets=config.unix_sockets)
+    return Confinement(mounts, program, _SCRATCH, _font_lists())
+
+
+def environment_in_sandbox() -> dict[str, str]:
+    """Returns variables for programs in a sandbox: where they can write, and that there is no network to wait for."""
+    return {
+        "TMPDIR": _PRIVATE[0],
+        "XDG_CACHE_HOME": f"{_SCRATCH}/cache",
+        "MPLCONFIGDIR": f"{_SCRATCH}/matplotlib",
+        "IPYTHONDIR": f"{_SCRATCH}/ipython",
+        "PIP_RETRIES": "0",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+
+
+def find_rules(config: SandboxConfig, place: Surroundings) -> Rules:
+    """Returns the rules for real paths that a configuration and the surroundings of a kernel come to."""
+    written = outermost([absolute(path, place.cwd) for path in config.allow_write])
+    roots = _known(map(real, written))
+    _refuse_home(roots, place.homes)
+    secrets = _known(map(real, (*place.secrets, *_SYSTEM)))
+    _refuse_secret_directory(place.cwd, secrets)
+    needed = _needed(place)
+    denied, hidden = _find_denied(config, place, roots)
+    denied.update(path for path in _interpreter() if any(is_below(path, root) for root in roots))
+    deny_read = {*_denied_to_read(config, place), *(found for path in hidden if (found := real(path)) is not None)}
+    allow_read = _known(
+        real_allowed(path, written) for entry in config.allow_read for path in expand(absolute(entry, place.cwd))
+    )
+    everything = {*denied, *deny_read, *allow_read, *roots, *needed, *secrets}
+    return Rules(
+        deny_read=frozenset(deny_read),
+        allow_read=frozenset(_without_own(allow_read)),
+        allow_write=frozenset(_without_own(roots)),
+        deny_write=frozenset(denied),
+        private=frozenset(_private()),
+        needed=frozenset(needed),
+        secret=frozenset(secrets),
+        files=frozenset(path for path in everything if os.path.islink(path) or not os.path.isdir(path)),
+    )
+
+
+def _find_denied(config: SandboxConfig, place: Surroundings, roots: list[str]) -> tuple[set[str], set[str]]:
+    """Returns what stays read-only in writable directories, and what there is by a name that is hidden.
+
+    A link stays what it is, and so does what it leads to.
+    """
+    wanted: set[str] = set()
+    hidden: set[str] = set()
+    names = _HIDDEN if config.deny_read == (".env",) else frozenset()
+    for root in roots:
+        protected, named = find_protected(root, config.depth, git_config=config.allow_git_config, hidden=names)
+        wanted |= protected
+        hidden |= named
+    wanted.update(absolute(path, place.cwd) for path in config.deny_write)
+    denied: set[str] = set()
+    for path in wanted:
+        found = real(path)
+        if found is None:
+            continue
+        denied.add(found)
+        denied.update(link for link in _links_on(path) if any(is_below(link, root) for root in roots))
+    return denied, hidden
+
+
+def _links_on(path: str) -> list[str]:
+    """Returns the links that a path leads through, each by its real place."""
+    links = [os.path.split(step) for step in (path, *parents(path)) if os.path.islink(step)]
+    return [os.path.join(os.path.realpath(directory), name) for directory, name in links]
+
+
+def _denied_to_read(config: SandboxConfig, place: Surroundings) -> set[str]:
+    found = _known(real(path) for entry in config.deny_read for path in expand(absolute(entry, place.cwd)))
+    if "/" in found:  # what a kernel has of its own stays, and so does what is needed to run at all
+        found += [entry.path for entry in os.scandir("/") if entry.is_dir(follow_symlinks=False)]
+        found = [path for path in found if path not in ("/", "/sys", *_OWN)]
+    for path in found:
+        if path == "/proc" or is_below(path, "/proc"):
+            reason = "a kernel has a /proc of its own, without the processes of others; leave it out"
+            raise InvalidInput("sandbox: filesystem.denyRead", path, reason)
+    return set(_without_own(found))
+
+
+def _needed(place: Surroundings) -> list[str]:
+    """Returns what a kernel cannot do without: its directory, the interpreter and its packages, our own code."""
+    named = dict.fromkeys((*_interpreter(), os.path.dirname(sys.executable), *place.code, place.cwd))
+    private = _private()
+    return [path for path in _without_own(_known(real(path) for path in named if path)) if path not in private]
+
+
+def _interpreter() -> list[str]:
+    """Returns where programs outside of the sandbox get their code from, too."""
+    prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, _PACKAGE)
+    return [path for path in _known(map(real, prefixes)) if path not in ("/", "/usr")]
+
+
+def _private() -> list[str]:
+    return _known(map(real, _PRIVATE))
+
+
+def _refuse_home(roots: list[str], homes: Iterable[str]) -> None:
+    for home in _known(map(real, homes)):
+        for root in roots:
+            if home == root or is_below(home, root):
+                raise StartFailed(
+                    f"a sandboxed kernel may not write to the whole of {root!r}, which has your home directory "
+                    f"{home!r} in it: start-up files that are put there would be run outside; use a directory in it "
+                    "as the working directory, or name what may be written in allowWrite"
+                )
+
+
+def _refuse_secret_directory(cwd: str, secrets: list[str]) -> None:
+    for secret in secrets:
+        if cwd == secret or is_below(os.path.realpath(cwd), secret):
+            raise StartFailed(
+                f"a sandboxed kernel cannot work in {cwd!r}, because {secret!r} is kernelbox's own and hidden from it; "
+                "choose another working directory, or set KERNELBOX_HOME to another"
+            )
+
+
+def _font_lists() -> dict[str, str]:
+    """Returns links to the lists that matplotlib keeps of fonts, which take it seconds to make."""
+    cache = os.path.expanduser("~/.cache/matplotlib")
+    try:
+        names = [name for name in os.listdir(cache) if name.startswith("fontlist-")]
+    except OSError:
+        return {}
+    return {f"{_SCRATCH}/matplotlib/{name}": f"{cache}/{name}" for name in names}
+
+
+def _known(paths: Iterable[str | None]) -> list[str]:
+    return [path for path in dict.fromkeys(paths) if path is not None]
+
+
+def _without_own(paths: list[str]) -> list[str]:
+    return [path for path in paths if not any(path == own or is_below(path, own) for own in _OWN)]

@@ -1,0 +1,74 @@
+"""What a sandboxed kernel is confined to, as the host has worked it out: what it sees, and what it may ask for.
+
+It goes to the kernel's process through a descriptor, because only that process is to read it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from kernelbox.wire._layout import UNARMED
+from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Kind = Literal["hide", "screen", "read", "write", "private", "pin"]
+
+keep_builtins(globals())
+
+# Mounts of one kernel: each takes some 30 µs at every start, and the system allows 100,000 (fs.mount-max).
+MOST_MOUNTS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """Something that is mounted at a path, over what was mounted there before.
+
+    `read` and `write` show what the host has there; `hide` refuses access to it; `screen` hides a directory, but not
+    what is mounted below it; `private` is an empty directory that lives as long as the kernel. `pin` keeps a directory
+    from being moved or removed; it is covered by what is mounted next above it.
+    """
+
+    kind: Kind
+    path: str
+    directory: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What is mounted, in this order, and the program for seccomp(2).
+
+    `links` are made in the end, from the path of each to where it leads; `scratch` is the kernel's own directory in a
+    private one.
+    """
+
+    mounts: list[Mount]
+    filter: bytes
+    scratch: str
+    links: dict[str, str]
+
+    def encode(self) -> bytes:
+        mounts = [[mount.kind, mount.path, mount.directory] for mount in self.mounts]
+        program = base64.b64encode(self.filter).decode()
+        return json.dumps([mounts, program, self.scratch, self.links]).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Confinement:
+        mounts, program, scratch, links = json.loads(data)
+        return cls([Mount(*mount) for mount in mounts], base64.b64decode(program), scratch, links)
+
+
+def describe_failure(step: str, exc: OSError) -> str:
+    """Returns the reason for a step that the system has refused; `failed_step` reads it."""
+    return f"{UNARMED}{step} failed: {exc.strerror} (errno {exc.errno})"
+
+
+def failed_step(reason: str) -> tuple[str, int] | None:
+    """Returns the step that such a reason names, and the system's error number; None if it is none."""
+    step, separator, rest = reason.partition(UNARMED)[2].partition(" failed: ")
+    number = rest.rpartition("(errno ")[2].partition(")")[0]
+    return (step, int(number)) if separator and number.isdecimal() else None

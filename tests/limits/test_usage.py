@@ -1,0 +1,58 @@
+"""What kernels use is shown: by `status` and `list`, in every face."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.engine.support import DEADLINE
+
+from kernelbox import create, execute, get_or_create, list_kernels, status
+from kernelbox.usage._directory import Walk
+
+from .support import WAYS, run
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.mark.parametrize("cgroups", WAYS)
+def test_status_tells_what_a_kernel_and_its_children_use(cgroups: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", cgroups)
+    kernel = create("mine", limits={"memory": "1GB", "cpu": 1000})
+    before = status(kernel).usage
+    assert before is not None
+    assert 0 < before["memory"] < 60_000_000
+    run(kernel, "x = bytearray(100_000_000)\nimport subprocess\np = subprocess.Popen(['sleep', '100'])")
+    run(kernel, "import time\nwhile time.process_time() < 0.5: pass")
+    after = status(kernel).usage
+    assert after is not None
+    assert 100_000_000 <= after["memory"] - before["memory"] < 140_000_000
+    assert after["cpu"] >= 0.4
+    assert after["processes"] > before["processes"]
+
+
+def test_a_plain_kernel_is_measured_too_and_a_dead_one_not() -> None:
+    execute("plain", "y = bytearray(50_000_000)", timeout=DEADLINE)
+    execute("dead", "import os; os._exit(0)", timeout=DEADLINE)
+    usage = {record.name: record.usage for record in list_kernels()}
+    assert usage["dead"] is None
+    assert usage["plain"] is not None
+    assert 50_000_000 <= usage["plain"]["memory"] < 110_000_000
+    assert get_or_create("plain").usage is None, "what nobody asks for is not measured"
+
+
+def test_a_directory_is_added_up_a_part_at_a_time(tmp_path: Path) -> None:
+    deep = tmp_path
+    for _ in range(20):
+        deep /= "d" * 100
+        deep.mkdir()
+    (deep / "file").write_bytes(bytes(10_000))
+    (tmp_path / "same").hardlink_to(deep / "file")
+    (tmp_path / "link").symlink_to("/usr")
+    walk, steps = Walk(str(tmp_path)), 0
+    while not walk.step(3):
+        steps += 1
+    assert walk.entries == 23
+    assert steps == 7
+    assert walk.bytes == 20 * 4096 + 3 * 4096 + 4096
+    assert walk.again().step(1000)

@@ -1,0 +1,448 @@
+"""Attacks of a cell on what is outside of its sandbox, each as code that returns something true if it got through.
+
+`T` has the targets that `stage.py` has put up: paths, ports and process ids of the host. Each is also run without a
+sandbox, because an attack that fails there as well proves nothing. So all of them must be harmless where they succeed,
+also as the superuser: they touch what was put up for them, send signal 0, open and do not write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROLOGUE = """
+import ctypes, errno, mmap, os, re, resource, shutil, signal, socket, struct, subprocess, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+NUMBERS = {"x86_64": 0, "aarch64": 1}[os.uname().machine]
+def call(x86, arm, *args):
+    result = libc.syscall((x86, arm)[NUMBERS], *args)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+def connects(family, kind, address):
+    with socket.socket(family, kind) as client:
+        client.settimeout(5)
+        client.connect(address)
+        client.send(b"hello")
+        return client.recv(16) == b"heard"
+def writes(path):
+    with open(path, "a") as file:
+        file.write("")
+    return True
+"""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack: the body of a function."""
+
+    group: str
+    name: str
+    code: str
+
+    @property
+    def program(self) -> str:
+        body = "\n".join(f"        {line}" for line in self.code.strip().splitlines())
+        return (
+            f"{PROLOGUE}\ndef attack():\n    try:\n{body}\n    except BaseException as exc:\n"
+            "        print(type(exc).__name__, exc)\n        return False\nprint('THROUGH' if attack() else 'STOPPED')"
+        )
+
+
+READ, PROCESSES, KERNELS = "read files", "read other processes", "kernelbox itself"
+WRITE, META, PERSIST, GIT = "write outside", "change files outside", "persist", "repository in the workspace"
+NETWORK, UNIX, EXOTIC = "network", "Unix sockets", "other sockets and io_uring"
+SIGNAL, TRACE, PRIVILEGE = "signals", "trace and enter processes", "namespaces, mounts, setuid"
+SYSTEM, SURFACE = "the system", "parts of the Linux kernel"
+
+ATTACKS = [
+    # -- read files
+    Attack(READ, "a file that is denied", "return open(T['secret']).read() == 'secret'"),
+    Attack(READ, "a file in a directory that is denied", "return open(T['denied'] + '/key').read() == 'secret'"),
+    Attack(READ, "the list of a directory that is denied", "return 'key' in os.listdir(T['denied'])"),
+    Attack(READ, ".env", "return 'secret' in open('.env').read()"),
+    Attack(READ, ".env of a folder", "return 'secret' in open('app/.env').read()"),
+    Attack(READ, ".env that is moved first", "os.rename('.env', 'env'); return 'secret' in open('env').read()"),
+    Attack(READ, ".env by a hard link", "os.link('.env', 'linked'); return 'secret' in open('linked').read()"),
+    Attack(READ, "a denied file by a link", "os.symlink(T['secret'], 'way'); return open('way').read() == 'secret'"),
+    Attack(READ, "a denied file by /proc/self/root", "return open('/proc/self/root' + T['secret']).read() == 'secret'"),
+    Attack(READ, "a denied file by /proc/1/root", "return open('/proc/1/root' + T['secret']).read() == 'secret'"),
+    Attack(READ, "a denied file after chmod", "os.chmod(T['denied'], 0o777); return os.listdir(T['denied'])"),
+    Attack(READ, "a file of another user", "return open(T['foreign']).read() == 'secret'"),
+    Attack(READ, "/tmp of the host", "return os.path.exists(T['in_tmp'])"),
+    Attack(READ, "shared memory of the host", "return os.path.exists(T['in_shm'])"),
+    # -- read other processes
+    Attack(PROCESSES, "environment", "return b'VICTIM_SECRET' in open(f'/proc/{T[\"victim\"]}/environ', 'rb').read()"),
+    Attack(
+        PROCESSES,
+        "memory",
+        """
+with open(f'/proc/{T["victim"]}/maps') as maps, open(f'/proc/{T["victim"]}/mem', 'rb', 0) as memory:
+    for start, end in (map(lambda x: int(x, 16), line.split()[0].split('-')) for line in maps if '[heap]' in line):
+        memory.seek(start)
+        if b'VICTIM_' in memory.read(end - start): return True
+""",
+    ),
+    Attack(PROCESSES, "command line", "return b'input()' in open(f'/proc/{T[\"victim\"]}/cmdline', 'rb').read()"),
+    Attack(PROCESSES, "list", "return str(T['victim']) in os.listdir('/proc')"),
+    Attack(PROCESSES, "working directory", "return os.listdir(f'/proc/{T[\"victim\"]}/cwd') is not None"),
+    Attack(PROCESSES, "descriptors", "return os.listdir(f'/proc/{T[\"victim\"]}/fd') is not None"),
+    Attack(PROCESSES, "root directory", "return os.listdir(f'/proc/{T[\"victim\"]}/root') is not None"),
+    Attack(PROCESSES, "System V shared memory", "return libc.shmget(T['sysv'], 0, 0) >= 0"),
+    Attack(PROCESSES, "the host's variables", "return os.environ.get('HOST_SECRET') == 'secret'"),
+    # -- kernelbox itself
+    Attack(KERNELS, "the runtime directory", "return os.listdir(T['runtime'])"),
+    Attack(KERNELS, "the key of the homes", "return open(T['key'], 'rb').read()"),
+    Attack(KERNELS, "another kernel's environment", "return open(f'/proc/{T[\"neighbour\"]}/environ', 'rb').read()"),
+    Attack(KERNELS, "another kernel's memory", "return open(f'/proc/{T[\"neighbour\"]}/mem', 'rb', 0)"),
+    Attack(
+        KERNELS,
+        "another kernel's variables, in what the two were forked from",
+        """
+wanted, found = re.compile(b'NEIGHBOUR' + b'_SECRET_[0-9a-f]{16}'), []
+with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb', 0) as memory:
+    for line in maps:
+        start, end = (int(x, 16) for x in line.split()[0].split('-'))
+        if 'rw' in line.split()[1] and '[v' not in line:
+            memory.seek(start)
+            try: found += wanted.findall(memory.read(end - start))
+            except OSError: continue
+return found
+""",
+    ),
+    Attack(KERNELS, "another kernel's socket", "return not socket.socket(socket.AF_UNIX).connect(T['socket'])"),
+    Attack(KERNELS, "the template's socket", "return not socket.socket(socket.AF_UNIX).connect(T['template'])"),
+    Attack(KERNELS, "another kernel by the API", "import kernelbox\nreturn kernelbox.execute('neighbour', '1').ok"),
+    Attack(KERNELS, "a record is rewritten", "return writes(T['record'])"),
+    Attack(
+        KERNELS,
+        "a descriptor of a directory or process was left",
+        "left = [fd for fd in os.listdir('/proc/self/fd') if os.path.isdir(f'/proc/self/fd/{fd}')"
+        " or 'pidfd' in os.readlink(f'/proc/self/fd/{fd}')]\nreturn left",
+    ),
+    # -- write outside
+    Attack(WRITE, "directly", "return writes(T['outside'] + '/new')"),
+    Attack(WRITE, "an existing file", "return writes(T['file'])"),
+    Attack(WRITE, "by ..", "return writes('../outside/new')"),
+    Attack(WRITE, "by a link to a file", "os.symlink(T['file'], 'l1'); return writes('l1')"),
+    Attack(WRITE, "by a link to a directory", "os.symlink(T['outside'], 'l2'); return writes('l2/new')"),
+    Attack(
+        WRITE,
+        "by a link that is raced",
+        """
+import threading
+os.makedirs('race', exist_ok=True)
+def swap():
+    for _ in range(300):
+        os.rename('race', 'race2'); os.symlink(T['outside'], 'race'); os.unlink('race'); os.rename('race2', 'race')
+thread = threading.Thread(target=swap); thread.start()
+while thread.is_alive():
+    try: open('race/raced', 'w').close()
+    except OSError: pass
+thread.join()
+return os.path.exists(T['outside'] + '/raced')
+""",
+    ),
+    Attack(WRITE, "by a hard link", "os.link(T['file'], 'h1'); return writes('h1')"),
+    Attack(WRITE, "by a move", "open('m', 'w').close(); os.rename('m', T['outside'] + '/moved'); return True"),
+    Attack(
+        WRITE,
+        "by moving the workspace",
+        """
+here = os.getcwd()
+os.rename(here, here + '2')
+os.rename(here + '2', here)
+return True
+""",
+    ),
+    Attack(WRITE, "by /proc/self/root", "return writes('/proc/self/root' + T['file'])"),
+    Attack(WRITE, "by /proc/1/root", "return writes('/proc/1/root' + T['file'])"),
+    Attack(WRITE, "by /proc/self/cwd", "return writes('/proc/self/cwd/../outside/new')"),
+    Attack(
+        WRITE,
+        "by the descriptor of a file",
+        """
+fd = os.open(T['file'], os.O_RDONLY)
+return writes(f'/proc/self/fd/{fd}')
+""",
+    ),
+    Attack(
+        WRITE,
+        "by a descriptor that was inherited",
+        """
+for fd in map(int, os.listdir('/proc/self/fd')):
+    try: os.open(f'/proc/self/fd/{fd}/../new', os.O_WRONLY | os.O_CREAT)
+    except OSError: continue
+    return True
+""",
+    ),
+    Attack(WRITE, "by a program", "return subprocess.run(['touch', T['outside'] + '/touched']).returncode == 0"),
+    Attack(WRITE, "by bash", "return subprocess.run('echo > ' + T['outside'] + '/b', shell=True).returncode == 0"),
+    Attack(
+        WRITE,
+        "by memory of a file",
+        """
+with open(T['file'], 'r+b') as file:
+    return mmap.mmap(file.fileno(), 0)
+""",
+    ),
+    Attack(WRITE, "a directory", "os.mkdir(T['outside'] + '/made'); return True"),
+    Attack(WRITE, "a FIFO", "os.mkfifo(T['outside'] + '/fifo'); return True"),
+    # -- change files outside
+    Attack(META, "mode", "os.chmod(T['file'], 0o666); return True"),
+    Attack(META, "times", "os.utime(T['file']); return True"),
+    Attack(META, "truncate", "os.truncate(T['file'], 1); return True"),
+    Attack(META, "delete", "os.unlink(T['spare']); return True"),
+    Attack(META, "mode of a device", "os.chmod('/dev/null', os.stat('/dev/null').st_mode & 0o7777); return True"),
+    Attack(META, "times of a device", "os.utime('/dev/zero'); return True"),
+    Attack(META, "attributes", "os.setxattr(T['file'], 'user.x', b'1'); return True"),
+    # -- persist
+    Attack(PERSIST, ".bashrc", "return writes(os.path.expanduser('~/.bashrc'))"),
+    Attack(PERSIST, ".profile that is not there", "return writes(os.path.expanduser('~/.bash_profile'))"),
+    Attack(PERSIST, "authorized_keys", "os.mkdir(os.path.expanduser('~/.ssh')); return True"),
+    Attack(PERSIST, "IPython's start-up folder", "os.makedirs(os.path.expanduser('~/.ipython/x')); return True"),
+    Attack(PERSIST, "packages of the user", "os.makedirs(os.path.expanduser('~/.local/lib/x')); return True"),
+    Attack(PERSIST, "systemd of the user", "os.makedirs(os.path.expanduser('~/.config/systemd/u')); return True"),
+    Attack(PERSIST, "packages of the interpreter", "return os.access(os.path.dirname(os.__file__), os.W_OK)"),
+    Attack(PERSIST, "bytecode of the interpreter", "import json\nreturn writes(json.__cached__)"),
+    Attack(PERSIST, "kernelbox's own code", "import kernelbox\nreturn writes(kernelbox.__file__)"),
+    Attack(PERSIST, "the interpreter's file", "return os.open('/proc/self/exe', os.O_WRONLY) > 0"),
+    Attack(PERSIST, "a core dump", "resource.setrlimit(resource.RLIMIT_CORE, (1 << 20, 1 << 20)); return True"),
+    # -- repository in the workspace
+    Attack(GIT, "hook", "return writes('.git/hooks/pre-commit')"),
+    Attack(GIT, "configuration", "return writes('.git/config')"),
+    Attack(GIT, "hooks are replaced", "os.rename('.git/hooks', '.git/h'); os.mkdir('.git/hooks'); return True"),
+    Attack(GIT, ".git is replaced", "os.rename('.git', 'git2'); os.makedirs('.git/hooks'); return True"),
+    Attack(GIT, ".git is deleted", "shutil.rmtree('.git/hooks'); return True"),
+    Attack(GIT, "a repository in a folder", "return writes('sub/repo/.git/hooks/post-checkout')"),
+    Attack(GIT, "the folder is replaced", "os.rename('sub', 'sub2'); return writes('sub2/repo/.git/hooks/x')"),
+    Attack(GIT, "git config", "return subprocess.run(['git', 'config', 'core.fsmonitor', 'x']).returncode == 0"),
+    Attack(GIT, "settings of an editor", "return writes('.vscode/tasks.json')"),
+    Attack(GIT, "servers of an agent", "return writes('.mcp.json')"),
+    # -- network
+    Attack(NETWORK, "TCP", "return connects(socket.AF_INET, socket.SOCK_STREAM, ('127.0.0.1', T['tcp']))"),
+    Attack(NETWORK, "TCP over IPv6", "return connects(socket.AF_INET6, socket.SOCK_STREAM, ('::1', T['tcp6']))"),
+    Attack(NETWORK, "UDP", "return connects(socket.AF_INET, socket.SOCK_DGRAM, ('127.0.0.1', T['udp']))"),
+    Attack(
+        NETWORK,
+        "an address of the machine",
+        "return connects(socket.AF_INET, socket.SOCK_STREAM, (T['address'], T['tcp']))",
+    ),
+    Attack(NETWORK, "routes", "return len(open('/proc/net/route').readlines()) > 1"),
+    # -- Unix sockets
+    Attack(UNIX, "by path", "return connects(socket.AF_UNIX, socket.SOCK_STREAM, T['unix'])"),
+    Attack(UNIX, "by name", "return connects(socket.AF_UNIX, socket.SOCK_STREAM, T['abstract'])"),
+    Attack(
+        UNIX,
+        "datagrams",
+        """
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+    return client.sendto(b'x', T['dgram'])
+""",
+    ),
+    Attack(
+        UNIX,
+        "datagrams of a pair",
+        """
+one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+one.connect(T['dgram'])
+return one.send(b'x')
+""",
+    ),
+    # -- other sockets and io_uring
+    Attack(EXOTIC, "vsock", "return socket.socket(40, socket.SOCK_STREAM)"),
+    Attack(EXOTIC, "packets", "return socket.socket(socket.AF_PACKET, socket.SOCK_RAW)"),
+    Attack(EXOTIC, "raw", "return socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)"),
+    Attack(EXOTIC, "netlink of the system", "return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)"),
+    Attack(EXOTIC, "io_uring", "return call(425, 425, 4, ctypes.create_string_buffer(256)) >= 0"),
+    # -- signals
+    Attack(SIGNAL, "a process", "os.kill(T['victim'], 0); return True"),
+    Attack(SIGNAL, "the template", "os.kill(T['template_pid'], 0); return True"),
+    Attack(SIGNAL, "another kernel", "os.kill(T['neighbour'], 0); return True"),
+    Attack(SIGNAL, "by descriptor", "signal.pidfd_send_signal(os.pidfd_open(T['victim']), 0); return True"),
+    Attack(SIGNAL, "priority", "os.getpriority(os.PRIO_PROCESS, T['victim']); return True"),
+    Attack(SIGNAL, "limits", "resource.prlimit(T['victim'], resource.RLIMIT_CORE); return True"),
+    # -- trace and enter processes
+    Attack(
+        TRACE,
+        "ptrace",
+        """
+call(101, 117, 16, T['victim'], 0, 0)
+os.waitpid(T['victim'], 0x40000000)
+call(101, 117, 17, T['victim'], 0, 0)
+return True
+""",
+    ),
+    Attack(
+        TRACE,
+        "ptrace of a child",
+        """
+child = os.fork()
+if child == 0:
+    time.sleep(60); os._exit(0)
+try:
+    return call(101, 117, 16, child, 0, 0) == 0
+finally:
+    os.kill(child, 9); os.waitpid(child, 0)
+""",
+    ),
+    Attack(TRACE, "pidfd_getfd", "return call(438, 438, os.pidfd_open(T['victim']), 0, 0) >= 0"),
+    Attack(
+        TRACE,
+        "process_vm_readv",
+        """
+room = ctypes.create_string_buffer(8)
+vector = struct.pack('QQ', ctypes.addressof(room), 8)
+return call(310, 270, os.getppid() or T['victim'], vector, 1, vector, 1, 0) >= 0
+""",
+    ),
+    Attack(
+        TRACE,
+        "setns",
+        """
+fd = os.open(f'/proc/{T["victim"]}/ns/net', os.O_RDONLY)
+return call(308, 268, fd, 0) == 0
+""",
+    ),
+    # -- namespaces, mounts, setuid
+    Attack(
+        PRIVILEGE,
+        "a program that is made setuid",
+        """
+shutil.copy('/bin/true', 'planted')
+os.chmod('planted', 0o4755)
+return os.stat('planted').st_mode & 0o4000
+""",
+    ),
+    Attack(
+        PRIVILEGE,
+        "a file that is made setuid",
+        """
+os.close(os.open('planted', os.O_CREAT | os.O_WRONLY, 0o4755))
+return os.stat('planted').st_mode & 0o4000
+""",
+    ),
+    Attack(
+        PRIVILEGE,
+        "a user namespace",
+        """
+child = os.fork()
+if child == 0: os._exit(0 if libc.unshare(0x10000000) == 0 else 1)
+return os.waitpid(child, 0)[1] == 0
+""",
+    ),
+    Attack(
+        PRIVILEGE,
+        "a user namespace by clone",
+        """
+pid = call(56, 220, 0x10000000 | 17, 0, 0, 0, 0)
+if pid == 0: libc._exit(0)
+os.waitpid(pid, 0)
+return True
+""",
+    ),
+    Attack(
+        PRIVILEGE,
+        "clone3",
+        """
+arguments = struct.pack('8Q', 0x10000000, 0, 0, 0, 17, 0, 0, 0)
+pid = call(435, 435, arguments, 64)
+if pid == 0: libc._exit(0)
+os.waitpid(pid, 0)
+return True
+""",
+    ),
+    Attack(
+        PRIVILEGE,
+        "a mount is undone",
+        """
+return libc.umount2(T['mounted'].encode(), 2) == 0 or libc.umount2(T['denied'].encode(), 2) == 0
+""",
+    ),
+    Attack(PRIVILEGE, "a mount is made writable", "return libc.mount(None, b'/', None, 32 | 4096, None) == 0"),
+    Attack(
+        PRIVILEGE,
+        "a mount in a child",
+        """
+code = "import ctypes; l = ctypes.CDLL(None); print(l.unshare(0x10020000), l.mount(b'x', b'/mnt', b'tmpfs', 0, None))"
+return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout.split() == ['0', '0']
+""",
+    ),
+    Attack(
+        PRIVILEGE,
+        "chroot",
+        """
+child = os.fork()
+if child == 0:
+    try: os.chroot('/'); os._exit(0)
+    finally: os._exit(1)
+return os.waitpid(child, 0)[1] == 0
+""",
+    ),
+    Attack(
+        PRIVILEGE,
+        "a program that is setuid",
+        """
+told = subprocess.run([T['setuid'], '-u'], capture_output=True, text=True).stdout.strip()
+return told not in ('', str(os.getuid()))
+""",
+    ),
+    Attack(
+        PRIVILEGE,
+        "another user",
+        """
+child = os.fork()
+if child == 0:
+    try: os.setuid(T['other_uid']); os._exit(0)
+    finally: os._exit(1)
+return os.waitpid(child, 0)[1] == 0
+""",
+    ),
+    Attack(PRIVILEGE, "owner of a file", "open('o', 'w').close(); os.chown('o', T['other_uid'], -1); return True"),
+    # -- the system
+    Attack(SYSTEM, "/proc/sys", "return os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY) > 0"),
+    Attack(SYSTEM, "sysrq", "return os.open('/proc/sysrq-trigger', os.O_WRONLY) > 0"),
+    Attack(SYSTEM, "its own limits in /proc", "return os.open('/proc/self/oom_score_adj', os.O_WRONLY) > 0"),
+    Attack(SYSTEM, "a disk", "return os.open(T['disk'], os.O_RDONLY) > 0"),
+    Attack(
+        SYSTEM,
+        "a device is made",
+        "os.mknod('disk', 0o60600, T['disk_number']); return os.open('disk', os.O_RDONLY) > 0",
+    ),
+    Attack(SYSTEM, "/dev/kmsg", "return os.open('/dev/kmsg', os.O_RDONLY) > 0"),
+    Attack(SYSTEM, "/sys", "return os.open('/sys/kernel/mm/ksm/run', os.O_WRONLY) > 0"),
+    Attack(
+        SYSTEM,
+        "a lease that others wait for",
+        "import fcntl\nreturn fcntl.fcntl(os.open('leased', os.O_CREAT), 1024, 0) == 0",
+    ),
+    Attack(SYSTEM, "the kernel's debug files", "return os.listdir('/sys/kernel/debug') is not None"),
+    Attack(
+        SYSTEM,
+        "control groups",
+        "name = T['cgroup'] + '/kernelbox-attack'; os.mkdir(name); return os.rmdir(name) is None",
+    ),
+    Attack(
+        SYSTEM,
+        "file handles",
+        """
+handle = ctypes.create_string_buffer(struct.pack('II', 128, 0), 136)
+return call(303, 264, -100, b'/', handle, ctypes.byref(ctypes.c_int()), 0) == 0
+""",
+    ),
+    Attack(SYSTEM, "host name", "return libc.sethostname(os.uname().nodename.encode(), len(os.uname().nodename)) == 0"),
+    Attack(SYSTEM, "swap", "return libc.swapoff(b'/nowhere') == 0 or ctypes.get_errno() != errno.EPERM"),
+    # -- parts of the Linux kernel
+    Attack(SURFACE, "keyring", "return call(248, 217, b'user', b'kernelbox-attack', b'x', 1, -3) > 0"),
+    Attack(SURFACE, "bpf", "return call(321, 280, 0, struct.pack('IIII', 2, 4, 4, 1) + bytes(112), 128) >= 0"),
+    Attack(SURFACE, "userfaultfd", "return call(323, 282, 1) >= 0"),
+    Attack(
+        SURFACE,
+        "perf",
+        """
+attributes = struct.pack('IIQ', 1, 112, 0) + bytes(24) + struct.pack('Q', 0b1100001) + bytes(64)
+return call(298, 241, attributes, 0, -1, -1, 0) >= 0
+""",
+    ),
+    Attack(SURFACE, "calls by the numbers of x32", "return call(0x40000000 + 39, 0x40000000) >= 0"),
+    Attack(SURFACE, "mount by the new interface", "return call(430, 430, b'tmpfs', 0) >= 0"),
+]

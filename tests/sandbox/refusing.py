@@ -1,0 +1,28 @@
+"""Runs a program on a system that refuses a system call: `python refusing.py NUMBER ERRNO FLAGS PROGRAM …`.
+
+FLAGS is what the fourth argument of the call must be for it to be refused, -1 for anything.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+
+from kernelbox.guest._system_calls import filter_system_calls, forbid_new_privileges
+
+LOAD, EQUAL, RETURN, ALLOW, ERRNO = 0x20, 0x15, 0x06, 0x7FFF0000, 0x00050000
+
+
+def main(number: int, error: int, flags: int, command: list[str]) -> None:
+    steps = [(LOAD, 0, 0, 0), (EQUAL, 0, 3 if flags >= 0 else 1, number)]
+    if flags >= 0:
+        steps += [(LOAD, 0, 0, 16 + 8 * 3), (EQUAL, 0, 1, flags)]
+    steps += [(RETURN, 0, 0, ERRNO | error), (RETURN, 0, 0, ALLOW)]
+    forbid_new_privileges()
+    filter_system_calls(b"".join(struct.pack("HBBI", *step) for step in steps))
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -1,0 +1,35 @@
+"""What the tests of sandboxed kernels share: a workspace, a kernel in it, and what the system says of its processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.engine.support import is_running
+
+from kernelbox import KernelRecord
+
+needs_linux = pytest.mark.skipif(os.uname().sysname != "Linux", reason="sandboxed kernels need Linux")
+
+
+def namespace(pid: int | None, kind: str = "pid") -> str:
+    return os.readlink(f"/proc/{pid}/ns/{kind}")
+
+
+def processes_in(kernel: KernelRecord) -> list[int]:
+    """Returns the processes in a kernel's sandbox."""
+    return processes_in_namespace(namespace(kernel.pid))
+
+
+def processes_in_namespace(name: str) -> list[int]:
+    """Returns the live processes of a pid namespace."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if namespace(int(entry.name)) == name and is_running(int(entry.name)):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,147 @@
+"""No attack gets out of a sandbox, as the superuser or as an ordinary user; and each would without one."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.sandbox.attacks import ATTACKS
+
+from .support import needs_linux
+
+pytestmark = [needs_linux, pytest.mark.slow, pytest.mark.timeout(1000)]
+
+HERE = Path(__file__).resolve().parent
+DOCUMENT = HERE.parents[1] / "docs" / "sandbox.md"
+
+# Seconds. Far beyond what all attacks take together.
+DEADLINE = 900.0
+
+# An ordinary user, whom no database need know.
+USER = 61234
+
+# Attacks that fail without a sandbox as well, at least on some machines: they show that a door is shut, not by what.
+PROVE_NOTHING = {
+    "read files: a denied file by /proc/1/root",
+    "write outside: by /proc/1/root",
+    "kernelbox itself: another kernel's variables, in what the two were forked from",
+    "kernelbox itself: a descriptor of a directory or process was left",
+    "persist: the interpreter's file",
+    "trace and enter processes: process_vm_readv",
+    "the system: sysrq",
+    "the system: a disk",
+    "the system: a device is made",
+    "the system: /sys",
+    "the system: control groups",
+    "the system: the kernel's debug files",
+    "network: an address of the machine",
+    "network: TCP over IPv6",
+    "network: routes",
+    "other sockets and io_uring: vsock",
+    "other sockets and io_uring: io_uring",
+    "parts of the Linux kernel: calls by the numbers of x32",
+    "parts of the Linux kernel: perf",
+    "parts of the Linux kernel: bpf",
+    "parts of the Linux kernel: userfaultfd",
+}
+
+users = pytest.mark.parametrize("uid", [0, USER] if os.getuid() == 0 else [os.getuid()])
+
+
+@functools.cache
+def results(uid: int) -> dict[str, dict[str, bool]]:
+    """Runs all attacks as a user; returns what came of each."""
+    base = Path(tempfile.mkdtemp(prefix="kernelbox-", dir="/var/lib" if os.getuid() == 0 else Path.home()))
+    try:
+        prepare(base, uid)
+        stage = [sys.executable, str(HERE / "stage.py"), str(base)]
+        if os.getuid() == 0:
+            stage = [sys.executable, str(HERE / "as_user.py"), str(uid), str(base), *stage]
+        package = str(HERE.parents[1] / "src")
+        env = {**os.environ, "HOME": str(base / "user"), "PYTHONPATH": package}
+        done = subprocess.run(stage, env=env, cwd=base, capture_output=True, text=True, timeout=DEADLINE, check=False)
+        assert done.returncode == 0, done.stderr
+        told: dict[str, dict[str, bool]] = json.loads(done.stdout)
+        return told
+    finally:
+        shutil.rmtree(base)
+
+
+def prepare(base: Path, uid: int) -> None:
+    """Makes what only the superuser can: a file of another user's, and a program that runs as that user."""
+    base.chmod(0o755)
+    for name in ("user", "mounted"):
+        (base / name).mkdir()
+    (base / "user" / ".bashrc").touch()
+    (base / "foreign").write_text("secret")
+    (base / "foreign").chmod(0o600)
+    shutil.copy(shutil.which("id") or "/usr/bin/id", base / "setuid")
+    if os.getuid() == 0:
+        for path in (base, base / "user", base / "user" / ".bashrc"):
+            os.chown(path, uid, uid)
+        for name in ("foreign", "setuid"):
+            os.chown(base / name, 12345 if uid == 0 else 0, 0)
+    (base / "setuid").chmod(0o4755)
+
+
+@users
+def test_no_attack_gets_out_of_a_sandbox(uid: int) -> None:
+    assert [name for name, told in results(uid).items() if told["native"]] == []
+
+
+@users
+def test_a_kernel_goes_on_after_every_attack(uid: int) -> None:
+    assert [name for name, told in results(uid).items() if not told["native usable"]] == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="most attacks need the superuser to get through anywhere")
+def test_every_attack_gets_through_without_a_sandbox_and_so_proves_something() -> None:
+    failed = {name for name, told in results(0).items() if not told["none"]}
+    assert failed - PROVE_NOTHING == set()
+
+
+def test_the_attacks_have_names_of_their_own_and_are_all_tried() -> None:
+    names = [f"{attack.group}: {attack.name}" for attack in ATTACKS]
+    assert len(set(names)) == len(names) >= 100
+    assert set(names) >= PROVE_NOTHING
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the table has results of the superuser as well")
+def test_the_document_shows_what_came_of_the_attacks() -> None:
+    wanted = [tuple(row) for row in rows()]
+    shown = re.findall(r"^\| ([^|`]+?) \| (\d+) \| [^|]+ \| (\d+), (\d+) \|$", DOCUMENT.read_text(), flags=re.MULTILINE)
+    assert shown == wanted, "docs/sandbox.md needs this table:\n" + table()
+
+
+def rows() -> list[list[str]]:
+    """Returns of each group how many attacks there are, and how many get out of a sandbox, of a user and of root."""
+    through = {
+        uid: Counter(name.partition(":")[0] for name, told in results(uid).items() if told["native"])
+        for uid in (USER, 0)
+    }
+    groups = Counter(attack.group for attack in ATTACKS)
+    return [[group, str(count), str(through[USER][group]), str(through[0][group])] for group, count in groups.items()]
+
+
+def table() -> str:
+    """Returns the rows of the table, with the results without a sandbox on this machine."""
+    plain = {
+        uid: Counter(name.partition(":")[0] for name, told in results(uid).items() if told["none"]) for uid in (USER, 0)
+    }
+    return "\n".join(
+        f"| {group} | {count} | {plain[USER][group]}, {plain[0][group]} | {user}, {root} |"
+        for group, count, user, root in rows()
+    )
+
+
+if __name__ == "__main__":
+    print(table())

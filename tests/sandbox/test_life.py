@@ -1,0 +1,226 @@
+"""The life of a sandboxed kernel: it starts, is interrupted, dies, restarts and is destroyed as any other."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.engine.support import DEADLINE, Running, eventually, is_running, parent_of, run, value, wait_for_end
+
+from kernelbox import KernelExists, KernelRecord, destroy, execute, get_or_create, interrupt, list_kernels, restart
+from kernelbox.base._config import scrubbed_environment
+
+from .support import namespace, needs_linux, processes_in, processes_in_namespace
+
+pytestmark = needs_linux
+
+
+def test_a_sandboxed_kernel_runs_cells_and_says_what_it_is(box: KernelRecord) -> None:
+    assert value(box, "1 + 1") == "2"
+    assert box.sandbox == "native"
+    assert '"allowWrite": ["."]' in box.sandbox_config
+    assert [record.sandbox for record in list_kernels() if record.name == box.name] == ["native"]
+
+
+def test_the_operating_system_shows_the_sandbox_armed(box: KernelRecord) -> None:
+    status = Path(f"/proc/{box.pid}/status").read_text()
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert (fields["Seccomp"], fields["NoNewPrivs"]) == ("2", "1")
+    assert {int(fields[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
+    for kind in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup"):
+        assert namespace(box.pid, kind) != namespace(os.getpid(), kind)
+
+
+def test_a_plain_kernel_of_the_same_template_is_not_confined(box: KernelRecord) -> None:
+    plain = get_or_create("plain-beside", env=scrubbed_environment({}))
+    assert parent_of(plain.pid or 0) == parent_of(box.pid or 0)
+    assert plain.sandbox is None
+    assert namespace(plain.pid) == namespace(os.getpid())
+    assert value(plain, "__import__('os').getpid()") == str(plain.pid)
+
+
+def test_the_kernel_is_the_second_process_and_sees_no_others(box: KernelRecord) -> None:
+    assert value(box, "import os; os.getpid()") == "2"
+    assert value(box, "[name for name in os.listdir('/proc') if name.isdigit()]") == "['1', '2']"
+
+
+def test_a_timeout_interrupts_the_cell_and_keeps_the_state(box: KernelRecord) -> None:
+    run(box, "x = 42")
+    result = execute(box, "import time\ntime.sleep(60)", timeout=0.3)
+    assert (result.status, result.state) == ("timeout", "kept")
+    assert value(box, "x") == "42"
+
+
+def test_an_interrupt_stops_a_cell(box: KernelRecord) -> None:
+    running = Running(box, "import time\nprint('begun', flush=True)\ntime.sleep(60)").wait_for_output()
+    assert interrupt(box)
+    assert "KeyboardInterrupt" in running.result().text
+    assert value(box, "1 + 1") == "2"
+
+
+def test_a_cell_that_holds_the_interpreter_is_interrupted(box: KernelRecord) -> None:
+    run(box, "x = 42")
+    result = execute(box, "import re\nre.match(r'(a+)+$', 'a' * 40 + 'b')", timeout=0.5)
+    assert result.status == "timeout"
+    assert result.state == "kept", result.text
+    assert value(box, "x") == "42"
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("os.kill(os.getpid(), 9)", "killed by SIGKILL"),
+        ("os.abort()", "killed by SIGABRT"),
+        ("import ctypes; ctypes.string_at(0)", "killed by SIGSEGV"),
+        ("os._exit(3)", "the process exited with status 3"),
+        ("exit()", "the cell called exit()"),
+    ],
+)
+def test_a_death_is_told_with_its_cause(box: KernelRecord, code: str, cause: str) -> None:
+    inside = namespace(box.pid)
+    result = execute(box, f"import os\n{code}", timeout=DEADLINE)
+    assert result.error is not None
+    assert cause in result.error.evalue
+    eventually(lambda: not processes_in_namespace(inside))
+
+
+def test_what_a_dying_kernel_wrote_last_is_kept(box: KernelRecord) -> None:
+    result = execute(box, "import os\nos.write(1, b'last words')\nos.kill(os.getpid(), 9)", timeout=DEADLINE)
+    assert "last words" in result.text
+
+
+def test_a_restarted_kernel_is_sandboxed_by_the_same_rules(box: KernelRecord) -> None:
+    run(box, "x = 42")
+    again = restart(box)
+    assert (again.sandbox, again.sandbox_config) == (box.sandbox, box.sandbox_config)
+    assert again.pid != box.pid
+    assert "NameError" in execute(again, "x").text
+    assert value(again, "import os; os.getpid()") == "2"
+    assert "Read-only file system" in execute(again, "open('/etc/kernelbox-test', 'w')").text
+
+
+def test_destroy_leaves_no_process_of_the_sandbox(box: KernelRecord) -> None:
+    inside = namespace(box.pid)
+    run(box, "import subprocess\nsubprocess.Popen(['setsid', 'sleep', '1000'], start_new_session=True)")
+    daemon = "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(1000)\n    os._exit(0)"
+    run(box, f"import os, time\n{daemon}")
+    assert len(processes_in(box)) >= 4
+    assert destroy(box)
+    assert processes_in_namespace(inside) == []
+
+
+def test_a_daemon_does_not_survive_the_death_of_its_kernel(box: KernelRecord) -> None:
+    inside = namespace(box.pid)
+    run(box, "import subprocess\nsubprocess.Popen(['setsid', 'sleep', '1000'], start_new_session=True)")
+    os.kill(box.pid or 0, signal.SIGKILL)
+    eventually(lambda: not processes_in_namespace(inside))
+
+
+def test_killing_the_first_process_ends_the_kernel(box: KernelRecord) -> None:
+    (first,) = (pid for pid in processes_in(box) if pid != box.pid)
+    os.kill(first, signal.SIGKILL)
+    wait_for_end(box.pid or 0)
+    result = execute(box.name, "1 + 1")
+    assert "killed by SIGKILL" in result.text
+
+
+def test_a_cell_cannot_end_the_first_process(box: KernelRecord) -> None:
+    run(box, "import os, signal\nfor number in (9, 15, 19): os.kill(1, number)")
+    assert len(processes_in(box)) == 2
+    assert value(box, "1 + 1") == "2"
+
+
+def test_a_template_that_is_killed_leaves_sandboxed_kernels_alive(own_home: Path, workspace: Path) -> None:
+    box = get_or_create("box", sandbox=True)
+    run(box, "x = 42")
+    template = parent_of(box.pid or 0)
+    os.kill(template, signal.SIGKILL)
+    wait_for_end(template)
+    assert value(box, "x") == "42"
+    inside = namespace(box.pid)
+    assert destroy(box)
+    assert processes_in_namespace(inside) == []
+
+
+def test_a_sandboxed_kernel_without_template_or_files_ends(own_home: Path, workspace: Path) -> None:
+    box = get_or_create("box", sandbox=True)
+    template = parent_of(box.pid or 0)
+    os.kill(template, signal.SIGKILL)
+    wait_for_end(template)
+    directory = Path(box.connection_file).parent
+    for file in directory.iterdir():
+        if not file.is_dir():
+            file.unlink()
+    wait_for_end(box.pid or 0)
+
+
+def test_the_death_of_one_kernel_harms_no_other_that_is_being_made(own_home: Path, workspace: Path) -> None:
+    """Orphans of a dead kernel are ended: what makes a sandbox, or is the first process in one, is none."""
+    boxes = [get_or_create(f"box-{number}", sandbox=True) for number in range(3)]
+    plain = get_or_create("plain")
+    for _ in range(5):
+        execute(plain, "import os\nos._exit(1)", timeout=DEADLINE)
+        plain = get_or_create("plain")
+        boxes.append(get_or_create(f"box-{len(boxes)}", sandbox=True))
+    assert [value(box, "1 + 1") for box in boxes] == ["2"] * len(boxes)
+
+
+def test_a_kernel_without_a_warm_template_is_sandboxed_too(
+    own_home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_TEMPLATE", "0")
+    box = get_or_create("cold", sandbox=True)
+    assert value(box, "import os; os.getpid()") == "2"
+    inside, keeper = namespace(box.pid), parent_of(box.pid or 0)
+    assert destroy(box)
+    assert processes_in_namespace(inside) == []
+    wait_for_end(keeper)
+
+
+def test_a_kernel_that_ends_with_its_owner_does_so_in_a_sandbox(home: Path, workspace: Path) -> None:
+    from tests.programs import run_program
+
+    told = run_program(
+        "from kernelbox import get_or_create\nprint(get_or_create('owned', sandbox=True, lifetime='process').pid)"
+    )
+    wait_for_end(int(told))
+
+
+def test_the_name_of_a_live_kernel_with_another_sandbox_is_refused(box: KernelRecord, home: Path) -> None:
+    with pytest.raises(KernelExists, match=r"a sandbox \(native\), not none"):
+        get_or_create(box.name, sandbox=False)
+    with pytest.raises(KernelExists, match="a sandbox with another denyRead, allowWrite"):
+        get_or_create(box.name, sandbox={"filesystem": {"allowWrite": []}})
+    assert get_or_create(box.name, sandbox=True).pid == box.pid
+    assert get_or_create(box.name).pid == box.pid
+    plain = get_or_create("plain-one")
+    with pytest.raises(KernelExists, match="no sandbox, not one"):
+        get_or_create(plain.name, sandbox=True)
+    assert get_or_create(plain.name, sandbox=False).pid == plain.pid
+
+
+def test_the_host_s_environment_is_not_passed_on(home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_SECRET", "s3cret")
+    box = get_or_create("env-box", sandbox=True)
+    assert value(box, "import os; 'API_SECRET' in os.environ") == "False"
+    given = get_or_create("given-box", sandbox=True, env={"API_SECRET": "meant", "PATH": os.environ["PATH"]})
+    assert value(given, "import os; os.environ['API_SECRET']") == "'meant'"
+
+
+def test_a_sandboxed_kernel_has_no_descriptor_of_a_directory_or_of_another_process(box: KernelRecord) -> None:
+    listing = value(box, "import os; [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd')[:-1]]")
+    assert "pidfd" not in listing
+    for fd in Path(f"/proc/{box.pid}/fd").iterdir():
+        try:
+            assert not fd.is_dir(), os.readlink(fd)
+        except FileNotFoundError:
+            continue
+    assert is_running(box.pid or 0)
+
+
+def test_a_plain_kernel_has_nothing_of_the_sandbox(own_home: Path, workspace: Path) -> None:
+    plain = get_or_create("plain")
+    names = "('kernelbox.sandbox', 'kernelbox.guest._confine', 'kernelbox.guest._view', 'kernelbox.wire._confinement')"
+    assert value(plain, f"import sys; [name for name in sys.modules if name.startswith({names})]") == "[]"

@@ -1,0 +1,67 @@
+"""Limits of sandboxed kernels: kept as those of others, in both ways."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.engine.support import eventually, parent_of, wait_for_end
+from tests.limits.support import WAYS, death, run
+
+from kernelbox import KernelRecord, get_or_create
+
+from .support import namespace, needs_linux, processes_in_namespace
+
+pytestmark = needs_linux
+
+both_ways = pytest.mark.parametrize("groups", WAYS)
+
+
+@pytest.fixture(autouse=True)
+def way(groups: str, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", groups)
+
+
+def limited(**limits: int | str) -> KernelRecord:
+    return get_or_create("limited-box", sandbox=True, limits=limits)
+
+
+@both_ways
+def test_a_sandboxed_kernel_that_takes_too_much_memory_dies_of_it() -> None:
+    kernel = limited(memory="200MB")
+    inside = namespace(kernel.pid)
+    told = death(kernel, "x = b'x' * 400_000_000")
+    assert "out of memory (limit 200 MB" in told
+    eventually(lambda: not processes_in_namespace(inside))
+
+
+@both_ways
+def test_memory_in_private_directories_counts() -> None:
+    told = death(limited(memory="200MB"), "open('/tmp/big', 'wb').write(b'x' * 400_000_000)")
+    assert "out of memory (limit 200 MB" in told
+
+
+@both_ways
+def test_a_sandboxed_kernel_keeps_to_its_number_of_processes() -> None:
+    kernel = limited(processes=30)
+    result = run(kernel, "import subprocess\nps = [subprocess.Popen(['sleep', '1000']) for _ in range(60)]")
+    assert result.error is not None
+    inside = namespace(kernel.pid) if result.state == "kept" else ""
+    assert len(processes_in_namespace(inside)) <= 31
+
+
+@both_ways
+def test_a_sandboxed_kernel_cannot_open_more_files_than_its_limit() -> None:
+    kernel = limited(files=100)
+    assert "Too many open files" in run(kernel, "fs = [open('/dev/null') for _ in range(200)]").text
+
+
+@pytest.mark.parametrize("groups", ["0"])
+def test_a_sandboxed_kernel_whose_limits_are_looked_after_ends_with_its_keeper(own_home: Path) -> None:
+    kernel = limited(memory="1GB")
+    template, inside = parent_of(kernel.pid or 0), namespace(kernel.pid)
+    os.kill(template, signal.SIGKILL)
+    wait_for_end(kernel.pid or 0)
+    eventually(lambda: not processes_in_namespace(inside))

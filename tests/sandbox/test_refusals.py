@@ -1,0 +1,137 @@
+"""Where a sandbox cannot be armed the kernel does not start, the error says what to do, and other kernels go on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.engine.support import DEADLINE
+
+from kernelbox import InvalidInput, KernelNotFound, StartFailed, get_or_create, list_kernels, status
+from kernelbox.host.own._boxes import find_gap, require_armed
+from kernelbox.sandbox._config import SandboxConfig
+from kernelbox.sandbox._hints import advise
+from kernelbox.sandbox._native import Surroundings, confine
+from kernelbox.wire._confinement import describe_failure, failed_step
+from kernelbox.wire._messages import Spawned
+
+from .support import needs_linux
+
+pytestmark = [needs_linux, pytest.mark.usefixtures("home")]
+
+REFUSING = str(Path(__file__).with_name("refusing.py"))
+
+# Numbers of x86-64 and of arm64, and what the fourth argument of mount(2) is for /proc.
+MACHINE = 0 if os.uname().machine == "x86_64" else 1
+UNSHARE, MOUNT, SETATTR = (272, 97)[MACHINE], (165, 40)[MACHINE], 442
+PROC = 1 | 2 | 4 | 8
+
+PROGRAM = """
+from kernelbox import KernelBoxError, destroy, execute, get_or_create, list_kernels
+try:
+    get_or_create("box", sandbox=True)
+except KernelBoxError as exc:
+    print(type(exc).__name__, exc)
+print(execute("plain", "6 * 7").return_value, [record.name for record in list_kernels()])
+destroy("plain")
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "flags", "step", "advice"),
+    [
+        (UNSHARE, errno.EPERM, -1, "unshare", "let the container be the sandbox"),
+        (UNSHARE, errno.ENOSPC, -1, "unshare", "user.max_user_namespaces"),
+        (SETATTR, errno.ENOSYS, -1, "mount_setattr", "Linux 5.12"),
+        (MOUNT, errno.EPERM, PROC, "mount proc", "systempaths=unconfined"),
+        (MOUNT, errno.EACCES, -1, "mount", "container"),
+        (429, errno.EPERM, -1, "move_mount", "container"),
+    ],
+)
+def test_a_system_that_refuses_a_step_gets_no_kernel_and_a_hint(
+    own_home: Path, workspace: Path, number: int, error: int, flags: int, step: str, advice: str
+) -> None:
+    command = [sys.executable, REFUSING, str(number), str(error), str(flags), sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done.stderr
+    refusal, plain = done.stdout.splitlines()
+    assert refusal.startswith("StartFailed the kernel could not be started: ")
+    assert f"the sandbox cannot be armed: {step}" in refusal
+    assert os.strerror(error) in refusal
+    assert advice in refusal
+    assert plain == "42 ['plain']"  # the template goes on, and nothing is left of the other
+
+
+def test_a_kernel_that_could_not_be_confined_leaves_no_process(own_home: Path, workspace: Path) -> None:
+    (workspace / "secret").mkdir()
+    denied = {"filesystem": {"denyRead": ["/usr", "/bin", "/lib"], "allowWrite": ["."]}}
+    with pytest.raises(StartFailed, match=r"start /bin/cat failed: .*allowRead"):
+        get_or_create("box", sandbox=denied)
+    with pytest.raises(KernelNotFound):
+        status("box")
+    assert list_kernels() == []
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_other_systems_are_told_at_once(platform: str, monkeypatch: pytest.MonkeyPatch, workspace: Path) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    with pytest.raises(StartFailed, match=f"need Linux, and this is {platform}"):
+        confine(SandboxConfig(), Surroundings(str(workspace)))
+
+
+def test_a_jupyter_kernel_cannot_be_sandboxed(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_ENGINE", "jupyter")
+    with pytest.raises(InvalidInput, match="own engine can be sandboxed"):
+        get_or_create("box", sandbox=True)
+    assert list_kernels() == []
+
+
+def test_the_home_directory_as_the_working_directory_is_refused(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = workspace / "me"
+    inner.mkdir()
+    monkeypatch.setenv("HOME", str(inner))
+    for directory in (inner, workspace):
+        with pytest.raises(StartFailed, match="which has your home directory"):
+            get_or_create("box", cwd=directory, sandbox=True)
+
+
+def test_kernelbox_s_own_directory_as_the_working_directory_is_refused(own_home: Path) -> None:
+    get_or_create("plain")
+    (own_home / "work").mkdir()
+    with pytest.raises(StartFailed, match="is kernelbox's own and hidden"):
+        get_or_create("box", cwd=own_home / "work", sandbox=True)
+
+
+def test_rules_of_too_many_characters_are_refused(workspace: Path) -> None:
+    with pytest.raises(InvalidInput, match="use fewer paths"):
+        get_or_create("box", sandbox={"filesystem": {"denyRead": [f"/data/{n}" * 10 for n in range(2000)]}})
+
+
+def test_a_process_that_is_not_confined_is_found_out_and_killed(workspace: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        started = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        assert "namespace" in find_gap(process.pid)
+        with pytest.raises(StartFailed, match="not armed"):
+            require_armed(Spawned(process.pid, started))
+        assert process.wait(DEADLINE) == -signal.SIGKILL
+
+
+def test_a_confined_process_has_no_gap(workspace: Path) -> None:
+    assert find_gap(get_or_create("box", sandbox=True).pid or 0) == ""
+
+
+def test_a_reason_is_read_back_as_the_step_and_the_error() -> None:
+    reason = describe_failure("mount proc", OSError(errno.EPERM, "Operation not permitted"))
+    assert failed_step(f"RuntimeError: {reason}") == ("mount proc", errno.EPERM)
+    assert failed_step("something else failed: (errno 1)") is None
+
+
+def test_there_is_advice_for_a_step_that_nobody_has_seen_fail() -> None:
+    assert "kernelbox doctor" in advise(describe_failure("capset", OSError(errno.EINVAL, "Invalid argument")))
