@@ -18,7 +18,7 @@ import warnings
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._home import Inside
 from kernelbox.host._place import Place
-from kernelbox.host._record import KernelRecord, are_tags
+from kernelbox.host._record import KernelRecord
 from kernelbox.host._records import signed
 
 TYPE_CHECKING = False
@@ -197,9 +197,14 @@ def _is_flat(entry: object) -> bool:
     """Tells whether an entry of the registry can be one: what is nested deeper than tags cannot, nor be written."""
     if not isinstance(entry, dict):
         return False
-    return not any(
-        isinstance(value, list) or (isinstance(value, dict) and not are_tags(value)) for value in entry.values()
-    )
+    nested = [part for value in entry.values() for part in _parts(value)]
+    return not any(isinstance(part, list | dict) for part in nested)
+
+
+def _parts(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
 
 
 def _signature(info: os.stat_result) -> tuple[int, ...]:
