@@ -6,19 +6,13 @@ That one is measured if KERNELBOX_PEER_PYTHON is an interpreter that has `kernel
 from __future__ import annotations
 
 import contextlib
-import http.client
-import json
-import os
-import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import kernelbox
 from benchmarks._measure import Row, interleaved, percentile, show, times
+from benchmarks._service import Client, Server, our_server, peer_server
 
 _CONNECTIONS = 32
 _EACH = 50
@@ -27,14 +21,14 @@ _EACH = 50
 def rows() -> Iterator[Row]:
     """Yields the latency of one connection, the throughput of many, and when the first byte of a stream arrives."""
     with contextlib.ExitStack() as stack:
-        ours = stack.enter_context(_our_server())
-        peer = stack.enter_context(_peer_server())
+        ours = stack.enter_context(our_server())
+        peer = stack.enter_context(peer_server())
         yield from _one_connection(ours, peer)
         yield from _many_connections(ours, peer)
         yield _first_byte(ours)
 
 
-def _one_connection(ours: str, peer: str | None) -> Iterator[Row]:
+def _one_connection(ours: Server, peer: Server | None) -> Iterator[Row]:
     client, kernel = Client(ours, "http"), kernelbox.get_or_create("sync")
     actions = {"sync": lambda: kernelbox.execute(kernel, "1+1"), "http": lambda: client.execute("1+1")}
     taken = interleaved(actions, rounds=20, batch=25)  # type: ignore[arg-type]  # what they return is of no interest
@@ -48,7 +42,7 @@ def _one_connection(ours: str, peer: str | None) -> Iterator[Row]:
         yield Row(what, show(taken["http"]), f"KernelBox 0.1.2 {show(slower)}", f"{ratio:.1f} ×", "≥ 5 ×", ratio >= 5)
 
 
-def _many_connections(ours: str, peer: str | None) -> Iterator[Row]:
+def _many_connections(ours: Server, peer: Server | None) -> Iterator[Row]:
     api = _throughput(lambda number: _sync_load(f"load-{number}"))
     http_rate = _throughput(lambda number: _http_load(ours, f"load-{number}"))
     what = f"executions per second, {_CONNECTIONS} connections over {_CONNECTIONS} kernels"
@@ -60,48 +54,11 @@ def _many_connections(ours: str, peer: str | None) -> Iterator[Row]:
         yield Row(what, f"{http_rate:,.0f}", f"KernelBox 0.1.2 {slower:,.0f}", f"{ratio:.1f} ×", "≥ 10 ×", ratio >= 10)
 
 
-def _first_byte(ours: str) -> Row:
+def _first_byte(ours: Server) -> Row:
     client = Client(ours, "stream")
     taken = sorted(client.first_byte() for _ in range(50))
     reached = percentile(taken, 50) <= 0.010
     return Row("first byte of a stream after it was printed", show(taken), "", "", "≤ 10 ms", reached)
-
-
-class Client:
-    """One kept-alive connection, and a kernel."""
-
-    def __init__(self, address: str, kernel: str) -> None:
-        host, port = address.split(":")
-        self._connection = http.client.HTTPConnection(host, int(port), timeout=120)
-        self._connection.connect()
-        self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._kernel = kernel
-        self._post(f"/sessions/{kernel}", {})
-        self.execute("1+1")
-
-    def execute(self, code: str) -> dict[str, object]:
-        """Runs code; returns the result."""
-        result: dict[str, object] = json.loads(self._post(f"/kernels/{self._kernel}/execute", {"code": code}))
-        assert result["status"] == "success", result
-        return result
-
-    def first_byte(self) -> float:
-        """Returns how many seconds after it was printed a time arrives."""
-        code = "import time; print(time.time(), flush=True); time.sleep(0.05)"
-        self._send(f"/kernels/{self._kernel}/stream", {"code": code})
-        answer = self._connection.getresponse()
-        taken = 0.0
-        while line := answer.readline():
-            if line.startswith(b"data: ") and b'"kind":"stream"' in line and not taken:
-                taken = time.time() - float(json.loads(line[6:])["text"])
-        return taken
-
-    def _post(self, path: str, body: object) -> bytes:
-        self._send(path, body)
-        return self._connection.getresponse().read()
-
-    def _send(self, path: str, body: object) -> None:
-        self._connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
 
 
 def _throughput(load: object) -> float:
@@ -124,8 +81,8 @@ def _sync_load(name: str) -> object:
     return run
 
 
-def _http_load(address: str, name: str, count: int = _EACH) -> object:
-    client = Client(address, name)
+def _http_load(server: Server, name: str, count: int = _EACH) -> object:
+    client = Client(server, name)
 
     def run() -> int:
         for _ in range(count):
@@ -133,48 +90,3 @@ def _http_load(address: str, name: str, count: int = _EACH) -> object:
         return count
 
     return run
-
-
-@contextlib.contextmanager
-def _our_server() -> Iterator[str]:
-    command = [sys.executable, "-m", "kernelbox", "serve", "--port", "0", "--log-level", "WARNING"]
-    with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen([*command, "--workspace", folder], stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        with process.stdout:
-            try:
-                yield json.loads(process.stdout.readline())["url"].removeprefix("http://")
-            finally:
-                process.terminate()
-                process.wait(60)
-
-
-@contextlib.contextmanager
-def _peer_server() -> Iterator[str | None]:
-    python = os.environ.get("KERNELBOX_PEER_PYTHON")
-    if python is None:
-        yield None
-        return
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("KERNELBOX_", "PYTHON"))}
-    with tempfile.TemporaryDirectory() as folder:
-        command = [python, "-m", "uvicorn", "kernelbox.server.app:app", "--port", str(port), "--log-level", "warning"]
-        process = subprocess.Popen(command, cwd=folder, env={**environment, "KERNELBOX_HOME": folder})
-        try:
-            _wait_for(port, process)
-            yield f"127.0.0.1:{port}"
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-            connection.request("DELETE", "/kernels")
-            connection.getresponse().read()
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    while process.poll() is None:
-        with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.1)
-    raise RuntimeError("KernelBox 0.1.2 does not start")

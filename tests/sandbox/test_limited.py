@@ -44,6 +44,12 @@ def test_memory_in_private_directories_counts() -> None:
 
 
 @both_ways
+def test_files_in_private_directories_count_as_memory_also_when_they_are_closed() -> None:
+    fill = "for i in range(60):\n    with open(f'/dev/shm/{i}', 'wb') as file: file.write(bytes(8_000_000))"
+    assert "out of memory (limit 200 MB" in death(limited(memory="200MB"), fill)
+
+
+@both_ways
 def test_a_sandboxed_kernel_keeps_to_its_number_of_processes() -> None:
     kernel = limited(processes=30)
     result = run(kernel, "import subprocess\nps = [subprocess.Popen(['sleep', '1000']) for _ in range(60)]")

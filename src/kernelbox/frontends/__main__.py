@@ -63,7 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m kernelbox.frontends", description=__doc__)
     parser.add_argument("-f", dest="connection_file", required=True, metavar="FILE", help="Jupyter's connection file")
     parser.add_argument("--name", help="use the kernel of this name, which stays when the front end has gone")
-    options = parser.parse_args()
+    options, _ = parser.parse_known_args()  # `jupyter run` passes on the names of the files that it runs
     try:
         asyncio.run(run(options.connection_file, options.name))
     except KernelBoxError as exc:

@@ -9,6 +9,8 @@ import math
 import os
 import resource
 
+from kernelbox.usage import _groups
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,14 +31,20 @@ def join(groups: list[int]) -> bool:
     return joined
 
 
-def need_keeper(limits: Mapping[str, float], *, joined: bool) -> bool:
-    """Tells whether a keeper must look after some of the limits, and a kernel may not go on without it."""
-    by_groups = {"memory", "processes"} if joined else set()
-    return bool(limits.keys() & {"memory", "processes", "cpu", "disk"} - by_groups)
+def need_keeper(limits: Mapping[str, float], groups: list[str]) -> bool:
+    """Tells whether a keeper must look after limits that groups do not keep: the kernel may not go on without it."""
+    kept = {name for group in groups for name in _groups.limits(group)}
+    return bool(limits.keys() & {"memory", "processes", "cpu", "disk"} - kept)
 
 
-def take(limits: Mapping[str, float]) -> None:
-    """Sets the limits that a process has for itself, and hands on."""
+def take(limits: Mapping[str, float], *, alone: bool) -> None:
+    """Sets the limits that a process has for itself, and hands on.
+
+    `alone` says that it is in a user namespace of its own, with its own count of processes: elsewhere all that the user
+    runs would count. The superuser's are never counted.
+    """
+    if "processes" in limits and alone:
+        _set(resource.RLIMIT_NPROC, limits["processes"], limits["processes"])
     if "files" in limits:
         _set(resource.RLIMIT_NOFILE, limits["files"], limits["files"])
     if "file_size" in limits:

@@ -178,7 +178,7 @@ def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity,
         alive = make(confinement, box.template, birth.report, box.lifeline if watched else -1)
         identity = _open(birth)
         identity.lifeline, identity.alive = box.lifeline, alive
-        _take_limits(birth)
+        _take_limits(birth, alone=True)
         arm(confinement)
     except Unarmed as exc:
         raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
@@ -194,14 +194,14 @@ def _join_groups(birth: Birth) -> bool:
         return False
     from kernelbox.guest._limits import join, need_keeper
 
-    return need_keeper(birth.spawn.limits, joined=bool(birth.groups) and join(birth.groups))
+    return need_keeper(birth.spawn.limits, birth.spawn.groups if join(birth.groups) else [])
 
 
-def _take_limits(birth: Birth) -> None:
+def _take_limits(birth: Birth, *, alone: bool = False) -> None:
     if birth.spawn.limits:
         from kernelbox.guest._limits import take
 
-        take(birth.spawn.limits)
+        take(birth.spawn.limits, alone=alone)
 
 
 def _build(identity: Identity, spawn: Spawn, profile: str) -> Kernel:

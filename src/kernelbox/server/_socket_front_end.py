@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -20,6 +21,9 @@ _MOST_UNREAD = 16 * 1024 * 1024
 
 # Seconds that a front end may read nothing while something waits for it: it is gone, and others wait for it.
 PATIENCE = 60.0
+
+# Seconds to say that a connection is closed; who reads nothing is not told.
+_CLOSE_PATIENCE = 5.0
 
 # What a WebSocket is closed with (RFC 6455, 7.4.1): another has come in its place; what came is no message; nothing is
 # read from it.
@@ -81,7 +85,9 @@ class SocketFrontEnd:
             if not task.cancelled():
                 task.result()
         if self._end is not None:
-            await self._websocket.close(*self._end)
+            with contextlib.suppress(TimeoutError, RuntimeError):  # nothing is read, or it has gone by itself
+                async with asyncio.timeout(_CLOSE_PATIENCE):
+                    await self._websocket.close(*self._end)
 
     def _finish(self, code: int, reason: str) -> None:
         self._end = (code, reason)

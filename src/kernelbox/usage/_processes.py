@@ -63,7 +63,8 @@ def look_at(*roots: int, most_tasks: float = 0) -> Tree:
 def exact_memory(pids: list[int]) -> int:
     """Returns the bytes that processes take from others, each page counted once, with the shared memory they hold open.
 
-    Files of memory that no process has open or mapped are not among them.
+    Files of memory that no process has open or mapped are among them only in file systems that the first process has
+    for itself, as in a sandbox.
     """
     asked = pids[:: len(pids) // _MOST_ASKED + 1]
     anonymous = shared = 0
@@ -77,6 +78,10 @@ def exact_memory(pids: list[int]) -> int:
                 else:
                     anonymous += amount
         held |= _held_memory(pid)
+    if pids:
+        private = _private_memory(pids[0])
+        held = {inode: amount for inode, amount in held.items() if inode[0] not in private}
+        held |= {(device, 0): amount for device, amount in private.items()}
     scale = len(pids) / len(asked) if asked else 1
     return int(anonymous * scale + max(shared * scale, sum(held.values())))
 
@@ -121,6 +126,21 @@ def _held_memory(pid: int) -> dict[tuple[int, int], int]:
         except OSError:
             continue  # closed since, or not for us to see
     return held
+
+
+def _private_memory(pid: int) -> dict[int, int]:
+    """Returns what is in the file systems that a process has, and we have not, at the usual places for memory."""
+    found = {}
+    for place in ("/tmp", "/var/tmp", "/run", "/dev/shm"):
+        theirs = f"/proc/{pid}/root{place}"
+        try:
+            device = os.stat(theirs).st_dev
+            if os.path.exists(place) and device != os.stat(place).st_dev:
+                info = os.statvfs(theirs)
+                found[device] = (info.f_blocks - info.f_bfree) * info.f_frsize
+        except OSError:
+            continue  # not for us to see
+    return found
 
 
 def _descriptors(pid: int) -> list[str]:

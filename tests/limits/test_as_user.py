@@ -1,0 +1,72 @@
+"""Limits of an ordinary user's kernels, who may make no control groups: run as the superuser, the tests become one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.programs import DEADLINE
+
+ROOT = Path(__file__).resolve().parents[2]
+NOBODY = 65534
+
+PROGRAM = """
+import os, sys
+os.environ.update(KERNELBOX_HOME=sys.argv[1] + "/home", KERNELBOX_KEY_FILE=sys.argv[1] + "/key")
+from kernelbox import create, execute, wipe
+
+work = sys.argv[1] + "/work"
+os.mkdir(work)
+
+forks = "import os, time\\nfor _ in range(60):\\n    if os.fork() == 0: time.sleep(100)\\n"
+bomb = "x = [bytearray(8_000_000) for _ in range(60)]\\nimport time\\ntime.sleep(100)"
+try:
+    for sandbox in (False, True):
+        kernel = create(f"processes-{sandbox}", cwd=work, limits={"processes": 30}, sandbox=sandbox)
+        print(execute(kernel, forks + "time.sleep(100)", timeout=90).error.evalue.partition(";")[0])
+        print(execute(kernel, "1 + 1", timeout=90).return_value)
+        kernel = create(f"memory-{sandbox}", cwd=work, limits={"memory": "150MB"}, sandbox=sandbox)
+        print(execute(kernel, bomb, timeout=90).error.evalue.partition(",")[0])
+finally:
+    wipe()
+"""
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    """Makes a directory of the user's, with an empty one in it, in a place that every user can enter."""
+    path = Path(tempfile.mkdtemp(prefix="kb-", dir="/var/lib"))
+    try:
+        path.chmod(0o755)
+        (path / "mounted").mkdir()
+        os.chown(path, NOBODY, NOBODY)
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only the superuser can become another")
+def test_a_users_kernels_are_kept_within_their_limits_and_in_a_sandbox_survive_their_forks(base: Path) -> None:
+    become = [sys.executable, str(ROOT / "tests" / "sandbox" / "as_user.py"), str(NOBODY), str(base)]
+    done = subprocess.run(
+        [*become, sys.executable, "-c", PROGRAM, str(base)],
+        env={**os.environ, "HOME": str(base), "PYTHONPATH": str(ROOT / "src")},
+        cwd=base,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    plain, after, memory, inside, after_inside, memory_inside = done.stdout.splitlines()
+    assert plain.startswith("too many processes (limit 30, had ")
+    assert after == "None"
+    assert inside == "[Errno 11] Resource temporarily unavailable"
+    assert after_inside == "2"
+    assert memory == memory_inside == "out of memory (limit 150 MB"
