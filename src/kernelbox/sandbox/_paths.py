@@ -138,12 +138,15 @@ def _translate(pattern: str) -> str:
 
 
 def _translate_set(inside: str) -> str:
-    """Returns what stands in brackets as a regular expression; one of no characters is for none, or for all."""
+    """Returns what stands in brackets as a regular expression; all but none is any."""
     negated = inside[0] in "!^"
-    escaped = "".join(f"\\{letter}" if letter in "\\[]^&|~" else letter for letter in inside[negated:])
-    if not escaped:
-        return "[^/]" if negated else r"(?!)"
-    return f"[{'^/' if negated else ''}{escaped}]"
+    parts: list[str] = []
+    rest = inside[negated:]
+    while rest:
+        is_range = rest[1:2] == "-" and len(rest) > 2
+        parts.append(f"{re.escape(rest[0])}-{re.escape(rest[2])}" if is_range else re.escape(rest[0]))
+        rest = rest[3 if is_range else 1 :]
+    return f"[{'^/' if negated else ''}{''.join(parts)}]" if parts else "[^/]"
 
 
 def find_protected(root: str, depth: int, *, git_config: bool, hidden: frozenset[str]) -> tuple[set[str], set[str]]:
