@@ -107,7 +107,7 @@ class Keeper:
         """Children of ours that make the sandbox of a kernel, or are the first process in one."""
         self.meet_makers: Callable[[], None] = lambda: None
         """Gets to know the kernels that makers have told of."""
-        self._oom_kills = _count_oom_kills()
+        self._oom_kills = self._oom_kills_seen = _count_oom_kills()
         become_subreaper()
 
     def __repr__(self) -> str:
@@ -153,7 +153,8 @@ class Keeper:
 
         Makes room in the pipes of those that cannot do so, because C code writes and holds the interpreter.
         """
-        self._oom_kills = _count_oom_kills()
+        # What was counted the last time: a kernel that has been killed since takes a moment to end.
+        self._oom_kills, self._oom_kills_seen = self._oom_kills_seen, _count_oom_kills()
         for pid, kept in self.kernels.items():
             if not kept.is_reachable:
                 kept.reason = kept.reason or "its files were deleted, and no client could reach it any more"
@@ -202,7 +203,7 @@ class Keeper:
             "execution": _running(kept.directory),
             "last_words": [_read_rest(pipe) for pipe in kept.outputs],
         }
-        self._oom_kills = oom_kills
+        self._oom_kills = self._oom_kills_seen = oom_kills
         self._end_orphans(pid)
         if kept.watch is not None:
             note["excess"] = kept.excess or kept.watch.find_cause(code)
