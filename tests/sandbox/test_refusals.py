@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -100,6 +101,14 @@ def test_the_home_directory_as_the_working_directory_is_refused(
     for directory in (inner, workspace):
         with pytest.raises(StartFailed, match="which has your home directory"):
             get_or_create("box", cwd=directory, sandbox=True)
+
+
+def test_the_home_directory_of_the_user_database_counts_whatever_home_says(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(workspace))
+    with pytest.raises(StartFailed, match="which has your home directory"):
+        get_or_create("box", cwd=pwd.getpwuid(os.getuid()).pw_dir, sandbox=True)
 
 
 def test_kernelbox_s_own_directory_as_the_working_directory_is_refused(own_home: Path) -> None:

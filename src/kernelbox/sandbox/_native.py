@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -42,7 +43,17 @@ class Surroundings:
     cwd: str
     secrets: Sequence[str] = ()
     code: Sequence[str] = ()
-    homes: Sequence[str] = field(default_factory=lambda: [os.path.expanduser("~")])
+    homes: Sequence[str] = field(default_factory=lambda: _home_directories())  # it is defined below
+
+
+def _home_directories() -> list[str]:
+    """Returns the user's home directory by $HOME, which programs that run agents set as they like, and the real one."""
+    import pwd
+
+    found = [os.path.expanduser("~")]
+    with contextlib.suppress(KeyError):  # containers run users that no database knows
+        found.append(pwd.getpwuid(os.geteuid()).pw_dir)
+    return found
 
 
 def refuse_system() -> None:

@@ -77,7 +77,10 @@ def expand(path: str) -> list[str]:
         literal.append(step)
     start = "/".join(literal) or "/"
     rest = path[len(start) :].lstrip("/")
-    matches = re.compile(_translate(rest)).fullmatch
+    try:
+        matches = re.compile(_translate(rest)).fullmatch
+    except re.error as exc:  # a range that goes backwards
+        raise StartFailed(f"the sandbox's pattern {path!r} makes no sense: {exc.msg}") from exc
     deepest = None if "**" in rest else rest.count("/") + 1
     return [found for found, relative in _walk(start, deepest, path) if matches(relative)]
 
@@ -126,14 +129,24 @@ def _translate(pattern: str) -> str:
             parts.append("[^/]")
             at += 1
         elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
-            inside = pattern[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
-            negated = inside[0] in "!^"
-            parts.append(f"[{'^' if negated else ''}{inside[1:] if negated else inside}]")
+            parts.append(_translate_set(pattern[at + 1 : end]))
             at = end + 1
         else:
             parts.append(re.escape(pattern[at]))
             at += 1
     return "(?s:" + "".join(parts) + ")"
+
+
+def _translate_set(inside: str) -> str:
+    """Returns what stands in brackets as a regular expression; all but none is any."""
+    negated = inside[0] in "!^"
+    parts: list[str] = []
+    rest = inside[negated:]
+    while rest:
+        is_range = rest[1:2] == "-" and len(rest) > 2
+        parts.append(f"{re.escape(rest[0])}-{re.escape(rest[2])}" if is_range else re.escape(rest[0]))
+        rest = rest[3 if is_range else 1 :]
+    return f"[{'^/' if negated else ''}{''.join(parts)}]" if parts else "[^/]"
 
 
 def find_protected(root: str, depth: int, *, git_config: bool, hidden: frozenset[str]) -> tuple[set[str], set[str]]:
