@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, NoReturn
 from kernelbox.guest import _directory
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._subreaper import become_subreaper, die_with_parent
-from kernelbox.wire._layout import IMPORTING, PROFILE, TOOLS, WARM
+from kernelbox.wire._layout import IMPORTING, PACKAGES, PROFILE, TOOLS, WARM
 from kernelbox.wire._messages import Spawn
 
 if TYPE_CHECKING:
     from kernelbox.guest._kernel import Kernel
+    from kernelbox.guest._srt import Srt
 
 # Tools behave when they know that no terminal shows their output; plots go to the notebook backend.
 _ENVIRONMENT = {
@@ -74,11 +75,13 @@ class Birth:
 @dataclass(slots=True)
 class Box:
     """What a child that is to be sandboxed has besides: what it is confined to, a way to tell the template which
-    processes it has made, and a pipe that ends with the template."""
+    processes it has made, and a pipe that ends with the template. In srt it introduces itself to the opener."""
 
     confinement: int
     template: socket.socket
     lifeline: int
+    srt: Srt | None
+    opener: socket.socket
 
 
 def specialize(birth: Birth) -> NoReturn:
@@ -95,7 +98,7 @@ def specialize(birth: Birth) -> NoReturn:
             identity, scratch = _open_sandboxed(birth, birth.box, watched=watched)
         if birth.spawn.argv:
             os.execvpe(birth.spawn.argv[0], birth.spawn.argv, os.environ)  # closes the report, which says that it ran
-        kernel = _build(identity, birth.spawn, scratch or os.path.join(birth.spawn.directory, PROFILE))
+        kernel = _build(identity, birth.spawn, scratch)
         os.write(birth.report, READY)
         os.close(birth.report)
         reported = True
@@ -173,7 +176,7 @@ def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity,
 
     confinement = Confinement.decode(_read_all(box.confinement))
     given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
-    close_others({*given, box.lifeline, box.template.fileno()})
+    close_others({*given, box.lifeline, box.template.fileno(), *([box.opener.fileno()] if box.srt else ())})
     try:
         alive = make(confinement, box.template, birth.report, box.lifeline if watched else -1)
         identity = _open(birth)
@@ -182,6 +185,10 @@ def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity,
         arm(confinement)
     except Unarmed as exc:
         raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
+    if box.srt is not None:
+        from kernelbox.guest._srt import introduce
+
+        introduce(box.opener, birth.spawn.kernel_id)
     return identity, confinement.scratch
 
 
@@ -204,15 +211,17 @@ def _take_limits(birth: Birth, *, alone: bool = False) -> None:
         take(birth.spawn.limits, alone=alone)
 
 
-def _build(identity: Identity, spawn: Spawn, profile: str) -> Kernel:
-    """Returns the kernel that this process is to be."""
+def _build(identity: Identity, spawn: Spawn, scratch: str) -> Kernel:
+    """Returns the kernel that this process is to be; in a sandbox, `scratch` is where it keeps what is its own."""
     from kernelbox.guest._kernel import Kernel
     from kernelbox.guest._shell import ZMQInteractiveShell
 
     sys.argv = [""]
     shell = ZMQInteractiveShell.instance()
-    shell.profile_dir.place(profile)
+    shell.profile_dir.place(scratch or os.path.join(spawn.directory, PROFILE))
     gc.enable()
+    if scratch:
+        sys.path.append(f"{scratch}/{PACKAGES}")
     kernel = Kernel(shell, identity, spawn.idle_timeout)
     if sys.path[:1] != [""]:
         sys.path.insert(0, "")  # last: what we import ourselves does not come from the working directory
@@ -245,6 +254,8 @@ def _take_environment(birth: Birth) -> None:
         if separator:
             given[name] = value
     given[b"KERNELBOX_KERNEL_ID"] = birth.spawn.kernel_id.encode()
+    if birth.box is not None and birth.box.srt is not None:
+        given |= birth.box.srt.variables
     for name, value in _ENVIRONMENT.items():
         if name not in _DEFAULTS or name not in given:
             given[name] = value

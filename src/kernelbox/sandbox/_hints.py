@@ -32,6 +32,11 @@ _COVERED_PROC = (
 )
 _OLD = "the sandbox needs Linux 5.12 or newer: use a newer system, or leave the sandbox out"
 _NO_PROGRAM = "the policy must let a kernel read the programs in /bin and the libraries that these need: use allowRead"
+_BROKEN_SRT = (
+    "srt ended before the kernel's template ran: try `srt -- true` in the same directory, and if that fails too "
+    "install it anew (npm install -g @anthropic-ai/sandbox-runtime); or leave sandbox_level out"
+)
+_BAD_SETTINGS = "srt refuses the configuration: change what it names"
 _UNKNOWN = "`kernelbox doctor` tries again; docs/sandbox.md says what each step needs"
 
 
@@ -49,6 +54,15 @@ def advise(reason: str) -> str:
     if number in (errno.EPERM, errno.EACCES):
         return _APPARMOR if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1" else _IN_CONTAINER
     return _UNKNOWN
+
+
+def advise_about_srt(said: str) -> str:
+    """Returns what to do about an srt that has ended at once, by what it and bubblewrap said."""
+    if "does not hold a valid config" in said:
+        return _BAD_SETTINGS
+    if "namespace" in said or "uid map" in said or "Operation not permitted" in said or "Permission denied" in said:
+        return _advise_about_namespaces(errno.ENOSPC if "No space left" in said else errno.EPERM)
+    return _BROKEN_SRT
 
 
 def _advise_about_namespaces(number: int) -> str:

@@ -13,6 +13,7 @@ In a kernel's own directory:
     state              host makes it, the kernel maps it hosts, who take it for what the kernel says of itself
     log                host opens it for the kernel      people
     death.json         keeper: how the process ended     hosts
+    kept.json          keeper in srt: who is its deputy  that deputy, when srt has ended; hosts, if it is there
     ending.json        host: why it ends the process     hosts
     reported-<pid>-…   host: the death has been told     hosts, who believe it if it is signed, as the one above
     profile/           the cell, with %store             the cell
@@ -39,11 +40,15 @@ TOOLS = ("kernelbox.guest.tools", "kernelbox.guest.discovery")
 # How the reason begins that a kernel gives when the system does not let it be confined.
 UNARMED = "the sandbox cannot be armed: "
 
+# Where a sandboxed kernel finds what pip has installed for it, in the directory that is its own.
+PACKAGES = "packages"
+
 RECORD = "connection.json"
 SOCKET = "socket"
 STATE = "state"
 LOG = "log"
 DEATH = "death.json"
+KEPT = "kept.json"
 INTENT = "ending.json"
 REPORTED = "reported-"
 PROFILE = "profile"
