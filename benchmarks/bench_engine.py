@@ -238,7 +238,7 @@ def _many() -> Iterator[Row]:
 
 
 # What models get wrong on most days, a cell each.
-_MISTAKES = (
+MISTAKES = (
     "total = price * quantiy",
     "df = pd.DataFrame({'a': [1]})\ndf['b']",
     "import pandas as pd\ndf = pd.DataFrame({'a': [1]})\ndf['b']",
@@ -261,8 +261,8 @@ def _mistakes() -> Row:
     """Counts the characters that a model reads when it makes ordinary mistakes."""
     kernel = kernelbox.get_or_create("mistakes")
     read = 0
-    for code in _MISTAKES:
+    for code in MISTAKES:
         result = kernelbox.execute(kernel, code)
         assert not result.ok, code
         read += len(result.text)
-    return Row(f"characters to read for {len(_MISTAKES)} mistakes", f"{read:,}", reach="< 3,200", ok=read < 3200)
+    return Row(f"characters to read for {len(MISTAKES)} mistakes", f"{read:,}", reach="< 3,200", ok=read < 3200)
