@@ -20,7 +20,14 @@ from types import FrameType
 
 from kernelbox.guest._alarm import SignalAlarm
 from kernelbox.guest._descendants import begun_since, signal_all
-from kernelbox.guest._handlers import Handler, call_contained, get_handler, set_handler, wrap_handlers
+from kernelbox.guest._handlers import (
+    Handler,
+    call_between_cells,
+    call_contained,
+    get_handler,
+    set_handler,
+    wrap_handlers,
+)
 from kernelbox.guest._pristine import asyncio, contextlib, os, signal, sys, threading, time
 from kernelbox.wire import _state as state
 from kernelbox.wire._pristine import keep_builtins
@@ -339,7 +346,7 @@ def held() -> Iterator[None]:
         interrupts.leave()
 
 
-_CALLBACKS = (asyncio.Handle._run.__code__, call_contained.__code__)
+_CALLBACKS = (asyncio.Handle._run.__code__, call_between_cells.__code__)
 
 
 def _is_in_callback(frame: FrameType | None) -> bool:
