@@ -138,6 +138,13 @@ signal.signal(signal.SIGUSR2, second)
     assert "kernelbox" not in "".join(seen)
 
 
+def test_a_cell_that_leaves_signals_blocked_does_not_keep_the_next_from_being_interrupted(kernel: KernelRecord) -> None:
+    run(kernel, "import signal, time\nx = 1\n_ = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())")
+    result = execute(kernel, "time.sleep(60)", timeout=0.5)
+    assert (result.status, result.state) == ("timeout", "kept")
+    assert value(kernel, "x") == "1"
+
+
 def test_a_timer_that_raises_again_and_again_harms_no_message(kernel: KernelRecord) -> None:
     code = """
 import signal

@@ -37,6 +37,10 @@ keep_builtins(globals())
 # What the host sends when requests are not answered; no library uses it. host/_process.py has the same.
 DIRECT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
+# What interrupts a cell, and the function that unblocks it, without the enum's members: it is called for every cell.
+_OURS = (int(signal.SIGINT), int(DIRECT))
+_UNBLOCK, _set_mask = int(signal.SIG_UNBLOCK), _signal.pthread_sigmask
+
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 # How long to wait before SIGINT is sent once more.
@@ -97,6 +101,7 @@ class Interrupts:
             self._running = execution_id
         if not self._has_own_handler:
             set_handler(signal.SIGINT, self._handler)  # an earlier cell took it away
+        _set_mask(_UNBLOCK, _OURS)  # an earlier cell may have left them blocked
 
     def begin_query(self, query_id: str) -> None:
         """Opens a query to interrupts: TimeUp is then raised, and nothing else."""
