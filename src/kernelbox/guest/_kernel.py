@@ -171,7 +171,8 @@ class Kernel:
                 if message.tell:
                     running = self.interrupts.is_running(message.id)
                     self.outbox.reply(peer, Reply(message.id, {"running": running}))
-                if (waiting := self._queue.withdraw(message.id)) is False:
+                by_main = threading.get_ident() == self._main
+                if (waiting := self._queue.withdraw(message.id, by_main=by_main)) is False:
                     return None
                 if message.harder:
                     self.interrupts.stop_programs(message.id, self.bash.pid)
