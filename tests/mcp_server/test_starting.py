@@ -53,7 +53,7 @@ def test_what_is_printed_for_claude_code_is_a_command(tmp_path: Path) -> None:
     assert shlex.split(done.stdout)[-1] == str(space)
 
 
-@pytest.mark.parametrize("client", ["claude-code", "claude-desktop", "cursor", "vscode"])
+@pytest.mark.parametrize("client", ["claude-code", "cursor", "vscode"])
 def test_the_configuration_for_http_holds_no_token(client: str) -> None:
     done = kernelbox("mcp", "--http", "127.0.0.1:8765", "--print-config", client, KERNELBOX_MCP_TOKEN="s3cret")
     assert "http://127.0.0.1:8765/mcp" in done.stdout
@@ -69,6 +69,7 @@ def test_the_configuration_for_http_holds_no_token(client: str) -> None:
         (["--workspace", "/nowhere/at/all"], "use a directory that is there"),
         (["--policy", "/nowhere.toml"], "cannot be read"),
         (["--http", "8765"], "HOST:PORT"),
+        (["--http", "127.0.0.1:8765", "--print-config", "claude-desktop"], "reads no addresses from its file"),
     ],
 )
 def test_options_that_make_no_sense_are_told_on_stderr_alone(words: list[str], sentence: str) -> None:
