@@ -1,4 +1,4 @@
-"""`kernelbox mcp --sandbox`: tools, files, pictures and approvals work, and nothing is run outside at a model's word."""
+"""`kernelbox mcp --sandbox`: tools, files, pictures and approvals work, and a model runs nothing outside."""
 
 from __future__ import annotations
 

@@ -149,6 +149,14 @@ def test_a_policy_is_the_same_as_toml_and_as_json(tmp_path: Path) -> None:
         ]
 
 
+def test_a_file_of_variables_that_is_none_or_has_no_end_keeps_no_server_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidInput, match="not a regular file"):
+        read_dotenv(str(tmp_path / "pipe"))
+    (tmp_path / "long").write_text('A=1\nB="\n' + "\n" * 1_000_000)
+    assert read_dotenv(str(tmp_path / "long")) == ({"A": "1"}, [2])
+
+
 @pytest.mark.parametrize(
     "content",
     [
