@@ -102,9 +102,20 @@ class Unshowable:
         raise RuntimeError
 
 
-@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), 10**400, 10**5000, "5", True, Unshowable()])
+UNUSABLE: dict[str, Any] = {
+    "not a number": float("nan"),
+    "infinite": float("inf"),
+    "no float": 10**400,
+    "too many digits": 10**5000,
+    "text": "5",
+    "a switch": True,
+    "unshowable": Unshowable(),
+}
+
+
+@pytest.mark.parametrize("timeout", UNUSABLE.values(), ids=UNUSABLE)
 def test_a_timeout_that_cannot_be_used_is_refused_whatever_it_is(timeout: Any) -> None:
-    with pytest.raises(InvalidInput, match="^timeout cannot be .*: use a number of seconds"):
+    with pytest.raises(InvalidInput, match=r"^timeout cannot be .*: use a number of seconds"):
         execute("never opened", "1", timeout=timeout)
 
 

@@ -6,10 +6,12 @@ It also lets what has been found out about a connection be known to the requests
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from kernelbox.web._joined_writes import JoinedWrites
 
 # Where a request carries what is known of its connection: the same for all that come over it.
 CONNECTION = "kernelbox.connection"
@@ -34,6 +36,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._known: dict[str, bool] = {}
         super().connection_made(transport)
+        self.transport = cast("asyncio.Transport", JoinedWrites(transport, self.loop))
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
