@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import kernelbox
 from benchmarks._measure import Row, interleaved, percentile, show, times
+from benchmarks._mistakes import MISTAKES
 from benchmarks._references import JupyterKernel, in_process, time_first_result
 
 _FRESH_OURS = (
@@ -235,26 +236,6 @@ def _many() -> Iterator[Row]:
         result = kernelbox.execute("bench", f"print({number}); {number} * 2")
         wrong += result.output != f"{number}\n" or result.return_value != str(number * 2)
     yield Row("10,000 executions in a row", f"{wrong} outputs lost or misplaced", "", "", "0", wrong == 0)
-
-
-# What models get wrong on most days, a cell each.
-MISTAKES = (
-    "total = price * quantiy",
-    "df = pd.DataFrame({'a': [1]})\ndf['b']",
-    "import pandas as pd\ndf = pd.DataFrame({'a': [1]})\ndf['b']",
-    "import pandas as pd\npd.read_csv('missing.csv')",
-    "'1' + 1",
-    "[1, 2][5]",
-    "{'a': 1}['b']",
-    "def f(:\n    pass",
-    "def f(n):\n    return f(n + 1)\nf(0)",
-    "import sklearn_missing",
-    "import math\nmath.squrt(2)",
-    "import asyncio\nasync def main(): return 1\nasyncio.run(main())",
-    "import json\njson.loads('{bad}')",
-    "int('twelve')",
-    "import numpy as np\nnp.ones((2, 3)) @ np.ones((2, 3))",
-)
 
 
 def _mistakes() -> Row:

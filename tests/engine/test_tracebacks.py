@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.bench_engine import MISTAKES
+from benchmarks._mistakes import MISTAKES
 
 from kernelbox import KernelRecord, execute, restart
 
