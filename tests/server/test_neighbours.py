@@ -81,7 +81,8 @@ def test_another_account_gets_nothing_over_a_unix_socket_that_was_opened_to_it(t
             with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path)), base_url="http://any") as client:
                 assert client.get("/kernels").json() == {"kernels": []}
             with unix_connect(str(path), uri="ws://any/kernels/none/stream") as channel:
-                assert channel.response is not None and channel.response.status_code == 101
+                assert channel.response is not None
+                assert channel.response.status_code == 101
 
 
 def test_over_a_unix_socket_of_another_program_every_account_needs_a_token(tmp_path: Path, key_file: Path) -> None:
