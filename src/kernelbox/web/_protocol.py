@@ -10,10 +10,12 @@ import asyncio
 import os
 import socket
 import struct
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from kernelbox.web._joined_writes import JoinedWrites
 
 # Where a request carries what is known of its connection: the same for all that come over it. `is_own` tells whether a
 # process of the user who runs this one made it, or one of the superuser's.
@@ -39,6 +41,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._known = _find_out(transport)
         super().connection_made(transport)
+        self.transport = cast("asyncio.Transport", JoinedWrites(transport, self.loop))
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
