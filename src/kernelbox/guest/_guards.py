@@ -3,8 +3,8 @@
 That it is so is the operating system's doing (guest/_domain.py): a guarded kernel has no way to start a program,
 whatever its code does. But a bare "Operation not permitted" helps no one who wrote `subprocess.run`. So an audit hook
 (PEP 578), which cannot be removed, sees `subprocess`, `os.system`, `os.exec*`, `os.spawn*`, `os.posix_spawn`,
-`pty.spawn` and all that is built on them, under whatever name they are imported; what announces itself to no hook is replaced:
-`_posixsubprocess.fork_exec`, and `_imp.create_builtin`, which would make a new one.
+`pty.spawn` and all that is built on them, under whatever name they are imported; what announces itself to no hook is
+replaced: `_posixsubprocess.fork_exec`, and `_imp.create_builtin`, which would make a new one.
 
 The guards also keep cells from the files of the runtime directory, as far as Python announces what opens them: with the
 keys of Jupyter kernels, which are in it, a cell could have its code run there.
