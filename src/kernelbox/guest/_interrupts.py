@@ -20,7 +20,14 @@ from types import FrameType
 
 from kernelbox.guest._alarm import SignalAlarm
 from kernelbox.guest._descendants import begun_since, signal_all
-from kernelbox.guest._handlers import Handler, call_contained, get_handler, set_handler, wrap_handlers
+from kernelbox.guest._handlers import (
+    Handler,
+    call_between_cells,
+    call_contained,
+    get_handler,
+    set_handler,
+    wrap_handlers,
+)
 from kernelbox.guest._pristine import asyncio, contextlib, os, signal, sys, threading, time
 from kernelbox.wire import _state as state
 from kernelbox.wire._pristine import keep_builtins
@@ -29,6 +36,10 @@ keep_builtins(globals())
 
 # What the host sends when requests are not answered; no library uses it. host/_process.py has the same.
 DIRECT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+
+# What interrupts a cell, and the function that unblocks it, without the enum's members: it is called for every cell.
+_OURS = (int(signal.SIGINT), int(DIRECT))
+_UNBLOCK, _set_mask = int(signal.SIG_UNBLOCK), _signal.pthread_sigmask
 
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -90,6 +101,7 @@ class Interrupts:
             self._running = execution_id
         if not self._has_own_handler:
             set_handler(signal.SIGINT, self._handler)  # an earlier cell took it away
+        _set_mask(_UNBLOCK, _OURS)  # an earlier cell may have left them blocked
 
     def begin_query(self, query_id: str) -> None:
         """Opens a query to interrupts: TimeUp is then raised, and nothing else."""
@@ -339,7 +351,7 @@ def held() -> Iterator[None]:
         interrupts.leave()
 
 
-_CALLBACKS = (asyncio.Handle._run.__code__, call_contained.__code__)
+_CALLBACKS = (asyncio.Handle._run.__code__, call_between_cells.__code__)
 
 
 def _is_in_callback(frame: FrameType | None) -> bool:

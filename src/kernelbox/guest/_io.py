@@ -10,6 +10,7 @@ sockets and pipes.
 
 from __future__ import annotations
 
+import errno
 import math
 import sys
 import traceback
@@ -57,6 +58,9 @@ _DEAFNESS = 0.1
 # A thread that has left Python's hands is gone in microseconds, unless the machine is very busy.
 _EXIT_PATIENCE = 1.0
 
+
+# With fewer open files than this no kernel is started.
+_FEW_FILES = 64
 
 # What eventfd(2) takes: a number of eight bytes.
 _ONE = (1).to_bytes(8, sys.byteorder)
@@ -181,7 +185,7 @@ class IO:
                     while not self._stopping and not self._wanted:  # type: ignore[redundant-expr]  # other threads
                         self._serve_helping()
         except OSError as exc:
-            self._kernel.die(f"a cell closed the kernel's own descriptors ({exc})")
+            self._kernel.die(blame_cell(exc) or f"a cell closed the kernel's own descriptors ({exc})")
         except BaseException as exc:  # noqa: BLE001  # without this thread no client could reach the kernel
             traceback.print_exc(file=sys.__stderr__)
             self._kernel.die(f"its I/O thread failed: {exc!r}")
@@ -328,6 +332,16 @@ class IO:
 
     def _schedule_repeat(self, wait: float | None) -> None:
         self._repeat_at = None if wait is None else time.monotonic() + wait
+
+
+def blame_cell(exc: BaseException) -> str:
+    """Says what a cell has done that the kernel's own system calls fail; nothing, if it is not to blame."""
+    match exc:
+        case OSError(errno=errno.EBADF):
+            return f"a cell closed the kernel's own descriptors ({exc})"
+        case OSError(errno=errno.EINVAL) if os.sysconf("SC_OPEN_MAX") < _FEW_FILES:  # so says poll(2)
+            return "a cell lowered the number of open files (RLIMIT_NOFILE) below what the kernel needs"
+    return ""
 
 
 def _wait_for_exit(thread_id: int | None) -> None:

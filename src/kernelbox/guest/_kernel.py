@@ -6,7 +6,6 @@ Between cells it waits for the next request, in the event loop if tasks that a c
 from __future__ import annotations
 
 import atexit
-import errno
 import os as user_os
 import posix as user_posix
 import sys
@@ -23,7 +22,7 @@ from kernelbox.guest._descendants import children, kill_descendants
 from kernelbox.guest._handlers import get_handler, set_handler
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Forks, Interrupts
-from kernelbox.guest._io import IO, Waker
+from kernelbox.guest._io import IO, Waker, blame_cell
 from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._loop import Loop
 from kernelbox.guest._modules import restore_modules
@@ -140,8 +139,8 @@ class Kernel:
         """Goes on after a failure of our own code, if it can; the execution that it struck is told."""
         spend_reserve()
         reason = f"the kernel's own code failed ({type_name(exc)}: {bound(format_value(exc), 200)})"
-        if isinstance(exc, OSError) and exc.errno == errno.EBADF:
-            self.die(f"a cell closed the kernel's own descriptors ({exc})")
+        if blame := blame_cell(exc):
+            self.die(blame)
         if failures > _FAILURES:
             self.die(reason)
         try:
@@ -172,7 +171,8 @@ class Kernel:
                 if message.tell:
                     running = self.interrupts.is_running(message.id)
                     self.outbox.reply(peer, Reply(message.id, {"running": running}))
-                if (waiting := self._queue.withdraw(message.id)) is False:
+                by_main = threading.get_ident() == self._main
+                if (waiting := self._queue.withdraw(message.id, by_main=by_main)) is False:
                     return None
                 if message.harder:
                     self.interrupts.stop_programs(message.id, self.bash.pid)

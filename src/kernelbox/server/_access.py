@@ -1,7 +1,8 @@
 """Who may send requests at all: no web page in the user's browser, and over the network only who has a token.
 
-The application cannot know how its server was bound, so each connection is judged by its own local address: one that
-came over a Unix socket, or over loopback from a process of the user's, is the user's own, unless tokens were given.
+The application cannot know how its server was bound, so each connection is judged by itself: one that a process of the
+user's made over loopback or a Unix socket is the user's own, unless tokens were given. Of a Unix socket only our own
+server tells (web/_protocol.py); other programs make theirs for every account.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class TokenRequired:
             path: str = scope["path"]
             if caller is None and path not in _OPEN and not path.startswith(_OPEN_BELOW):
                 advice = _ADVICE if self._tokens else f"set {TOKEN_VARIABLE} for the server, and {_ADVICE}"
-                if not self._tokens and _is_loopback(scope):
+                if not self._tokens and (_is_loopback(scope) or _is_unix(scope)):
                     advice = f"this connection was not made by a process of the user who runs the server: {advice}"
                 refusal = failure(401, "token_required", advice, {"WWW-Authenticate": "Bearer"})
                 await refusal(scope, receive, send)
@@ -118,14 +119,10 @@ def _take_secret(scope: Scope) -> str | None:
 
 
 def _is_local(scope: Scope) -> bool:
-    """Tells whether a connection is the user's own: other accounts of the machine can connect over loopback too."""
-    if _is_unix(scope):
-        return True
-    if not _is_loopback(scope):
-        return False
+    """Tells whether a connection is known to be the user's own: other accounts of the machine can make some too."""
     known: dict[str, bool] = scope.get(CONNECTION, {})
     if "is_own" not in known:
-        known["is_own"] = not can_tell() or _is_made_by_user(scope)
+        known["is_own"] = _is_loopback(scope) and (not can_tell() or _is_made_by_user(scope))
     return known["is_own"]
 
 

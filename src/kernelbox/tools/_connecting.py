@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, Implementation, LoggingMessageNotification
 from pydantic import ValidationError
 
 from kernelbox.base._errors import ToolServerFailed
-from kernelbox.tools._bounds import LARGEST_MESSAGE, LONGEST_NOTICE
+from kernelbox.tools._bounds import LARGEST_MESSAGE, LONGEST_NOTICE, UNREADABLE, UNREADABLE_MESSAGE
 from kernelbox.tools._http import HTTP_PATIENCE, HttpClients
 from kernelbox.tools._stdio import connect_stdio
 
@@ -26,10 +26,14 @@ if TYPE_CHECKING:
     from kernelbox.tools._parameters import ServerParameters
 
 # What the SDK remarks is for the application's log, if it keeps one, and not for its terminal.
-logging.getLogger("mcp").addHandler(logging.NullHandler())
+for _name in ("mcp", "client"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
 # Characters of an error that a server answers with.
 _LONGEST_ERROR = 20_000
+
+# How the SDK begins what it says of an answer over HTTP that is none.
+_NOT_PARSED = ("Failed to parse JSON response: ", "Failed to parse SSE message: ")
 
 
 async def connecting(stack: AsyncExitStack, server: str, parameters: ServerParameters, listener: Listener) -> Client:
@@ -98,6 +102,9 @@ def describe(exc: BaseException, words: Words | None = None) -> str:
             return _after(words, "it closed the connection")
         case MCPError(message="Server returned an error response"):
             return _after(words, "it refused the request")
+        case MCPError(message=message) if message.startswith(_NOT_PARSED):
+            said = message.partition(": ")[2]  # our own words, or pages of pydantic's
+            return said if said.startswith(UNREADABLE) else UNREADABLE_MESSAGE
         case MCPError(message=message):
             return message[:_LONGEST_ERROR]
         case httpx2.HTTPStatusError():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx2
 
-from kernelbox.tools._bounds import LARGEST_MESSAGE, check_message
+from kernelbox.tools._bounds import LARGEST_MESSAGE, UNREADABLE, check_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ HTTP_PATIENCE = 30.0
 _FAREWELL = 2.0
 
 _EVENTS = "text/event-stream"
+
+# How a server says that it has no stream of its own, as the protocol lets it.
+_NO_STREAM = 405
 
 
 class HttpClients:
@@ -43,7 +46,9 @@ class HttpClients:
         )
 
     async def _bound(self, response: httpx2.Response) -> None:
-        if response.is_error:
+        if not response.is_error:
+            self._words.clear()  # what it refused before is of no account
+        elif response.request.method != "GET" or response.status_code != _NO_STREAM:
             self._words.add_once(f"HTTP {response.status_code} {response.reason_phrase}")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _Bounded(response.stream, response.headers)
@@ -90,7 +95,7 @@ class _Bounded(httpx2.AsyncByteStream):
         return bytes(body)
 
     def _error(self, why: str) -> Exception:
-        sentence = f"its answer cannot be read: {why}"
+        sentence = f"{UNREADABLE}: {why}"
         return httpx2.SSEError(sentence) if self._events else httpx2.StreamError(sentence)
 
 

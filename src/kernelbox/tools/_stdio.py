@@ -18,7 +18,7 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, json
 
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import ToolServerFailed
-from kernelbox.tools._bounds import LARGEST_MESSAGE, check_message
+from kernelbox.tools._bounds import LARGEST_MESSAGE, UNREADABLE_MESSAGE, check_message
 from kernelbox.tools._supervised import start_supervised
 
 TYPE_CHECKING = False
@@ -41,8 +41,6 @@ _NOISE = 2_000
 # How an answer names its request, at the beginning or the end of its line.
 _ANSWER = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]{1,100}")')
 _HEAD = 1_000
-
-_UNREADABLE = "its answer cannot be read: it is not valid, nested too deeply, or has too many values"
 
 # How long the supervisor may take: the graces that it gives the server, and a busy machine.
 _PATIENCE = 20.0
@@ -147,7 +145,7 @@ def _failed_answer(line: bytearray) -> JSONRPCError | None:
     if found is None or b'"method"' in head or b"{" not in head:
         return None
     number = json.loads(found[1])
-    error = ErrorData(code=PARSE_ERROR, message=_UNREADABLE)
+    error = ErrorData(code=PARSE_ERROR, message=UNREADABLE_MESSAGE)
     return JSONRPCError(jsonrpc="2.0", id=number, error=error)
 
 

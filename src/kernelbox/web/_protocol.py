@@ -1,19 +1,24 @@
 """HTTP/1.1 as uvicorn speaks it, for clients that send without end, take for ever, or have gone.
 
-It also lets what has been found out about a connection be known to the requests that follow.
+It also lets what has been found out about a connection be known to the requests that follow: of one over a Unix socket
+from its beginning whether the user made it, since only who holds the socket can ask the system that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
+import struct
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from kernelbox.web._joined_writes import JoinedWrites
 
-# Where a request carries what is known of its connection: the same for all that come over it.
+# Where a request carries what is known of its connection: the same for all that come over it. `is_own` tells whether a
+# process of the user who runs this one made it, or one of the superuser's.
 CONNECTION = "kernelbox.connection"
 
 # Seconds in which the head of a request must have come, and what is left of a body once its request is answered.
@@ -39,7 +44,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _receiving = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._known: dict[str, bool] = {}
+        self._known = _find_out(transport)
         super().connection_made(transport)
         self.transport = cast("asyncio.Transport", JoinedWrites(transport, self.loop))
         self._expect_head()
@@ -141,3 +146,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_timers()
         if not self.transport.is_closing():
             self.transport.close()
+
+
+def _find_out(transport: asyncio.Transport) -> dict[str, bool]:
+    """Returns what the system tells of a connection over a Unix socket; of any other nothing."""
+    used = transport.get_extra_info("socket")
+    if used is None or used.family != socket.AF_UNIX:
+        return {}
+    if not hasattr(socket, "SO_PEERCRED"):
+        return {"is_own": True}  # by the mode of the socket, which no other account can connect to
+    with socket.socket(fileno=os.dup(used.fileno())) as again:  # other event loops have no whole socket here
+        said = again.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", said)
+    return {"is_own": uid in (0, os.geteuid())}
