@@ -44,7 +44,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _receiving = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._known = _find_out(transport)
+        self._known = find_out_owner(transport)
         super().connection_made(transport)
         self.transport = cast("asyncio.Transport", JoinedWrites(transport, self.loop))
         self._expect_head()
@@ -148,7 +148,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def _find_out(transport: asyncio.Transport) -> dict[str, bool]:
+def find_out_owner(transport: asyncio.Transport) -> dict[str, bool]:
     """Returns what the system tells of a connection over a Unix socket; of any other nothing."""
     used = transport.get_extra_info("socket")
     if used is None or used.family != socket.AF_UNIX:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import CloseCode, Frame
+
+from kernelbox.web._protocol import CONNECTION, find_out_owner
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from websockets.frames import Frame
 
 # Seconds between pings, and for which one may stay unanswered while nothing is read.
 PING_INTERVAL = 20.0
 PING_TIMEOUT = 40.0
+
+# What a WebSocket is closed with where a message is too big (RFC 6455, 7.4.1).
+_TOO_BIG = 1009
 
 # Frames of one message. How many bytes they have is limited too, but they may be empty.
 _MOST_FRAMES = 10_000
@@ -21,6 +29,10 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     _has_moved = False
     _owes_pongs = False
+
+    async def run_asgi(self) -> None:
+        self.scope[CONNECTION] = find_out_owner(self.transport)  # type: ignore[literal-required]  # a key of ours
+        await super().run_asgi()
 
     def resume_writing(self) -> None:
         self._has_moved = True
@@ -40,7 +52,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         if len(self.frames) < _MOST_FRAMES:
             super().handle_cont(event)
         else:
-            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, "the message has too many frames")
+            self.conn.fail(_TOO_BIG, "the message has too many frames")
             self.handle_parser_exception()
 
     def keepalive_timeout(self) -> None:
