@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING
 
 from kernelbox.guest._descendants import start_time
 from kernelbox.guest._keeper import Keeper, Kept, appoint_keeper, identify
-from kernelbox.guest._mark import may_be_guarded
-from kernelbox.guest._peer import GUARDED, is_same_user, peer_credentials
+from kernelbox.guest._peer import is_same_user
 from kernelbox.guest._seat import Seat
-from kernelbox.guest._specialize import READY, Birth, Box, preload, specialize
+from kernelbox.guest._specialize import READY, Birth, Box, Guard, preload, specialize
 from kernelbox.guest._unborn import Unborn
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
@@ -155,7 +154,7 @@ class Template:
         fds: list[int] = []
         try:
             request, fds = _receive(client)
-            refusal = self._refuse(client, request, fds) or self._fork(request, fds, client)
+            refusal = self._refuse(request, fds) or self._fork(request, fds, client)
             if refusal:
                 _answer(client, Refused(refusal))
         except (OSError, ProtocolError):
@@ -168,10 +167,8 @@ class Template:
         if self._refusal:
             self._used_at = -self._idle_timeout  # of no use: the next opener starts another
 
-    def _refuse(self, client: socket.socket, request: Message, fds: list[int]) -> str:
+    def _refuse(self, request: Message, fds: list[int]) -> str:
         """Returns why a request cannot be granted, "" if it can."""
-        if self._seat is not None and may_be_guarded(client, peer_credentials(client)[0]):
-            return GUARDED
         if self._refusal:
             return self._refusal
         if self._is_full():
@@ -183,7 +180,7 @@ class Template:
             return "a template forks kernels and runs no other programs"
         if self._srt is not None and not request.sandbox:
             return "a template in srt forks sandboxed kernels only"
-        if len(fds) != _DESCRIPTORS + request.lifeline + len(request.groups) + request.sandbox:
+        if len(fds) != _DESCRIPTORS + request.lifeline + len(request.groups) + request.sandbox + 2 * request.guard:
             return f"{len(fds)} descriptors came with the request"
         return ""
 
@@ -201,10 +198,11 @@ class Template:
         assert isinstance(request, Spawn)
         listener, directory, state, log, environment, opening, *rest = fds
         lifeline, rest = rest[: request.lifeline], rest[request.lifeline :]
-        groups, confinement = rest[: len(request.groups)], rest[len(request.groups) :]
+        groups, rest = rest[: len(request.groups)], rest[len(request.groups) :]
+        confinement, guard = rest[: request.sandbox], rest[request.sandbox :]
         if request.limits:
             import kernelbox.guest._limits
-            import kernelbox.guest._watch  # noqa: F401  # before the fork: the child, and later ones, need not
+            import kernelbox.guest._watch  # before the fork: the child, and later ones, need not
         if self._seat is not None:
             self._seat.see(directory)
         entrances = {name: identify(name, directory) for name in request.entrances}
@@ -215,6 +213,9 @@ class Template:
         ours, theirs = socket.socketpair() if request.sandbox else (None, None)
         if request.sandbox:
             self._prepare_sandboxes()
+        if guard:
+            import kernelbox.guest._domain
+            import kernelbox.guest._runner  # noqa: F401  # before the fork, as above
         outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
         try:
             pid = os.fork()
@@ -232,6 +233,7 @@ class Template:
                     files_limit=self._files_limit,
                     groups=groups,
                     box=self._box(confinement, theirs, client),
+                    guard=Guard(*guard) if guard else None,
                 )
             )
         _close_each(*inputs, report, theirs)
@@ -320,8 +322,8 @@ def main(argv: list[str]) -> None:
     """Runs a template: `warm socket directory name idle_timeout [module …]`; or a keeper of one, `cold socket` for a
     kernel of ours and `program socket` for others. Socket and directory are descriptors.
 
-    One that runs in srt is started by its deputy (`deputy socket directory plan`), which srt passes no descriptor on
-    for but the first three: `srt socket name idle_timeout token variables [module …]`.
+    One that runs in srt, `srt socket name idle_timeout token variables [module …]`, has a deputy that starts it:
+    `deputy socket directory plan`. srt passes the first three descriptors on and no others.
     """
     mode, fd, *rest = argv
     if mode != "srt" and os.fork() > 0:
@@ -335,13 +337,7 @@ def main(argv: list[str]) -> None:
 
         attend(int(fd), *map(int, rest))
     sys.argv = [f"kernelbox-template-{mode}"]
-    sock, seat, idle_timeout, srt = (
-        socket.socket(fileno=os.dup(int(fd)) if mode == "srt" else int(fd)),
-        None,
-        60.0,
-        None,
-    )
-    os.set_inheritable(sock.fileno(), False)
+    sock, seat, idle_timeout, srt = _take_socket(int(fd)), None, 60.0, None
     if mode == "warm":
         directory, name, seconds, *rest = rest
         os.set_inheritable(int(directory), False)
@@ -351,18 +347,21 @@ def main(argv: list[str]) -> None:
 
         name, seconds, token, variables, *rest = rest
         seat, idle_timeout, srt = Seat.unseen(name), float(seconds), Srt.around_us(token, variables.split(","))
-        _leave_input()
     if seat is not None:
         sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
     Template(sock, seat, idle_timeout, srt).run(rest)
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
 
 
-def _leave_input() -> None:
-    """Puts nothing in the place of the socket that came as our standard input."""
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
+def _take_socket(fd: int) -> socket.socket:
+    """Returns the socket that came with us, which nobody inherits; in the place of our standard input is nothing."""
+    if fd == 0:
+        fd = os.dup(0)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+    os.set_inheritable(fd, False)
+    return socket.socket(fileno=fd)
 
 
 def _reset_signals() -> None:

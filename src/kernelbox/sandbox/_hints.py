@@ -6,6 +6,7 @@ import errno
 import os
 
 from kernelbox.wire._confinement import failed_step
+from kernelbox.wire._layout import UNGUARDED
 
 _SETTINGS = "/proc/sys"
 
@@ -37,11 +38,19 @@ _BROKEN_SRT = (
     "install it anew (npm install -g @anthropic-ai/sandbox-runtime); or leave sandbox_level out"
 )
 _BAD_SETTINGS = "srt refuses the configuration: change what it names"
+_NO_GUARD = (
+    "require_shell_escape needs seccomp and Landlock, which must be among the security modules that the system has "
+    "started with (cat /sys/kernel/security/lsm) and of Linux 5.19 or newer: use a newer system, add `lsm=landlock,…` "
+    "to the command line of its kernel, start a container with a profile that allows landlock_create_ruleset(2), or do "
+    "without require_shell_escape"
+)
 _UNKNOWN = "`kernelbox doctor` tries again; docs/sandbox.md says what each step needs"
 
 
 def advise(reason: str) -> str:
-    """Returns what to do about a reason that a kernel gave for not being confined."""
+    """Returns what to do about a reason that a kernel gave for not being confined, or not guarded."""
+    if UNGUARDED in reason:
+        return _NO_GUARD
     step, number = failed_step(reason) or ("", 0)
     if number == errno.ENOSYS:
         return _OLD

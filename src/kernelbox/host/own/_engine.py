@@ -43,7 +43,12 @@ class OwnEngine(LocalEngine):
 
                 srt = prepare_srt(launch)
             confinement, environment = prepare_box(launch)
-        with preparing(launch, [SOCKET], environment=environment, confinement=confinement) as request:
+        guard = b""
+        if launch.record.guarded:
+            from kernelbox.host.own._guarding import guard_filter
+
+            guard = guard_filter()
+        with preparing(launch, [SOCKET], environment=environment, confinement=confinement, guard=guard) as request:
             if srt is not None or (launch.config.template and has_warm_template()):
                 spawned = fork_warm(request, launch, srt)
             else:
@@ -52,6 +57,10 @@ class OwnEngine(LocalEngine):
             from kernelbox.host.own._boxes import require_armed
 
             require_armed(spawned, in_srt=srt is not None)
+        if guard:
+            from kernelbox.host.own._guarding import require_guarded
+
+            require_guarded(spawned)
         identify(launch.record, spawned)
 
     def may_be_held(self, record: KernelRecord) -> bool:
@@ -70,4 +79,4 @@ class OwnEngine(LocalEngine):
         process = process_of(record)
         if process is None:
             raise ConnectionRefusedError("the machine has been restarted")
-        return Connection(directory, process)
+        return Connection(directory, process, guarded=record.guarded)
