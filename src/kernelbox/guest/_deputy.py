@@ -127,6 +127,8 @@ def _end_children() -> None:
 def _remove_ghost(path: str) -> None:
     """Removes what was not there before srt was started, if it looks like what bubblewrap mounts something on."""
     with contextlib.suppress(OSError):
+        if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
+            return  # a cell has put a link there
         found = os.lstat(path)
         if stat.S_ISDIR(found.st_mode):
             os.rmdir(path)  # fails if there is something in it

@@ -11,8 +11,9 @@ from kernelbox.base._errors import StartFailed
 from kernelbox.host._spawning import start_keeper, template_command, write_secret
 from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._native import refuse_system
-from kernelbox.sandbox._passed import settings_for_srt
-from kernelbox.sandbox._paths import find_absent
+from kernelbox.sandbox._passed import programs_of_srt, settings_for_srt
+from kernelbox.sandbox._paths import absolute, find_absent, real
+from kernelbox.sandbox._rules import is_below
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -56,17 +57,31 @@ class Srt:
 
 
 def prepare_srt(launch: Launch) -> Srt:
-    """Finds srt and what it needs; raises StartFailed, which says what to do, if something is missing or too old."""
-    program, version = find_srt()
+    """Finds srt and what it needs; raises StartFailed, which says what to do, if something is missing or too old.
+
+    These programs run outside of the sandbox: none is used that cells can write.
+    """
     config = SandboxConfig.from_text(launch.record.sandbox_config)
-    environment = {name: value for name in _PROXIES if (value := host_variable(name)) is not None}
-    environment |= {"PATH": host_variable("PATH") or os.defpath, "HOME": os.path.expanduser("~")}
     cwd = os.path.realpath(launch.record.cwd)
+    writable = [found for path in config.allow_write if (found := real(absolute(path, cwd))) is not None]
+    path = search_path(writable)
+    program, version = find_srt(path, writable)
+    for named in programs_of_srt(config):
+        if os.sep in named:
+            _require_apart(os.path.join(cwd, named), writable)
+    environment = {name: value for name in _PROXIES if (value := host_variable(name)) is not None}
+    environment |= {"PATH": path, "HOME": os.path.expanduser("~")}
     absent = find_absent(cwd, config.deny_write)
     return Srt(program, version, json.dumps(settings_for_srt(config)), environment, cwd, absent)
 
 
-def find_srt() -> tuple[str, str]:
+def search_path(writable: Sequence[str] = ()) -> str:
+    """Returns the directories of PATH, without those that cells can write, or that depend on where we are."""
+    found = (host_variable("PATH") or os.defpath).split(os.pathsep)
+    return os.pathsep.join(path for path in found if os.path.isabs(path) and not _is_in(path, writable))
+
+
+def find_srt(path: str, writable: Sequence[str] = ()) -> tuple[str, str]:
     """Returns where srt is and its version; raises StartFailed if kernels cannot run in it here."""
     refuse_system()
     if os.geteuid() == 0:
@@ -75,14 +90,16 @@ def find_srt() -> tuple[str, str]:
             "stay open to it; run kernelbox as an ordinary user, or leave sandbox_level out, because the native level "
             "holds for the superuser too"
         )
-    path = host_variable("PATH") or os.defpath
     program = shutil.which("srt", path=path)
-    missing = [package for name, package in _NEEDED.items() if shutil.which(name, path=path) is None]
+    places = {name: shutil.which(name, path=path) for name in _NEEDED}
+    missing = [_NEEDED[name] for name, place in places.items() if place is None]
     if program is None or missing:
         steps = [f"`apt-get install {' '.join(missing)}` (or the packages of your system)"] if missing else []
         steps += [f"`{INSTALL}`"] if program is None else []
         what = ", ".join((*(["srt"] if program is None else []), *missing))
         raise StartFailed(f"the srt level needs {what}, which PATH does not lead to: use {' and '.join(steps)}")
+    for place in (program, *(place for place in places.values() if place is not None)):
+        _require_apart(place, writable)
     version = _read_version(program)
     if _numbers(version) < _OLDEST:
         raise StartFailed(
@@ -115,6 +132,19 @@ def start_in_srt(
         start_keeper(["deputy", *map(str, fds)], fds, runtime, log, launch.environment)
     finally:
         os.close(fd)
+
+
+def _require_apart(program: str, writable: Sequence[str]) -> None:
+    if _is_in(program, writable):
+        raise StartFailed(
+            f"{program} lies in a directory that the sandbox allows cells to write, and would run outside of it: "
+            "install it elsewhere, or let the sandbox write to another directory"
+        )
+
+
+def _is_in(path: str, directories: Sequence[str]) -> bool:
+    found = os.path.realpath(path)
+    return any(found == directory or is_below(found, directory) for directory in directories)
 
 
 def _read_version(program: str) -> str:
