@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ensurepip
 import http.server
@@ -20,15 +21,20 @@ import pytest
 from tests.cli.support import kernelbox, succeed
 from tests.engine.support import DEADLINE, Running, eventually, is_running, parent_of, run, value, wait_for_end
 from tests.executor.support import run as run_async
+from tests.mcp_server.support import call, stdio_client, text_of
 from tests.sandbox.attacks import PROLOGUE
+from tests.server.support import serving as serving_kernels
 
 from kernelbox import CodeExecutor, KernelRecord, StartFailed, destroy, execute, get_or_create, restart, wipe
 from kernelbox.base._config import scrubbed_environment
+from kernelbox.gateway import KernelClient, KernelGateway
 from kernelbox.host.own._boxes import find_gap, find_gap_around
 
 from .support import in_srt, namespace, needs_linux
 
 pytestmark = [needs_linux, in_srt]
+
+IN_SRT = "import os; print(os.environ['SANDBOX_RUNTIME'])"
 
 # Not the address that NO_PROXY names: what is at that one is asked for past the proxy.
 ADDRESS = "127.0.0.2"
@@ -331,6 +337,37 @@ def test_the_command_line_opens_kernels_in_srt(home: Path, workspace: Path) -> N
     assert succeed("exec", "--name", "made", *asked, "6 * 7")["return_value"] == "42"
     other = kernelbox("exec", "--name", "made", "--sandbox", "1")
     assert "a sandbox with another level" in other.stdout
+
+
+def test_a_gateway_s_kernels_are_in_srt(home: Path, workspace: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            KernelGateway(host="127.0.0.1", port=0, sandbox=True, sandbox_level="srt") as gateway,
+            KernelClient(host="127.0.0.1", port=gateway.port) as client,
+        ):
+            assert (await client.execute(IN_SRT)).text == "1"
+
+    asyncio.run(scenario())
+
+
+def test_the_http_service_s_kernels_are_in_srt(home: Path, workspace: Path) -> None:
+    with serving_kernels(workspace, "--sandbox", "--sandbox-level", "srt") as served:
+        assert served.post("/kernels", {"name": "boxed"}).json()["sandbox"] == "srt"
+
+
+def test_the_mcp_server_s_kernels_are_in_srt(home: Path, workspace: Path) -> None:
+    async def scenario() -> None:
+        async with stdio_client(workspace, "--sandbox", "--sandbox-level", "srt") as client:
+            assert "1" in text_of(await call(client, "execute_ipython_cell", code=IN_SRT))
+
+    asyncio.run(scenario())
+
+
+def test_unix_sockets_can_be_allowed_and_reach_none_of_srt_s(home: Path, workspace: Path) -> None:
+    rules = {"network": {"allowAllUnixSockets": True}, "filesystem": {"allowWrite": ["."]}}
+    box = get_or_create("unix", sandbox=rules, sandbox_level="srt")
+    run(box, "import socket; s = socket.socket(socket.AF_UNIX); s.bind('here')")
+    assert value(box, "import os; [name for name in os.listdir('/tmp') if 'srt' in name]") == "[]"
 
 
 def test_doctor_says_that_srt_can_be_used(home: Path, workspace: Path) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 
 from kernelbox.base._config import host_variable, template_environment
 from kernelbox.base._errors import StartFailed
-from kernelbox.host._spawning import start_keeper, template_command, write_secret
+from kernelbox.host._spawning import ANSWER_PATIENCE, deputy_command, open_log, template_command, write_secret
+from kernelbox.host.own._templates import wait_for_lock
 from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._native import refuse_system
 from kernelbox.sandbox._passed import programs_of_srt, settings_for_srt
 from kernelbox.sandbox._paths import absolute, find_absent, real
 from kernelbox.sandbox._rules import is_below
+from kernelbox.wire._layout import DEPUTY
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -30,10 +33,19 @@ _PACKAGE = "@anthropic-ai/sandbox-runtime"
 INSTALL = f"npm install -g {_PACKAGE}"
 
 # Programs that srt runs, and the packages of Debian and others that have them.
-_NEEDED = {"bwrap": "bubblewrap", "socat": "socat", "rg": "ripgrep", "node": "nodejs"}
+_NEEDED = {
+    "bwrap": "bubblewrap",
+    "socat": "socat",
+    "rg": "ripgrep",
+    "node": "nodejs",
+    "setpriv": "util-linux",  # has srt end with its deputy
+}
 
 # What srt takes from its environment: the proxy that it must use itself.
 _PROXIES = tuple(name for each in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY") for name in (each, each.lower()))
+
+# A file in the directory of an srt.
+SETTINGS = "settings.json"
 
 # Seconds. As long as a template is there, empty files of srt's lie in the working directory: it leaves early.
 _IDLE_TIMEOUT = 10.0
@@ -109,29 +121,57 @@ def find_srt(path: str, writable: Sequence[str] = ()) -> tuple[str, str]:
     return program, version
 
 
-def start_in_srt(
-    runtime: Place, name: str, srt: Srt, launch: Launch, listener: int, modules: Sequence[str], log: str
-) -> None:
-    """Starts a template in srt, by way of its deputy."""
+def start_in_srt(runtime: Place, name: str, srt: Srt, launch: Launch, listener: int, modules: Sequence[str]) -> None:
+    """Starts a template in srt, and its deputy; the shell starts both at once, the deputy as the parent of srt."""
+    import shlex
+    import subprocess
+
     given = template_environment(launch.environment)
-    idle_timeout = min(launch.config.template_idle_timeout, _IDLE_TIMEOUT)
-    token = os.urandom(16).hex()
+    token, (place, held) = os.urandom(16).hex(), _make_place(srt.settings)
+    idle_timeout = str(min(launch.config.template_idle_timeout, _IDLE_TIMEOUT))
     names = ",".join(sorted({*given, "PATH", "HOME"}))
-    plan = {
-        "srt": [srt.program],
-        "settings": json.loads(srt.settings),
-        "template": template_command(["srt", "0", name, str(idle_timeout), token, names, *modules]),
-        "environment": srt.environment,
-        "cwd": srt.cwd,
-        "absent": srt.absent,
-        "token": token,
-    }
-    fd = write_secret("plan", json.dumps(plan).encode())
+    template = template_command(["srt", "0", name, idle_timeout, token, names, *modules])
+    command = ["setpriv", "--pdeathsig", "TERM", srt.program, "--settings", os.path.join(place, SETTINGS), "--"]
+    plan = write_secret("plan", json.dumps({"place": place, "absent": srt.absent, "token": token}).encode())
+    deputy = deputy_command([str(runtime.fd), str(plan)])
+    inside, outside = shlex.join([*command, sys.executable, *template]), shlex.join(deputy)
+    log = open_log(runtime, name + ".log")
     try:
-        fds = [listener, runtime.fd, fd]
-        start_keeper(["deputy", *map(str, fds)], fds, runtime, log, launch.environment)
+        wait_for_lock(log)  # until the last srt of this name has left
+        subprocess.run(
+            # What runs in the background has no input unless that comes by another descriptor.
+            ["/bin/sh", "-c", f"exec 3<&0; ( {inside} <&3 3<&- & exec {outside} $! 3<&- ) &"],
+            pass_fds=[runtime.fd, plan, held],
+            stdin=listener,
+            stdout=log,
+            stderr=log,
+            env={**given, **srt.environment, "TMPDIR": place},
+            cwd=srt.cwd,
+            start_new_session=True,
+            check=True,
+            timeout=ANSWER_PATIENCE,
+        )
+    except (subprocess.SubprocessError, OSError) as exc:
+        raise StartFailed(f"srt cannot be started: {exc}") from exc
     finally:
-        os.close(fd)
+        for fd in (plan, held, log):
+            os.close(fd)
+
+
+def _make_place(settings: str) -> tuple[str, int]:
+    """Makes the directory that srt keeps its sockets in, with its settings; returns it, and a descriptor that locks it.
+
+    A directory that no process has locked is forsaken, and another deputy removes it.
+    """
+    import fcntl
+    import tempfile
+
+    place = tempfile.mkdtemp(prefix=DEPUTY, dir="/tmp")
+    held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with open(os.path.join(place, SETTINGS), "w") as file:
+        file.write(settings)
+    return place, held
 
 
 def _require_apart(program: str, writable: Sequence[str]) -> None:
