@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 # Requests that wait; a front end that runs a large notebook at once sends a few hundred.
 _MOST_WAITING = 10_000
 
+# Requests that are served at once, at the same time: a person interrupts a kernel once or twice.
+_MOST_AT_ONCE = 100
+
 # Seconds that a Jupyter kernel has to describe itself; one that is busy is described by us.
 _INFO_PATIENCE = 2.0
 
@@ -167,14 +170,20 @@ class Channels:
             if self._cell is not None:
                 self._cell.answer_input(front_end, request)
         elif request.channel == "control" or request.kind in _AT_ONCE:
-            self._begin(self._serve(front_end, request))
+            if len(self._at_once) < _MOST_AT_ONCE:
+                self._begin(self._serve(front_end, request))
+            else:
+                self._refuse(front_end, request, _MOST_AT_ONCE)
         elif len(self._waiting) < _MOST_WAITING:
             self._waiting.append((front_end, request))
             if self._worker is None:
                 self._worker = asyncio.get_running_loop().create_task(self._work())
         else:
-            sentence = f"{_MOST_WAITING:,} requests wait for this kernel already; wait for some, or interrupt it"
-            self._begin(front_end.send(Exchange(self.author, request).reply(failure("QueueFull", sentence))))
+            self._refuse(front_end, request, _MOST_WAITING)
+
+    def _refuse(self, front_end: FrontEnd, request: JupyterMessage, most: int) -> None:
+        sentence = f"{most:,} requests wait for this kernel already; wait for some, or interrupt it"
+        self._begin(front_end.send(Exchange(self.author, request).reply(failure("QueueFull", sentence))))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
