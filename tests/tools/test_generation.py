@@ -149,6 +149,15 @@ def test_what_a_cell_puts_in_the_place_of_a_package_is_neither_waited_for_nor_re
         generate(tmp_path, PLAIN)
 
 
+def test_a_link_that_a_cell_puts_in_the_place_of_the_packages_is_not_followed(home: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "mcptools").symlink_to(elsewhere)
+    with pytest.raises(InvalidInput, match="it is a link"):
+        generate(tmp_path, PLAIN)
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_all_pages_of_a_list_are_read(home: Path, tmp_path: Path) -> None:
     names = [f"tool{number}" for number in range(7)]
     assert generate(tmp_path, plain(tmp_path, tools=[tool(name) for name in names], page=2)) == names

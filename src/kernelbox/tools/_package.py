@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 
 from kernelbox.base._errors import InvalidInput, KernelBoxError, StoreFailed
 from kernelbox.core._arguments import check_path
+from kernelbox.host._user_files import READABLE, write_new
 from kernelbox.host._workspace import Workspace
 from kernelbox.tools._source import ROOT
 
@@ -26,6 +28,8 @@ _ATTEMPTS = 20
 def check_root(root: str | os.PathLike[str]) -> str:
     """Returns the absolute path of the directory for packages."""
     path = check_path("root_dir", os.path.expanduser(root) if isinstance(root, str) else root)
+    if os.path.islink(path):  # a cell may have made it
+        raise InvalidInput("root_dir", root, "it is a link; use the directory that it leads to")
     if os.path.lexists(path) and not os.path.isdir(path):
         raise InvalidInput("root_dir", root, "it is not a directory")
     return path
@@ -56,22 +60,26 @@ def read_owner(path: str) -> str | None:
 
 
 def write_package(root: str, package: str, files: Mapping[str, str]) -> None:
-    """Writes the files of a package, in place of an older one; a reader finds one or the other, whole."""
+    """Writes the files of a package, in place of an older one; a reader finds one or the other, whole.
+
+    The root is opened once: a cell that puts a link in its place meanwhile leads nowhere.
+    """
     mark = f"{os.getpid()}-{os.urandom(3).hex()}"
-    new = os.path.join(root, f".{package}.{mark}.new")
+    new, old = f".{package}.{mark}.new", f".{package}.{mark}.old"
     try:
-        os.makedirs(new)
-        for name, text in files.items():
-            with open(os.path.join(new, name), "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-        with contextlib.suppress(FileExistsError):
-            with open(os.path.join(root, "__init__.py"), "x", encoding="utf-8") as file:
-                file.write(ROOT)
-        _put(new, os.path.join(root, package), os.path.join(root, f".{package}.{mark}.old"))
+        os.makedirs(root, exist_ok=True)
+        directory = os.open(root, READABLE)
+        try:
+            os.mkdir(new, dir_fd=directory)
+            _fill(new, files, directory)
+            with contextlib.suppress(FileExistsError):
+                write_new("__init__.py", ROOT.encode(), directory)
+            _put(new, package, old, directory)
+        finally:
+            shutil.rmtree(new, ignore_errors=True, dir_fd=directory)
+            os.close(directory)
     except OSError as exc:
         raise StoreFailed(f"cannot write the package {os.path.join(root, package)!r}: {exc.strerror or exc}") from exc
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
 
 
 def remove_package(root: str, package: str, server: str) -> bool:
@@ -83,19 +91,37 @@ def remove_package(root: str, package: str, server: str) -> bool:
     return True
 
 
-def _put(new: str, path: str, old: str) -> None:
+def _fill(new: str, files: Mapping[str, str], directory: int) -> None:
+    inside = os.open(new, READABLE, dir_fd=directory)
+    try:
+        for name, text in files.items():
+            write_new(name, text.encode(), inside)
+    finally:
+        os.close(inside)
+
+
+def _put(new: str, package: str, old: str, directory: int) -> None:
+    def rename(name: str, other: str) -> None:
+        os.rename(name, other, src_dir_fd=directory, dst_dir_fd=directory)
+
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
-            os.rename(path, old)
+            rename(package, old)
         try:
-            os.rename(new, path)
+            rename(new, package)
         except OSError:
-            if not os.path.isdir(path):
+            if not _is_directory(package, directory):
                 with contextlib.suppress(OSError):
-                    os.rename(old, path)
+                    rename(old, package)
                 raise
         else:
             return
         finally:
-            shutil.rmtree(old, ignore_errors=True)
-    raise OSError(f"others write {path!r} all the time")
+            shutil.rmtree(old, ignore_errors=True, dir_fd=directory)
+    raise OSError(f"others write {package!r} all the time")
+
+
+def _is_directory(name: str, directory: int) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    return False
