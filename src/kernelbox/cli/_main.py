@@ -21,7 +21,7 @@ def main() -> int:
 
 
 def _read_word(word: str) -> str:
-    """Returns a word as UTF-8 if the locale cannot read it, as C's cannot; what is no text either way stays as it is."""
+    """Returns a word as UTF-8 if the locale cannot read it, as C's cannot; what is no text stays as it is."""
     try:
         word.encode()
     except UnicodeEncodeError:
