@@ -21,13 +21,14 @@ from kernelbox.tools import _http
 CALL = "from mcptools.remote import {0} as tool\nprint(len(tool.run(tool.Params({1}))))"
 
 
-def test_an_answer_of_many_megabytes_arrives_as_an_event(home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("transport", "path"), [("http", "mcp"), ("sse", "sse")])
+def test_an_answer_of_many_megabytes_arrives_as_an_event(home: Path, tmp_path: Path, transport: str, path: str) -> None:
     async def scenario() -> str | None:
         async with executing(tmp_path) as executor:
             return await text(executor, CALL.format("echo", "text='x' * 3_000_000"))
 
-    with serving("http", tmp_path) as port:  # the SDK's server answers with events
-        generate(tmp_path, {"url": f"http://127.0.0.1:{port}/mcp"}, "remote")
+    with serving(transport, tmp_path) as port:  # the SDK's server answers with events
+        generate(tmp_path, {"url": f"http://127.0.0.1:{port}/{path}"}, "remote")
         assert run(scenario) == "3000000"
 
 

@@ -1,4 +1,4 @@
-"""How a session is opened with the SDK, over each transport; beside `_stdio` and `_http`, all that knows the SDK."""
+"""How a session is opened with the SDK, over each transport; beside these, all that knows the SDK."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack
 
 import httpx2
 from mcp import Client, MCPError
-from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, Implementation, LoggingMessageNotificationParams, ToolListChangedNotification
 from pydantic import ValidationError
 
 from kernelbox.base._errors import ToolServerFailed
 from kernelbox.tools._bounds import LARGEST_MESSAGE, LONGEST_NOTICE, UNREADABLE, UNREADABLE_MESSAGE
-from kernelbox.tools._http import HTTP_PATIENCE, HttpClients
+from kernelbox.tools._events import connect_events
+from kernelbox.tools._http import Elsewhere, open_client
 from kernelbox.tools._stdio import connect_stdio
 
 TYPE_CHECKING = False
@@ -77,16 +77,9 @@ async def _transport(stack: AsyncExitStack, server: str, parameters: ServerParam
     filled = parameters.filled(server)
     if filled.transport == "stdio":
         return connect_stdio(server, filled, listener)
-    clients, headers = HttpClients(listener.words), dict(filled.headers)
+    client = await stack.enter_async_context(open_client(filled.url, dict(filled.headers), listener.words))
     if filled.transport == "sse":
-        return sse_client(
-            filled.url,
-            headers=headers,
-            timeout=HTTP_PATIENCE,
-            sse_read_timeout=None,  # type: ignore[arg-type]  # None is httpx's word for no limit
-            httpx_client_factory=clients.make,
-        )
-    client = await stack.enter_async_context(clients.make(headers))
+        return connect_events(server, filled.url, client, listener)
     return streamable_http_client(filled.url, http_client=client, max_sse_event_size=LARGEST_MESSAGE)
 
 
@@ -109,6 +102,8 @@ def describe(exc: BaseException, words: Words | None = None) -> str:
             return message[:_LONGEST_ERROR]
         case httpx2.HTTPStatusError():
             return f"it answered with HTTP {exc.response.status_code}"
+        case Elsewhere():
+            return str(exc)
         case httpx2.ConnectError():
             return f"it cannot be reached: {exc}"
         case RuntimeError():
