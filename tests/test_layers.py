@@ -114,7 +114,7 @@ POWERS = (
         ),
     ),
     (("httpx2",), ("tools/_connecting.py", "tools/_events.py", "tools/_http.py", "mcp/*", "gateway/_link.py")),
-    (("websockets",), ("gateway/_link.py",)),
+    (("websockets",), ("gateway/_link.py", "web/_websocket.py")),
     (("PIL",), ("mcp/*",)),
     (("starlette", "uvicorn"), ("mcp/*", "server/*", "web/*")),
     (("fastapi", "fastapi_offline", "prometheus_client", "pythonjsonlogger"), ("server/*",)),

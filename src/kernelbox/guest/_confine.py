@@ -35,8 +35,9 @@ from kernelbox.guest._system_calls import (
 )
 from kernelbox.guest._view import build_view, show_processes
 from kernelbox.wire._confinement import Confinement
+from kernelbox.wire._layout import PACKAGES
 
-_NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
+_NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
 
 # What the maker tells the template: the first process and the kernel.
 MADE = struct.Struct("ii")
@@ -57,7 +58,7 @@ def make(confinement: Confinement, template: socket.socket, report: int, lifelin
     template, the first process waits there, and the kernel does not outlive the template.
     """
     with template:
-        _enter_namespaces()
+        _enter_namespaces(confinement.own_network)
         build_view(confinement)
         os.chdir("/")
         drop_bounding_set()
@@ -76,6 +77,7 @@ def make(confinement: Confinement, template: socket.socket, report: int, lifelin
 def arm(confinement: Confinement) -> None:
     """Gives up, in the kernel's process, whatever could undo the sandbox."""
     show_processes()
+    os.makedirs(f"{confinement.scratch}/{PACKAGES}")
     for path, target in confinement.links.items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink(target, path)
@@ -94,11 +96,16 @@ def close_others(kept: set[int]) -> None:
                 continue  # the one that the list was read by
 
 
-def _enter_namespaces() -> None:
+def _enter_namespaces(own_network: bool) -> None:
     user, group = os.geteuid(), os.getegid()
-    unshare(_NAMESPACES)
+    unshare(_NAMESPACES | (CLONE_NEWNET if own_network else 0))
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         _write(f"/proc/self/{name}", text)
+    if own_network:
+        _raise_loopback()
+
+
+def _raise_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
             fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -67,8 +67,8 @@ class NoWebPages:
         if origin in self._origins or (origin and "*" in self._origins):
             return True
         if origin:
-            host = first_of(scope, b"host").lower()
-            return len(all_of(scope, b"origin")) == 1 and urlsplit(origin).netloc == host
+            _, between, host = origin.partition("://")
+            return len(all_of(scope, b"origin")) == 1 and bool(between) and host == first_of(scope, b"host").lower()
         if first_of(scope, b"sec-fetch-site", "none") in ("none", "same-origin"):
             return True
         mode, destination = first_of(scope, b"sec-fetch-mode"), first_of(scope, b"sec-fetch-dest")

@@ -24,7 +24,8 @@ from kernelbox.server._state import State
 from kernelbox.server._tokens import Token
 from kernelbox.server.app import create_app
 from kernelbox.web._listening import BACKLOG, LOOPBACK, Server, allow_descriptors, join_address, listen
-from kernelbox.web._protocol import PING_INTERVAL, PING_TIMEOUT, BoundedProtocol, BoundedWebSocket
+from kernelbox.web._protocol import BoundedProtocol
+from kernelbox.web._websocket import PING_INTERVAL, PING_TIMEOUT, BoundedWebSocket
 
 # Seconds that a connection without a request is kept: an agent thinks between two of them.
 _KEEP_ALIVE = 75
