@@ -31,7 +31,6 @@ _COVERED_PROC = (
     "with them uncovered (docker run --security-opt systempaths=unconfined, podman run --security-opt unmask=ALL)"
 )
 _OLD = "the sandbox needs Linux 5.12 or newer: use a newer system, or leave the sandbox out"
-_NO_PROGRAM = "the policy must let a kernel read the programs in /bin and the libraries that these need: use allowRead"
 _UNKNOWN = "`kernelbox doctor` tries again; docs/sandbox.md says what each step needs"
 
 
@@ -44,8 +43,6 @@ def advise(reason: str) -> str:
         return _advise_about_namespaces(number)
     if step.startswith("mount proc"):
         return _COVERED_PROC
-    if step.startswith("start "):
-        return _NO_PROGRAM
     if number in (errno.EPERM, errno.EACCES):
         return _APPARMOR if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1" else _IN_CONTAINER
     return _UNKNOWN
