@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import kernelbox
 from benchmarks._measure import Row, interleaved, percentile, show, times
+from benchmarks._mistakes import MISTAKES
 from benchmarks._references import JupyterKernel, in_process, time_first_result
 
 _FRESH_OURS = (
@@ -237,32 +238,12 @@ def _many() -> Iterator[Row]:
     yield Row("10,000 executions in a row", f"{wrong} outputs lost or misplaced", "", "", "0", wrong == 0)
 
 
-# What models get wrong on most days, a cell each.
-_MISTAKES = (
-    "total = price * quantiy",
-    "df = pd.DataFrame({'a': [1]})\ndf['b']",
-    "import pandas as pd\ndf = pd.DataFrame({'a': [1]})\ndf['b']",
-    "import pandas as pd\npd.read_csv('missing.csv')",
-    "'1' + 1",
-    "[1, 2][5]",
-    "{'a': 1}['b']",
-    "def f(:\n    pass",
-    "def f(n):\n    return f(n + 1)\nf(0)",
-    "import sklearn_missing",
-    "import math\nmath.squrt(2)",
-    "import asyncio\nasync def main(): return 1\nasyncio.run(main())",
-    "import json\njson.loads('{bad}')",
-    "int('twelve')",
-    "import numpy as np\nnp.ones((2, 3)) @ np.ones((2, 3))",
-)
-
-
 def _mistakes() -> Row:
     """Counts the characters that a model reads when it makes ordinary mistakes."""
     kernel = kernelbox.get_or_create("mistakes")
     read = 0
-    for code in _MISTAKES:
+    for code in MISTAKES:
         result = kernelbox.execute(kernel, code)
         assert not result.ok, code
         read += len(result.text)
-    return Row(f"characters to read for {len(_MISTAKES)} mistakes", f"{read:,}", reach="< 3,200", ok=read < 3200)
+    return Row(f"characters to read for {len(MISTAKES)} mistakes", f"{read:,}", reach="< 3,200", ok=read < 3200)

@@ -95,3 +95,30 @@ def test_a_number_without_an_end_is_refused_as_such(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("KERNELBOX_EXECUTION_TIMEOUT", "inf")
     with pytest.raises(InvalidInput, match="use a finite number above 0"):
         KernelBoxConfig.from_env()
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+UNUSABLE: dict[str, Any] = {
+    "not a number": float("nan"),
+    "infinite": float("inf"),
+    "no float": 10**400,
+    "too many digits": 10**5000,
+    "text": "5",
+    "a switch": True,
+    "unshowable": Unshowable(),
+}
+
+
+@pytest.mark.parametrize("timeout", UNUSABLE.values(), ids=UNUSABLE)
+def test_a_timeout_that_cannot_be_used_is_refused_whatever_it_is(timeout: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^timeout cannot be .*: use a number of seconds"):
+        execute("never opened", "1", timeout=timeout)
+
+
+def test_a_name_that_is_too_long_is_refused_with_its_length() -> None:
+    with pytest.raises(InvalidInput, match=r"\(1,001 characters\)"):
+        execute("x" * 1001, "1")

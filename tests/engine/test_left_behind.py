@@ -109,6 +109,42 @@ os.getpid()
     assert value(kernel, "calls") == "[1]"
 
 
+def test_what_signal_handlers_raise_between_cells_is_shown_whole_though_signals_come_meanwhile(
+    kernel: KernelRecord,
+) -> None:
+    code = """
+import os, signal
+class Slow(Exception):
+    def __str__(self):
+        os.kill(os.getpid(), signal.SIGUSR2)
+        return "first"
+def first(*_): raise Slow
+def second(*_): raise ValueError("second")
+signal.signal(signal.SIGUSR1, first)
+signal.signal(signal.SIGUSR2, second)
+"""
+    run(kernel, code)
+    assert kernel.pid is not None
+
+    os.kill(kernel.pid, signal.SIGUSR1)
+    seen: list[str] = []
+
+    def told() -> bool:
+        seen.append(run(kernel, "pass").stderr)
+        return "ValueError: second" in "".join(seen)
+
+    eventually(told)
+    assert "Slow: first\n" in "".join(seen)
+    assert "kernelbox" not in "".join(seen)
+
+
+def test_a_cell_that_leaves_signals_blocked_does_not_keep_the_next_from_being_interrupted(kernel: KernelRecord) -> None:
+    run(kernel, "import signal, time\nx = 1\n_ = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())")
+    result = execute(kernel, "time.sleep(60)", timeout=0.5)
+    assert (result.status, result.state) == ("timeout", "kept")
+    assert value(kernel, "x") == "1"
+
+
 def test_a_timer_that_raises_again_and_again_harms_no_message(kernel: KernelRecord) -> None:
     code = """
 import signal

@@ -56,6 +56,10 @@ def test_a_limit_that_is_no_number_is_refused(limit: Any, kernel: KernelRecord) 
         execute(kernel, "1", output_char_limit=limit)
 
 
+def test_a_limit_beyond_all_numbers_keeps_all(kernel: KernelRecord) -> None:
+    assert execute(kernel, "print('x' * 20_000)", output_char_limit=10**5000).output == "x" * 20_000 + "\n"
+
+
 @pytest.mark.parametrize("limit", ["many", "1.5", "", "²", "9" * 5000])
 def test_a_limit_that_is_no_number_is_refused_on_the_command_line(limit: str, home: object) -> None:
     assert "not a number of characters" in fail("exec", "--name", "x", f"--output-char-limit={limit}", "1", status=2)

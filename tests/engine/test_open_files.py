@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelbox import KernelRecord, list_kernels, status
+from kernelbox import KernelRecord, execute, list_kernels, status
 
 from .support import DEADLINE, run, value
 
@@ -127,3 +127,11 @@ def test_a_process_that_cannot_be_watched_for_want_of_files_is_not_taken_for_one
         [sys.executable, "-c", WATCH], capture_output=True, text=True, timeout=DEADLINE, check=True, close_fds=True
     )
     assert done.stdout.splitlines() == ["Too many open files"] * 2
+
+
+def test_a_cell_that_leaves_its_kernel_no_open_files_is_named_as_the_cause(kernel: KernelRecord) -> None:
+    code = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))"
+    results = [execute(kernel, code, timeout=DEADLINE), execute(kernel, "1", timeout=DEADLINE)]
+    assert results[-1].error is not None
+    assert results[-1].error.ename == "KernelDied"
+    assert "a cell lowered the number of open files (RLIMIT_NOFILE)" in results[-1].error.evalue

@@ -171,8 +171,10 @@ def test_a_kernel_that_was_stopped_while_idle_answers_after_the_first_timeout(ke
     run(kernel, "kept = 1")
     os.kill(kernel.pid, signal.SIGSTOP)
     result = execute(kernel, "kept = 2", timeout=0.3)
-    assert result.state == "kept"
-    assert value(kernel, "kept") == ("2" if result.ok else "1")
+    assert result.error is not None
+    assert (result.state, result.ending) == ("kept", "never ran")
+    assert result.error.evalue == "timed out after 0.3 s before the kernel had taken it; it never ran"
+    assert value(kernel, "kept") == "1"
 
 
 def test_a_timeout_shorter_than_the_start_of_the_cell_is_a_timeout(kernel: KernelRecord) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks._mistakes import MISTAKES
 
-from kernelbox import KernelRecord, execute
+from kernelbox import KernelRecord, execute, restart
 
 from .support import DEADLINE, run, value
 
@@ -120,6 +121,30 @@ def test_a_hint_is_the_last_line(kernel: KernelRecord, code: str) -> None:
         assert "Hint" not in result.error.evalue
     else:
         assert "Hint" not in result.text
+
+
+@pytest.mark.parametrize("call", ["asyncio.run(main())", "asyncio.Runner().run(main())"])
+def test_a_coroutine_that_asyncio_run_refuses_is_not_told_of_in_a_later_cell(kernel: KernelRecord, call: str) -> None:
+    fail(kernel, f"import asyncio, gc\nasync def main(): return 1\n{call}")
+    fail(kernel, "1 / 0")  # until then the traceback before is kept
+    assert run(kernel, "_ = gc.collect()").stderr == ""
+
+
+def test_a_coroutine_that_asyncio_run_refuses_can_be_awaited_by_its_name(kernel: KernelRecord) -> None:
+    fail(kernel, "import asyncio\nasync def main(): return 1\nrefused = main()\nasyncio.run(refused)")
+    assert run(kernel, "await refused").return_value == "1"
+
+
+def test_ordinary_mistakes_take_little_to_read_whenever_garbage_is_collected(kernel: KernelRecord) -> None:
+    def count(before: str) -> int:
+        restart(kernel)
+        run(kernel, before)
+        return sum(len(execute(kernel, code, timeout=DEADLINE).text) for code in MISTAKES)
+
+    counts = {count("import gc; gc.disable()"), count("import gc; gc.set_threshold(10)"), count("pass")}
+    assert len(MISTAKES) == 15
+    assert len(counts) == 1
+    assert max(counts) < 3_200
 
 
 def test_packages_are_called_as_installers_know_them(kernel: KernelRecord) -> None:

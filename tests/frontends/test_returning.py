@@ -17,7 +17,7 @@ from kernelbox.frontends._lasting import Kept
 from kernelbox.frontends._message import Author, JupyterMessage
 from kernelbox.frontends._websocket import CodecV1
 from kernelbox.server._socket_front_end import SocketFrontEnd
-from kernelbox.web._protocol import BoundedWebSocket
+from kernelbox.web._websocket import BoundedWebSocket
 
 from .support import attached
 from .test_watching import until

@@ -35,8 +35,9 @@ def post(served: Served, **headers: str) -> httpx2.Response:
     return httpx2.post(served.url, json=HELLO, headers=httpx2.Headers(usual | headers, "latin-1"), timeout=60)
 
 
-def test_a_request_with_the_token_is_answered(served: Served) -> None:
-    assert post(served).status_code == 200
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
+def test_a_request_with_the_token_is_answered(served: Served, scheme: str) -> None:
+    assert post(served, Authorization=f"{scheme} {served.token}").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -146,6 +147,10 @@ def test_requests_that_are_broken_leave_no_word_in_the_log(tmp_path: Path, own_h
         assert b" 405 " in exchange(served, "PUT", {})
         unknown = {"MCP-Protocol-Version": "1999-01-01"}
         assert b" 400 " in exchange(served, "POST", unknown, json.dumps(HELLO).encode())
+        assert b" 400 " in exchange(served, "POST", {"Content-Length": "-5", "Authorization": ""})
+        assert b" 401 " in exchange(
+            served, "GET", {"Upgrade": "websocket", "Connection": "Upgrade", "Authorization": ""}
+        )
     assert log() == (0, "")
 
 

@@ -74,7 +74,7 @@ def test_a_server_that_cannot_be_registered_is_told(tmp_path: Path, own_home: Pa
                 ("", plain(tmp_path)),
             ):
                 said = await failure(client, "register_mcp_server", server_name=name, server_params=params)
-                assert len(said) > len("Error executing tool register_mcp_server: "), (name, said)
+                assert not said.startswith("Error executing"), (name, said)
 
     run(scenario)
     assert not (tmp_path / "mcptools" / "x").exists()

@@ -53,7 +53,7 @@ def test_what_is_printed_for_claude_code_is_a_command(tmp_path: Path) -> None:
     assert shlex.split(done.stdout)[-1] == str(space)
 
 
-@pytest.mark.parametrize("client", ["claude-code", "claude-desktop", "cursor", "vscode"])
+@pytest.mark.parametrize("client", ["claude-code", "cursor", "vscode"])
 def test_the_configuration_for_http_holds_no_token(client: str) -> None:
     done = kernelbox("mcp", "--http", "127.0.0.1:8765", "--print-config", client, KERNELBOX_MCP_TOKEN="s3cret")
     assert "http://127.0.0.1:8765/mcp" in done.stdout
@@ -69,6 +69,7 @@ def test_the_configuration_for_http_holds_no_token(client: str) -> None:
         (["--workspace", "/nowhere/at/all"], "use a directory that is there"),
         (["--policy", "/nowhere.toml"], "cannot be read"),
         (["--http", "8765"], "HOST:PORT"),
+        (["--http", "127.0.0.1:8765", "--print-config", "claude-desktop"], "reads no addresses from its file"),
     ],
 )
 def test_options_that_make_no_sense_are_told_on_stderr_alone(words: list[str], sentence: str) -> None:
@@ -146,6 +147,14 @@ def test_a_policy_is_the_same_as_toml_and_as_json(tmp_path: Path) -> None:
             ApprovalRule(action="allow", tool="shell", args={"cmd": "git status"}),
             ApprovalRule(action="deny", server="x", reason="r"),
         ]
+
+
+def test_a_file_of_variables_that_is_none_or_has_no_end_keeps_no_server_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidInput, match="not a regular file"):
+        read_dotenv(str(tmp_path / "pipe"))
+    (tmp_path / "long").write_text('A=1\nB="\n' + "\n" * 1_000_000)
+    assert read_dotenv(str(tmp_path / "long")) == ({"A": "1"}, [2])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,10 @@ def test_a_file_can_be_written_read_by_range_and_found_by_a_kernel(served: Serve
             listed = (await call(client, "list_files", path="notes")).structured_content
             assert listed == {"entries": [{"name": "a.txt", "kind": "file", "size": 13}], "total": 1}
             assert "'one two three'" in await text(client, "execute", code="open('notes/a.txt').read()", kernel="f")
+            assert json.loads(await text(client, "list_files", path="notes")) == listed
+            assert " " not in await text(client, "list_files", path="notes")
             for path in ("../x", "/etc/passwd", ".env", "notes"):
-                assert await failure(client, "read_file", path=path)
+                assert (await failure(client, "read_file", path=path)).startswith(f"the path cannot be '{path}': ")
 
     run(scenario)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -238,17 +239,115 @@ def test_a_key_that_is_none_is_refused(served: Served, key: str, value: str) -> 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
 
 
-def test_what_a_cell_writes_into_the_journal_is_not_believed(served: Served, key: str, service_home: Path) -> None:
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """Names a file that cells wait for."""
+    return tmp_path / "gate"
+
+
+def wait_at(gate: Path, *, before: str, after: str) -> str:
+    return f"import os\n{before}\nwhile not os.path.exists({str(gate)!r}): pass\n{after}"
+
+
+# What a cell may put behind the events of a job: a line, one without end, and the beginning of what was signed.
+PLANTED = ["{zeros} 99 output forged\n", "forged", "\n{copy}", "{zeros} " * 10_000]
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_what_a_cell_writes_into_the_journal_is_not_believed(
+    served: Served, key: str, service_home: Path, gate: Path, planted: str
+) -> None:
+    job_id = begin(served, key, wait_at(gate, before="print('before')", after="print('after')"))
+    next(event for event in events_of(served, job_id) if event["type"] == "output")
+    with (service_home / "jobs" / job_id / "events-1").open("r+") as events:
+        copy = events.read()
+        events.write(planted.format(zeros="0" * 32, copy=copy[: len(copy) // 2]))
+    gate.touch()
+    wait_for(served, job_id)
+    followed = list(events_of(served, job_id))
+    assert [event.get("text") for event in followed if event["type"] == "output"] == ["before\n", "after\n"]
+    assert followed[-1]["type"] == "result"
+    assert [event["seq"] for event in followed] == list(range(1, len(followed) + 1))
+
+
+def test_a_record_that_a_cell_writes_into_the_journal_is_none(served: Served, key: str, service_home: Path) -> None:
+    job_id = begin(served, key, "1")
+    wait_for(served, job_id)
+    record = service_home / "jobs" / job_id / "job"
+    head, _, data = record.read_text().partition("\n")
+    for forged in (f"{'0' * 32} {data}", f"{head}\n{data.replace('done', 'lost')}", head, ""):
+        record.write_text(forged)
+        assert served.http.get(f"/jobs/{job_id}").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["events-2", "events-999999"])
+def test_a_file_of_events_that_a_cell_makes_hides_no_event(
+    served: Served, key: str, service_home: Path, gate: Path, name: str
+) -> None:
+    last_gate = gate.with_name("last")
+    end = wait_at(last_gate, before="print('middle')", after="print('y' * 3_000_000, 'at the end')")
+    job_id = begin(served, key, wait_at(gate, before="print('true')", after=end))
+    following = events_of(served, job_id)
+    followed = [next(following), next(following)]
+    (service_home / "jobs" / job_id / name).write_text("\nforged\n")
+    gate.touch()
+    followed.append(next(following))
+    assert served.http.get("/health").status_code == 200  # the server has looked for more, and waits
+    last_gate.touch()
+    followed += following
+    texts = "".join(event["text"] for event in followed if event["type"] == "output")
+    assert (texts[:12], texts[-11:]) == ("true\nmiddle\n", "at the end\n")
+    assert followed[-1]["type"] == "result"
+
+
+def test_events_behind_gigabytes_that_a_cell_has_written_are_given_up(
+    served: Served, key: str, service_home: Path
+) -> None:
     job_id = begin(served, key, "print('true')")
     wait_for(served, job_id)
-    folder = service_home / "jobs" / job_id
-    forged = {"id": job_id, "state": "done", "caller": "", "result": {"return_value": "forged"}}
-    with (folder / "events-1").open("a") as events:
-        events.write(f"{'0' * 32} 99 output {json.dumps({'text': 'forged'})}\n")
-    assert [event["type"] for event in events_of(served, job_id)][-1] == "result"
-    assert "forged" not in json.dumps(list(events_of(served, job_id)))
-    (folder / "job").write_text(f"{'0' * 32} {json.dumps(forged)}")
-    assert served.http.get(f"/jobs/{job_id}").status_code == 404
+    with (service_home / "jobs" / job_id / "events-1").open("r+b") as events:
+        started = b"\n".join(events.read().split(b"\n")[:3])
+        events.truncate(len(started))
+        events.truncate(64 * 1024**3)
+    first, lost = events_of(served, job_id)
+    assert (first["type"], lost["type"]) == ("started", "lost")
+    assert "has written over the events" in lost["detail"]
+    assert look(served, job_id)["state"] == "done"
+
+
+def test_records_of_any_size_that_a_cell_makes_are_not_read(served: Served, key: str, service_home: Path) -> None:
+    job_id = begin(served, key, "1")
+    planted = [service_home / "jobs" / f"{number:032x}" for number in range(20)]
+    for folder in planted:
+        folder.mkdir(mode=0o700)
+        with (folder / "job").open("wb") as record:
+            record.truncate(64 * 1024**3)
+    listed = [job["id"] for job in served.http.get("/jobs").json()["jobs"]]
+    for folder in planted:
+        shutil.rmtree(folder)
+    assert job_id in listed
+    assert not {folder.name for folder in planted} & set(listed)
+
+
+def test_a_request_whose_job_a_cell_has_damaged_is_refused(served: Served, key: str, service_home: Path) -> None:
+    once = {"Idempotency-Key": f"damaged-{key}"}
+    job_id = served.post(f"/kernels/{key}/jobs", {"code": "1"}, **once).json()["id"]
+    wait_for(served, job_id)
+    (service_home / "jobs" / job_id / "job").write_text("forged")
+    again = served.post(f"/kernels/{key}/jobs", {"code": "1"}, **once)
+    assert (again.status_code, again.json()["code"]) == (409, "job_damaged")
+
+
+def test_an_answer_arrives_behind_what_a_cell_has_put_there(
+    served: Served, other: Served, key: str, service_home: Path
+) -> None:
+    job_id = begin(served, key, "!echo accepted", approve="ask")
+    request = wait_for_approval(served, job_id)
+    for number in range(20):
+        os.mkfifo(service_home / "jobs" / job_id / f"answer-{number}", 0o600)
+    answer = other.post(f"/jobs/{job_id}/approvals/{request['id']}", {"accept": True})
+    assert answer.status_code == 200, answer.text
+    assert wait_for(served, job_id)["result"]["output"] == "accepted\n"
 
 
 def test_a_job_whose_events_were_deleted_holds_neither_the_server_nor_its_followers(

@@ -1,4 +1,4 @@
-"""Other accounts of the machine can connect over loopback, and get nothing."""
+"""Other accounts of the machine can connect over loopback, and over a Unix socket that lets them, and get nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import sys
 from ipaddress import ip_address
 from pathlib import Path
 
+import httpx2
 import pytest
 from tests.conftest import new_home
+from websockets.sync.client import unix_connect
 
 from kernelbox.server._neighbours import find_owner
 
@@ -25,9 +27,10 @@ SECRET = "a-secret-of-the-tests"
 SEND = """
 import os, socket, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-client = socket.socket()
+address = sys.argv[1] if len(sys.argv) == 2 else (sys.argv[1], int(sys.argv[2]))
+client = socket.socket(socket.AF_UNIX if len(sys.argv) == 2 else socket.AF_INET)
 client.settimeout(100)
-client.connect((sys.argv[1], int(sys.argv[2])))
+client.connect(address)
 client.sendall(sys.stdin.buffer.read())
 while piece := client.recv(65536):
     sys.stdout.buffer.write(piece)
@@ -35,8 +38,11 @@ while piece := client.recv(65536):
 
 
 def send_as_another(url: str, request: str) -> str:
-    host, port = url.removeprefix("http://").strip("/").rsplit(":", 1)
-    command = [sys.executable, "-I", "-c", SEND, host, port]
+    if url.startswith("unix:"):
+        where = [url.removeprefix("unix:")]
+    else:
+        where = url.removeprefix("http://").strip("/").rsplit(":", 1)
+    command = [sys.executable, "-I", "-c", SEND, *where]
     done = subprocess.run(command, input=request.encode(), capture_output=True, timeout=DEADLINE, check=True)
     return done.stdout.decode()
 
@@ -55,12 +61,43 @@ def test_a_request_of_another_account_is_refused_and_the_users_own_is_answered(s
     assert served.http.get("/kernels/theirs").status_code == 404
 
 
+UPGRADE = request(
+    "GET /kernels/none/stream",
+    *("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="),
+).replace("Connection: close", "Connection: Upgrade")
+
+
 def test_another_account_gets_no_websocket(served: Served) -> None:
-    upgrade = ("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
-    said = send_as_another(
-        served.url, request("GET /stream", *upgrade).replace("Connection: close", "Connection: Upgrade")
-    )
-    assert said.startswith(("HTTP/1.1 401", "HTTP/1.1 403"))
+    assert send_as_another(served.url, UPGRADE).startswith(("HTTP/1.1 401", "HTTP/1.1 403"))
+
+
+def test_another_account_gets_nothing_over_a_unix_socket_that_was_opened_to_it(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home:
+        path = home.with_suffix(".sock")
+        with serving(tmp_path, "--uds", str(path), KERNELBOX_HOME=str(home)) as server:
+            path.chmod(0o666)
+            assert send_as_another(server.url, request("GET /kernels")).startswith("HTTP/1.1 401")
+            assert send_as_another(server.url, UPGRADE).startswith(("HTTP/1.1 401", "HTTP/1.1 403"))
+            with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path)), base_url="http://any") as client:
+                assert client.get("/kernels").json() == {"kernels": []}
+            with unix_connect(str(path), uri="ws://any/kernels/none/stream") as channel:
+                assert channel.response is not None
+                assert channel.response.status_code == 101
+
+
+def test_over_a_unix_socket_of_another_program_every_account_needs_a_token(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELBOX_HOME", str(home))
+        path = home.with_suffix(".sock")
+        command = [sys.executable, "-m", "uvicorn", "kernelbox.server.app:app", "--uds", str(path)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+            assert process.stderr is not None
+            next(line for line in process.stderr if "running on" in line)
+            said = send_as_another(f"unix:{path}", request("GET /kernels"))
+            assert said.startswith("HTTP/1.1 401"), said
+            assert "not made by a process of the user who runs the server" in said
+            process.terminate()
+            process.stderr.read()
 
 
 def test_what_tells_nothing_is_shown_to_every_account(served: Served) -> None:

@@ -115,7 +115,7 @@ def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) 
             token = meta.get("progressToken")
             for step in (1, 2):
                 said = f"step {step}{'!' * args.get('size', 0)}"
-                params = {"progressToken": token, "progress": step, "total": 2, "message": said}
+                params = {"progressToken": token, "progress": args.get("progress", step), "total": 2, "message": said}
                 send({"method": "notifications/progress", "params": params})
             send({"method": "notifications/message", "params": {"level": "info", "data": "a line"}})
             return text("reported")

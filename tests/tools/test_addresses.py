@@ -21,13 +21,14 @@ from kernelbox.tools import _http
 CALL = "from mcptools.remote import {0} as tool\nprint(len(tool.run(tool.Params({1}))))"
 
 
-def test_an_answer_of_many_megabytes_arrives_as_an_event(home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("transport", "path"), [("http", "mcp"), ("sse", "sse")])
+def test_an_answer_of_many_megabytes_arrives_as_an_event(home: Path, tmp_path: Path, transport: str, path: str) -> None:
     async def scenario() -> str | None:
         async with executing(tmp_path) as executor:
             return await text(executor, CALL.format("echo", "text='x' * 3_000_000"))
 
-    with serving("http", tmp_path) as port:  # the SDK's server answers with events
-        generate(tmp_path, {"url": f"http://127.0.0.1:{port}/mcp"}, "remote")
+    with serving(transport, tmp_path) as port:  # the SDK's server answers with events
+        generate(tmp_path, {"url": f"http://127.0.0.1:{port}/{path}"}, "remote")
         assert run(scenario) == "3000000"
 
 
@@ -72,6 +73,31 @@ def test_a_server_that_refuses_is_quoted(home: Path, tmp_path: Path) -> None:
             generate(tmp_path, {"url": f"http://127.0.0.1:{port}/mcp"}, "remote")
 
 
+@pytest.mark.parametrize(
+    ("body", "events"), [(b"", False), (b"[]", False), (b"[]", True), (b"notes", False), (b"notes", True)]
+)
+def test_an_answer_that_is_no_message_is_told_in_a_sentence(
+    home: Path, tmp_path: Path, body: bytes, events: bool
+) -> None:
+    with answering(Answers(raw=body, events=events)) as port:
+        generate(tmp_path, {"url": f"http://127.0.0.1:{port}/mcp"}, "remote")
+        said = run(lambda: fails(tmp_path))
+    assert said == "remote.call: its answer cannot be read: it is not valid, nested too deeply, or has too many values"
+
+
+def test_what_a_server_refused_before_it_answered_is_not_told_of_a_later_failure(home: Path, tmp_path: Path) -> None:
+    with answering(Answers(refusals={"server/discover": 404, "tools/call": 429})) as port:
+        generate(tmp_path, {"url": f"http://127.0.0.1:{port}/mcp"}, "remote")
+        assert run(lambda: fails(tmp_path)) == (
+            "remote.call: it refused the request; it said: HTTP 429 Too Many Requests"
+        )
+
+
+async def fails(root: Path) -> str:
+    async with executing(root) as executor:
+        return await failure(executor, CALL.format("call", ""))
+
+
 def text_result(words: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": words}]}
 
@@ -91,12 +117,16 @@ class Answers:
         packed: bool = False,
         silent_end: bool = False,
         status: int = 200,
+        raw: bytes | None = None,
+        refusals: dict[str, int] | None = None,
     ) -> None:
         self.call = call
         self.events = events
         self.packed = packed
         self.silent_end = silent_end
         self.status = status
+        self.raw = raw
+        self.refusals = refusals or {}
         self.ended = threading.Event()
 
     def result(self, method: str) -> object:
@@ -121,13 +151,14 @@ def answering(answers: Answers) -> Iterator[int]:
         def do_POST(self) -> None:
             message = json.loads(self.rfile.read(int(self.headers["content-length"])))
             result = answers.result(message.get("method", ""))
-            if answers.status != 200 or "id" not in message:
-                self._send(answers.status if answers.status != 200 else 202, b"")
+            status = answers.refusals.get(message.get("method", ""), answers.status)
+            if status != 200 or "id" not in message:
+                self._send(status if status != 200 else 202, b"")
                 return
             answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
             answer |= {"error": {"code": -32601, "message": "no"}} if result is None else {"result": result}
             unusual = message["method"] == "tools/call"
-            body = json.dumps(answer).encode()
+            body = json.dumps(answer).encode() if answers.raw is None or not unusual else answers.raw
             if unusual and answers.events:
                 self._send(200, b"event: message\ndata: " + body + b"\n\n", "text/event-stream")
             elif unusual and answers.packed:

@@ -90,13 +90,13 @@ def test_a_picture_is_shown_and_returned_as_bytes(project: Path) -> None:
 
 
 def test_a_picture_that_is_none_is_an_error_of_the_tool(project: Path) -> None:
-    async def scenario() -> tuple[str, str | None]:
+    async def scenario() -> tuple[set[str], str | None]:
         async with executing(project) as executor:
-            failed = await failure(executor, cell("torn", data="AAA"))
-            return failed, await text(executor, cell("torn", data="AAAA"))
+            failed = {await failure(executor, cell("torn", data=data)) for data in ("AAA", "!!!!", "_-_-", "é")}
+            return failed, await text(executor, cell("torn", data="AA\nAA\n"))
 
     failed, unnamed = run(scenario)
-    assert failed == "torn answered with a picture, a sound or a file that is no base64"
+    assert failed == {"torn answered with a picture, a sound or a file that is no base64"}
     assert unnamed == r"b'\x00\x00\x00'"  # and no picture is shown
 
 

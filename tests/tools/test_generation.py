@@ -177,6 +177,7 @@ HOSTILE: list[dict[str, Any]] = [
     {"$defs": [], "items": [], "enum": {}, "additionalProperties": 3, "anyOf": {}, "allOf": [3], "default": [[]]},
     {"properties": {"a": {"type": "strange"}, "b": {"type": []}, "c": {"enum": [[1], {}]}}},
     {"properties": {f"p{n}": {"type": "string"} for n in range(500)}},
+    {"properties": {"a": {"type": "object", "properties": {"b": {}}, "required": [["b"], {}, 3, None, "b"]}}},
 ]
 
 
@@ -200,6 +201,27 @@ def test_hostile_schemas_neither_run_code_nor_read_files_nor_stop_the_others(hom
     assert not mark.exists()
     assert not (tmp_path / "m").exists()
     assert "class Filter" in sources["search"]
+
+
+def test_a_choice_of_more_values_than_anybody_reads_and_a_default_of_a_page_are_left_to_the_server(
+    home: Path, tmp_path: Path
+) -> None:
+    few, many = ([f"v{n}" for n in range(count)] for count in (3, 100_000))
+    properties = {
+        "few": {"type": "string", "enum": few},
+        "many": {"type": "string", "enum": many},
+        "one": {"type": "string", "const": "x" * 100_000},
+        "usual": {"type": "string", "default": "y" * 100_000},
+    }
+    generate(
+        tmp_path, plain(tmp_path, tools=[{"name": "t", "inputSchema": {"type": "object", "properties": properties}}])
+    )
+    source = (tmp_path / "mcptools/plain/t.py").read_text()
+    assert "few: Literal['v0', 'v1', 'v2'] | None = None" in source
+    assert "many: str | None = None" in source
+    assert "one: str | None = None" in source
+    assert "usual: str | None = None" in source
+    assert len(source) < 2_000
 
 
 def test_an_answer_that_is_nested_too_deeply_and_a_list_that_is_not_valid_are_told(home: Path, tmp_path: Path) -> None:

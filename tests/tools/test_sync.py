@@ -173,6 +173,15 @@ def test_the_command_line_adds_lists_calls_refreshes_and_removes(
     assert not (tmp_path / "mcptools/plain").exists()
 
 
+def test_what_a_server_says_against_the_protocol_is_not_written_to_the_terminal(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    done = kernelbox("exec", "--name", "said", "--approve", "all", cell("report", progress="far"))
+    assert done.json["output"] == "reported\n"
+    assert done.stderr == ""
+
+
 def test_the_person_at_the_terminal_is_asked(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pexpect
 

@@ -523,9 +523,9 @@ def test_an_execution_behind_what_could_be_interrupted_never_ran_and_says_why(ho
     assert result_of(execution).text == f"TimeoutError: {sentence}"
 
 
-def test_the_kernel_may_say_what_a_withdrawn_execution_waited_behind() -> None:
+def test_the_kernel_may_say_why_a_withdrawn_execution_has_not_begun() -> None:
     execution = bring_to("withdrawing")
-    result = finish(execution, status="aborted", evalue="a task, which was interrupted")
+    result = finish(execution, status="aborted", evalue="while it waited behind a task, which was interrupted")
     assert result.text == (
         "TimeoutError: timed out after 10 s while it waited behind a task, which was interrupted; it never ran"
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 
 from kernelbox.base._errors import InvalidInput
 
@@ -19,7 +21,9 @@ def read_dotenv(path: str) -> tuple[dict[str, str], list[int]]:
     Raises InvalidInput for a file that cannot be read.
     """
     try:
-        with open(path, encoding="utf-8-sig") as file:
+        with open(path, encoding="utf-8-sig", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InvalidInput("the file of variables", path, "it is not a regular file")
             text = file.read(_LARGEST + 1)
     except (FileNotFoundError, IsADirectoryError):
         return {}, []
@@ -28,6 +32,11 @@ def read_dotenv(path: str) -> tuple[dict[str, str], list[int]]:
     if len(text) > _LARGEST:
         raise InvalidInput("the file of variables", path, f"it has more than {_LARGEST:,} characters")
     return parse_dotenv(text)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opens a file; in the place of a pipe it does not wait for the other end."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def parse_dotenv(text: str) -> tuple[dict[str, str], list[int]]:
@@ -45,25 +54,27 @@ def parse_dotenv(text: str) -> tuple[dict[str, str], list[int]]:
         name, value = match.groups()
         quote = value[:1]
         if quote in ("'", '"'):
-            while (end := _closing(value, quote)) < 0 and (following := next(lines, None)) is not None:
-                value += f"\n{following[1]}"
+            quoted = [value[1:]]
+            while (end := _closing(quoted[-1], quote)) < 0 and (following := next(lines, None)) is not None:
+                quoted.append(following[1])
             if end < 0:
                 unread.append(number)
                 break
-            value = value[1:end] if quote == "'" else _unescape(value[1:end])
+            value = "\n".join([*quoted[:-1], quoted[-1][:end]])
+            value = value if quote == "'" else _unescape(value)
         else:
             value = re.split(r"(?:^|\s)#", value, maxsplit=1)[0].strip()
         pairs[name] = value
     return pairs, unread
 
 
-def _closing(value: str, quote: str) -> int:
-    """Returns where a quoted value ends; -1 if it goes on in the next line."""
-    at = 1
-    while at < len(value):
-        if value[at] == "\\" and quote == '"':
+def _closing(line: str, quote: str) -> int:
+    """Returns where a quoted value ends in a line; -1 if it goes on in the next one."""
+    at = 0
+    while at < len(line):
+        if line[at] == "\\" and quote == '"':
             at += 1
-        elif value[at] == quote:
+        elif line[at] == quote:
             return at
         at += 1
     return -1

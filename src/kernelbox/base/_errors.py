@@ -225,5 +225,8 @@ def _rebuild(cls: type[KernelBoxError], args: tuple[object, ...], fields: dict[s
 
 
 def _show(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  # the caller's own class, or a whole number of more than 4,300 digits
+        return f"this {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(value if isinstance(value, str) else text):,} characters)"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
+import sys
 from collections.abc import Mapping
 
 from kernelbox.base._errors import InvalidInput, StartFailed
@@ -13,12 +13,16 @@ from kernelbox.wire._framing import MAX_TEXT, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
     from kernelbox.host._record import Lifetime
     from kernelbox.wire._messages import Language
 
 # What fits a message, unless most of it is control characters, which take six each. The other fields take little.
 _LONGEST_CODE = 8_000_000
 _OTHER_FIELDS = 100_000
+
+_LARGEST = sys.float_info.max
 
 _LANGUAGES: dict[str, Language] = {"python": "python", "py": "python", "bash": "bash", "sh": "bash", "shell": "bash"}
 
@@ -101,14 +105,14 @@ def check_limit(limit: object, default: int) -> int:
         limit = default
     if type(limit) is not int:
         raise InvalidInput("output_char_limit", limit, "use a whole number of characters, 0 for all, or None")
-    return max(0, limit)
+    return min(max(0, limit), sys.maxsize)
 
 
 def check_seconds(what: str, seconds: float | None) -> float | None:
     """Returns a time limit; None stands for none."""
     if seconds is None:
         return None
-    if type(seconds) not in (int, float) or not math.isfinite(seconds) or seconds <= 0:
+    if not _is_number(seconds) or seconds <= 0:
         raise InvalidInput(what, seconds, "use a number of seconds above 0, or None for no limit")
     return seconds
 
@@ -117,9 +121,14 @@ def check_timeout(timeout: float | None, default: float) -> float:
     """Returns the seconds that a cell may take; 0 and less, as models fill in for "no limit given", are the default."""
     if timeout is None:
         return default
-    if type(timeout) not in (int, float) or not math.isfinite(timeout):
+    if not _is_number(timeout):
         raise InvalidInput("timeout", timeout, "use a number of seconds, or None for the configured one")
     return float(timeout) if timeout > 0 else default
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    """Tells whether a value is a number that time can be counted with; `math.isfinite` fails for large whole ones."""
+    return type(value) in (int, float) and abs(value) <= _LARGEST  # type: ignore[arg-type]  # as the first part says
 
 
 def check_directory(cwd: str | os.PathLike[str] | None) -> str:

@@ -41,11 +41,12 @@ class KernelOptions:
     kernel_type: str | None = None
     limits: Limits | Mapping[str, object] | None = None
     sandbox: Sandbox | None = None
+    guarded: bool = False
 
     def with_env(self, env: dict[str, str]) -> KernelOptions:
         """Returns the same options with an environment."""
         given = (self.session_name, self.tags, self.cwd, env, self.lifetime, self.kernel_type)
-        return KernelOptions(*given, self.limits, self.sandbox)
+        return KernelOptions(*given, self.limits, self.sandbox, self.guarded)
 
     def names(self, name: str) -> list[str]:
         """Returns all that a kernel opened under a name with these options will be found by."""
@@ -72,8 +73,9 @@ class KernelOptions:
         return found + _environment_differences(check_environment(self.env), record, environment)
 
     def walls_differences(self, record: KernelRecord) -> list[str]:
-        """Says which limits, and what sandbox, are asked for that a live kernel does not have."""
-        return self.limit_differences(record) + self.sandbox_differences(record)
+        """Says which limits, what sandbox and what guard are asked for that a live kernel does not have."""
+        guard = ["no guard, not require_shell_escape=True"] if self.guarded and not record.guarded else []
+        return self.limit_differences(record) + self.sandbox_differences(record) + guard
 
     def limit_differences(self, record: KernelRecord) -> list[str]:
         """Says which of the limits that are asked for a live kernel does not have."""
@@ -123,6 +125,7 @@ class KernelOptions:
             kernel_type=check_kernel_type(self.kernel_type),
             limits=_check_limits(self.limits),
             sandbox=self.sandbox,
+            guarded=self.guarded,
         )
 
 

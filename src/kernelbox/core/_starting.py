@@ -36,6 +36,11 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
     if rules and engine.name != "kernelbox":
         allowed = "only python3 kernels of kernelbox's own engine can be sandboxed"
         raise InvalidInput("sandbox", options.sandbox, f"{allowed}, and {kernel_type!r} is one of Jupyter's")
+    if options.guarded and engine.name != "kernelbox":
+        raise InvalidInput.saying(
+            "require_shell_escape: only python3 kernels of kernelbox's own engine can be guarded, and "
+            f"{kernel_type!r} is one of Jupyter's"
+        )
     kernel_id = os.urandom(16).hex()
     made_at = now()
     record = KernelRecord(
@@ -55,6 +60,7 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
         limits=options.effective_limits(config.limits),
         sandbox="native" if rules else None,
         sandbox_config=rules,
+        guarded=options.guarded,
     )
     if options.lifetime == "process" or config.store_backend == "memory":
         record.owner_pid, record.owner_start_time = os.getpid(), read_start_time(os.getpid()) or 0

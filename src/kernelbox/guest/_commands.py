@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable
 from subprocess import TimeoutExpired
 
-from kernelbox.guest._child import Child, Sink, start
+from kernelbox.guest._child import Child, Sink
 from kernelbox.guest._interrupts import held
 from kernelbox.guest._outbox import Decoder
 from kernelbox.guest._pristine import os, signal, time
 from kernelbox.guest._program import Program
+from kernelbox.guest._runner_link import start
 from kernelbox.guest._streams import OutStream
 from kernelbox.wire._pristine import keep_builtins
 

@@ -8,9 +8,10 @@ exception of a handler is shown with the next execution, and goes no further.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # what `signal` wraps
+import sys as user_sys
 import traceback
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 from kernelbox.guest._pristine import sys
@@ -56,11 +57,23 @@ def wrap_handlers(call: Callable[[Handler, int, FrameType | None], None]) -> Non
 
 
 def call_contained(handler: Handler, signum: int) -> None:
-    """Calls a handler between cells."""
+    """Calls a handler between cells; what it raises is shown whole, whatever signals come meanwhile."""
     try:
-        handler(signum, sys._getframe())
-    except BaseException:  # noqa: BLE001  # no cell runs that it could be an error of
+        call_between_cells(handler, signum)
+    except BaseException as exc:  # noqa: BLE001  # no cell runs that it could be an error of
         try:
-            traceback.print_exc()
+            text = "".join(traceback.format_exception(type(exc), exc, _without_ours(exc.__traceback__)))
+            print(text, end="", file=user_sys.stderr)
         except BaseException:  # noqa: BLE001  # a cell can replace stderr and linecache
             return
+
+
+def call_between_cells(handler: Handler, signum: int) -> None:
+    """Calls a handler. While this runs an interrupt, or another handler, may strike: it is the user's code."""
+    handler(signum, sys._getframe())
+
+
+def _without_ours(tb: TracebackType | None) -> TracebackType | None:
+    """Returns what of a traceback is below the two functions above."""
+    called = tb.tb_next if tb is not None else None
+    return called.tb_next if called is not None else None

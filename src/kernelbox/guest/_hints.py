@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
+import contextlib
 import sys
+import warnings
 from collections.abc import Iterable
 from types import ModuleType
 
@@ -76,6 +79,27 @@ def hint(exc: BaseException, value: str) -> str:
         case RuntimeError() if value in _LOOP_RUNS:
             return "Hint: an event loop runs already; write `await main()` in place of `asyncio.run(main())`"
     return ""
+
+
+def forget_refused(exc: BaseException, value: str) -> None:
+    """Drops the coroutine that `asyncio.run` has refused, unless the cell has a name for it.
+
+    The traceback would keep it, and Python warn in a later cell, which has nothing to do with it, that it was never
+    awaited. The hint has said so.
+    """
+    if value not in _LOOP_RUNS:
+        return
+    tb = exc.__traceback__
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        while tb is not None:
+            if tb.tb_frame.f_code in _RUNNERS:
+                with contextlib.suppress(RuntimeError):  # it runs: what it has caught is being told
+                    tb.tb_frame.clear()
+            tb = tb.tb_next
+
+
+_RUNNERS = (asyncio.run.__code__, asyncio.Runner.run.__code__)
 
 
 def _install(name: str) -> str:

@@ -17,10 +17,18 @@ import math
 from collections.abc import Callable, Iterator
 from mmap import mmap
 from types import FrameType
+from typing import Protocol
 
 from kernelbox.guest._alarm import SignalAlarm
 from kernelbox.guest._descendants import begun_since, signal_all
-from kernelbox.guest._handlers import Handler, call_contained, get_handler, set_handler, wrap_handlers
+from kernelbox.guest._handlers import (
+    Handler,
+    call_between_cells,
+    call_contained,
+    get_handler,
+    set_handler,
+    wrap_handlers,
+)
 from kernelbox.guest._pristine import asyncio, contextlib, os, signal, sys, threading, time
 from kernelbox.wire import _state as state
 from kernelbox.wire._pristine import keep_builtins
@@ -29,6 +37,10 @@ keep_builtins(globals())
 
 # What the host sends when requests are not answered; no library uses it. host/_process.py has the same.
 DIRECT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+
+# What interrupts a cell, and the function that unblocks it, without the enum's members: it is called for every cell.
+_OURS = (int(signal.SIGINT), int(DIRECT))
+_UNBLOCK, _set_mask = int(signal.SIG_UNBLOCK), _signal.pthread_sigmask
 
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -62,6 +74,9 @@ class Interrupts:
         self._depth = 1
         self._deferred = False
         self.older: set[int] = set()  # children that earlier cells left
+        self.stop_others: Callable[[float], object] = lambda since: (
+            None
+        )  # what was started for cells by another process
         self.began = 0.0  # the running execution, in seconds since boot, as the start of a process is
         self._background = False  # whether the main thread runs what cells have left in the event loop
         self._background_target = False
@@ -90,6 +105,7 @@ class Interrupts:
             self._running = execution_id
         if not self._has_own_handler:
             set_handler(signal.SIGINT, self._handler)  # an earlier cell took it away
+        _set_mask(_UNBLOCK, _OURS)  # an earlier cell may have left them blocked
 
     def begin_query(self, query_id: str) -> None:
         """Opens a query to interrupts: TimeUp is then raised, and nothing else."""
@@ -154,6 +170,7 @@ class Interrupts:
         with self._aiming:
             if self.is_running(execution_id):
                 signal_all((pid for pid in self.begun_by_cell() if pid != spared), signal.SIGKILL)
+                self.stop_others(self.began)
             elif self._running is None:
                 self.interrupt_programs()
 
@@ -322,7 +339,21 @@ class Forks:
             _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-_installed: Interrupts | None = None
+class Holds(Protocol):
+    """What holds interrupts back between `enter` and `leave`."""
+
+    def enter(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+_installed: Holds | None = None
+
+
+def hold_by(holds: Holds) -> None:
+    """Has `held` hold interrupts back by this, in a process that runs no cells itself."""
+    global _installed
+    _installed = holds
 
 
 @contextlib.contextmanager
@@ -339,7 +370,7 @@ def held() -> Iterator[None]:
         interrupts.leave()
 
 
-_CALLBACKS = (asyncio.Handle._run.__code__, call_contained.__code__)
+_CALLBACKS = (asyncio.Handle._run.__code__, call_between_cells.__code__)
 
 
 def _is_in_callback(frame: FrameType | None) -> bool:

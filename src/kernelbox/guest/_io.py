@@ -10,6 +10,7 @@ sockets and pipes.
 
 from __future__ import annotations
 
+import errno
 import math
 import sys
 import traceback
@@ -23,6 +24,7 @@ from kernelbox.guest._orphans import Orphans
 from kernelbox.guest._peer import Peer, is_same_user
 from kernelbox.guest._pristine import contextlib, os, select, threading, time
 from kernelbox.guest._reserve import spend_reserve
+from kernelbox.guest._runner_link import ENDED
 from kernelbox.wire._framing import ProtocolError
 from kernelbox.wire._pristine import keep_builtins
 
@@ -58,6 +60,9 @@ _DEAFNESS = 0.1
 _EXIT_PATIENCE = 1.0
 
 
+# With fewer open files than this no kernel is started.
+_FEW_FILES = 64
+
 # What eventfd(2) takes: a number of eight bytes.
 _ONE = (1).to_bytes(8, sys.byteorder)
 
@@ -90,6 +95,7 @@ class IO:
         self._kernel = kernel
         self._listener = identity.listener
         self._pipes = identity.outputs
+        self._runner = -1 if identity.runner is None else identity.runner.fileno()
         self._waker, self._main_waker = waker, main_waker
         self._peers: dict[int, Peer] = {}
         self._stopping = False
@@ -181,7 +187,7 @@ class IO:
                     while not self._stopping and not self._wanted:  # type: ignore[redundant-expr]  # other threads
                         self._serve_helping()
         except OSError as exc:
-            self._kernel.die(f"a cell closed the kernel's own descriptors ({exc})")
+            self._kernel.die(blame_cell(exc) or f"a cell closed the kernel's own descriptors ({exc})")
         except BaseException as exc:  # noqa: BLE001  # without this thread no client could reach the kernel
             traceback.print_exc(file=sys.__stderr__)
             self._kernel.die(f"its I/O thread failed: {exc!r}")
@@ -213,6 +219,8 @@ class IO:
         poller.register(self._waker.fd, select.POLLIN)
         if time.monotonic() >= self._deaf_until:
             poller.register(self._listener, select.POLLIN)
+        if self._runner >= 0:
+            poller.register(self._runner, 0)  # it says nothing; that it ends is told in any case
         if also >= 0:
             poller.register(also, select.POLLIN)
             poller.register(self._main_waker.fd, select.POLLIN)
@@ -238,6 +246,8 @@ class IO:
                 if event & select.POLLNVAL:
                     self._kernel.die("a cell closed the kernel's own descriptors")
                 self._accept()
+            elif fd == self._runner:
+                self._kernel.die(ENDED)
             elif fd in self._pipes:
                 self._rest(0.0 if outbox.pump() or self._may_go_on() else REST)
             elif self._orphans.tell(fd, time.monotonic()):
@@ -328,6 +338,16 @@ class IO:
 
     def _schedule_repeat(self, wait: float | None) -> None:
         self._repeat_at = None if wait is None else time.monotonic() + wait
+
+
+def blame_cell(exc: BaseException) -> str:
+    """Says what a cell has done that the kernel's own system calls fail; nothing, if it is not to blame."""
+    match exc:
+        case OSError(errno=errno.EBADF):
+            return f"a cell closed the kernel's own descriptors ({exc})"
+        case OSError(errno=errno.EINVAL) if os.sysconf("SC_OPEN_MAX") < _FEW_FILES:  # so says poll(2)
+            return "a cell lowered the number of open files (RLIMIT_NOFILE) below what the kernel needs"
+    return ""
 
 
 def _wait_for_exit(thread_id: int | None) -> None:

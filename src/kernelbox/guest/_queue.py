@@ -12,7 +12,8 @@ from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 
-_HELD = "work that an earlier cell had left in the background, which was interrupted"
+_HELD = "while it waited behind work that an earlier cell had left in the background, which was interrupted"
+_UNTAKEN = "before the kernel had taken it"
 
 
 class Queue:
@@ -47,20 +48,22 @@ class Queue:
                 self._outbox.reply(peer, Done(request.id, "aborted", evalue=_HELD))
         return None
 
-    def withdraw(self, execution_id: str) -> bool | None:
+    def withdraw(self, execution_id: str, *, by_main: bool) -> bool | None:
         """Drops a request that has not begun, and returns whether the main thread is held; None if there is none.
 
-        Behind a cell it is dropped at once. If no cell runs the main thread would have taken it, were it not held by
+        Behind a cell it is dropped at once, and so it is by the main thread itself: the request came just before, or
+        the process was stopped. Otherwise, if no cell runs, the main thread would have taken it, were it not held by
         what an earlier cell left in the event loop: then the request stays, to be dropped when the main thread comes.
         """
         with self._lock:
             for entry in self._entries:
                 if entry[1].id == execution_id:
-                    if self.idle:
+                    if self.idle and not by_main:
                         self._withdrawn.add(execution_id)
                         return True
                     self._entries.remove(entry)
-                    self._outbox.reply(entry[0], Done(execution_id, "aborted"))
+                    reason = _UNTAKEN if self.idle else ""
+                    self._outbox.reply(entry[0], Done(execution_id, "aborted", evalue=reason))
                     return False
         return None
 

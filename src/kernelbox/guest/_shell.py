@@ -29,6 +29,7 @@ from kernelbox.guest._cell_names import name_cells_everywhere
 from kernelbox.guest._changes import Changes
 from kernelbox.guest._command_shell import Commands, Scripts
 from kernelbox.guest._display import DisplayFormatter, Publisher, ResultHook
+from kernelbox.guest._hints import forget_refused
 from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._notebook import SCREENS, FileInspector, FrontEnd, Installers, IpykernelFinder
 from kernelbox.guest._pages import Pages
@@ -273,6 +274,8 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
             lines = self._format_traceback(exc, value)
         except BaseException as failure:  # noqa: BLE001  # the user's __notes__, loaders, _render_traceback_
             lines = [f"{name}: {value}", f"(formatting the traceback failed: {type_name(failure)})"]
+        with contextlib.suppress(Exception):  # it uses `warnings`, which a cell can patch
+            forget_refused(exc, value)
         if replaced := find_replaced():
             lines.append(
                 f"Hint: cells have replaced or deleted built-in names: {', '.join(replaced)}; restart the kernel"

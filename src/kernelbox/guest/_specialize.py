@@ -23,10 +23,10 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from kernelbox.guest import _directory
+from kernelbox.guest import _directory, _environment
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._subreaper import become_subreaper, die_with_parent
-from kernelbox.wire._layout import IMPORTING, PROFILE, TOOLS, WARM
+from kernelbox.wire._layout import IMPORTING, PROFILE, TOOLS, UNGUARDED, WARM
 from kernelbox.wire._messages import Spawn
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class Birth:
     files_limit: tuple[int, int]
     groups: list[int]
     box: Box | None
+    guard: Guard | None
 
 
 @dataclass(slots=True)
@@ -79,6 +80,14 @@ class Box:
     confinement: int
     template: socket.socket
     lifeline: int
+
+
+@dataclass(slots=True)
+class Guard:
+    """What a child that is to be guarded has besides: the socket at which its runner listens, and its filter."""
+
+    listener: int
+    filter: int
 
 
 def specialize(birth: Birth) -> NoReturn:
@@ -95,7 +104,10 @@ def specialize(birth: Birth) -> NoReturn:
             identity, scratch = _open_sandboxed(birth, birth.box, watched=watched)
         if birth.spawn.argv:
             os.execvpe(birth.spawn.argv[0], birth.spawn.argv, os.environ)  # closes the report, which says that it ran
+        _environment.keep_given()
+        ready = _start_runner(identity, birth)
         kernel = _build(identity, birth.spawn, scratch or os.path.join(birth.spawn.directory, PROFILE))
+        _shut_in(birth, ready)
         os.write(birth.report, READY)
         os.close(birth.report)
         reported = True
@@ -175,7 +187,8 @@ def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity,
         alive = make(box.template, birth.report, box.lifeline if watched else -1)
         confinement = Confinement.decode(_read_all(box.confinement))
         given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
-        close_but((0, 1, 2, *given, box.lifeline, alive))  # a directory or a process would be a way out
+        guard = () if birth.guard is None else (birth.guard.listener, birth.guard.filter)
+        close_but((0, 1, 2, *given, *guard, box.lifeline, alive))  # a directory or a process would be a way out
         furnish(confinement)
         identity = _open(birth)
         identity.lifeline, identity.alive = box.lifeline, alive
@@ -184,6 +197,46 @@ def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity,
     except Unarmed as exc:
         raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
     return identity, confinement.scratch
+
+
+def _start_runner(identity: Identity, birth: Birth) -> int:
+    """Forks the runner of a kernel that is to be guarded; returns a pipe through which it says that it serves."""
+    if birth.guard is None:
+        return -1
+    from kernelbox.guest._runner import run
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ready, says_so = os.pipe()
+    identity.runner_pid = os.fork()
+    if identity.runner_pid == 0:
+        gc.enable()
+        run(theirs, socket.socket(fileno=birth.guard.listener), birth.log, says_so)
+    theirs.close()
+    _close_each(says_so, birth.guard.listener)
+    identity.runner = ours
+    return ready
+
+
+def _shut_in(birth: Birth, ready: int) -> None:
+    """Takes from the process, before it runs any code of a user's, all ways to start a program, if it is guarded."""
+    if birth.guard is None:
+        return
+    from kernelbox.guest._domain import shut_in
+    from kernelbox.guest._system_calls import Unarmed
+
+    program = _read_all(birth.guard.filter)
+    if not os.read(ready, 1):
+        raise RuntimeError(f"{UNGUARDED}its runner ended while it was being prepared")
+    os.close(ready)
+    try:
+        shut_in(program)
+    except Unarmed as exc:
+        raise RuntimeError(f"{UNGUARDED}{exc.step} failed: {exc.error.strerror} (errno {exc.error.errno})") from exc
+
+
+def _close_each(*fds: int) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _join_groups(birth: Birth) -> bool:

@@ -23,10 +23,9 @@ from collections.abc import Iterable
 
 from kernelbox.guest._descendants import start_time
 from kernelbox.guest._keeper import Keeper, Kept, appoint_keeper, identify
-from kernelbox.guest._mark import may_be_guarded
-from kernelbox.guest._peer import GUARDED, is_same_user, peer_credentials
+from kernelbox.guest._peer import is_same_user
 from kernelbox.guest._seat import Seat
-from kernelbox.guest._specialize import READY, Birth, Box, preload, specialize
+from kernelbox.guest._specialize import READY, Birth, Box, Guard, preload, specialize
 from kernelbox.guest._unborn import Unborn
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
@@ -147,7 +146,7 @@ class Template:
         fds: list[int] = []
         try:
             request, fds = _receive(client)
-            refusal = self._refuse(client, request, fds) or self._fork(request, fds, client)
+            refusal = self._refuse(request, fds) or self._fork(request, fds, client)
             if refusal:
                 _answer(client, Refused(refusal))
         except (OSError, ProtocolError):
@@ -160,10 +159,8 @@ class Template:
         if self._refusal:
             self._used_at = -self._idle_timeout  # of no use: the next opener starts another
 
-    def _refuse(self, client: socket.socket, request: Message, fds: list[int]) -> str:
+    def _refuse(self, request: Message, fds: list[int]) -> str:
         """Returns why a request cannot be granted, "" if it can."""
-        if self._seat is not None and may_be_guarded(client, peer_credentials(client)[0]):
-            return GUARDED
         if self._refusal:
             return self._refusal
         if self._is_full():
@@ -173,7 +170,7 @@ class Template:
             return f"a keeper takes no {type(request).__name__}"
         if request.argv and self._seat is not None:
             return "a template forks kernels and runs no other programs"
-        if len(fds) != _DESCRIPTORS + request.lifeline + len(request.groups) + request.sandbox:
+        if len(fds) != _DESCRIPTORS + request.lifeline + len(request.groups) + request.sandbox + 2 * request.guard:
             return f"{len(fds)} descriptors came with the request"
         return ""
 
@@ -191,10 +188,11 @@ class Template:
         assert isinstance(request, Spawn)
         listener, directory, state, log, environment, opening, *rest = fds
         lifeline, rest = rest[: request.lifeline], rest[request.lifeline :]
-        groups, confinement = rest[: len(request.groups)], rest[len(request.groups) :]
+        groups, rest = rest[: len(request.groups)], rest[len(request.groups) :]
+        confinement, guard = rest[: request.sandbox], rest[request.sandbox :]
         if request.limits:
             import kernelbox.guest._limits
-            import kernelbox.guest._watch  # noqa: F401  # before the fork: the child, and later ones, need not
+            import kernelbox.guest._watch  # before the fork: the child, and later ones, need not
         entrances = {name: identify(name, directory) for name in request.entrances}
         if not any(entrances.values()):
             return "the files of the kernel are gone"
@@ -203,6 +201,9 @@ class Template:
         ours, theirs = socket.socketpair() if request.sandbox else (None, None)
         if request.sandbox:
             self._prepare_sandboxes()
+        if guard:
+            import kernelbox.guest._domain
+            import kernelbox.guest._runner  # noqa: F401  # before the fork, as above
         outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
         try:
             pid = os.fork()
@@ -219,6 +220,7 @@ class Template:
                     files_limit=self._files_limit,
                     groups=groups,
                     box=self._box(confinement, theirs),
+                    guard=Guard(*guard) if guard else None,
                 )
             )
         _close_each(*inputs, report, theirs)

@@ -131,14 +131,19 @@ def _read_part(part: dict[str, Any]) -> str | Media | Resource:
         case {"type": "text", "text": str(text)}:
             return text
         case {"type": "image" | "audio", "data": str(data)}:
-            return Media(base64.b64decode(data), _mime_type(part))
+            return Media(_decode(data), _mime_type(part))
         case {"type": "resource", "resource": {"uri": str(uri), "blob": str(data)}}:
-            return Resource(uri=uri, mime_type=_mime_type(part["resource"]), data=base64.b64decode(data))
+            return Resource(uri=uri, mime_type=_mime_type(part["resource"]), data=_decode(data))
         case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
             return Resource(uri=uri, mime_type=_mime_type(part["resource"]), text=text)
         case {"type": "resource_link", "uri": str(uri)}:
             return Resource(uri=uri, mime_type=_mime_type(part), name=str(part.get("name") or ""))
     return json.dumps(part)
+
+
+def _decode(data: str) -> bytes:
+    """Returns the bytes of a base64 text; a letter that it cannot have is an error, and an end of a line is none."""
+    return base64.b64decode("".join(data.split()), validate=True)
 
 
 def _mime_type(part: dict[str, Any]) -> str:

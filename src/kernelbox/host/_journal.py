@@ -1,26 +1,25 @@
 """The journal: jobs of all servers on a home, as files, so that each of them can tell of every job.
 
     jobs/ID/job             what was asked, by which server, and in the end what came of it, as JSON
-    jobs/ID/events-N        events from number N on, a line for each: its number, its kind, and JSON
+    jobs/ID/events-N        events from number N on: of each its number, its kind, and JSON
     jobs/ID/answer-REQUEST  an answer to an approval request that came to another server than the job's own
 
-Only the server that runs a job writes its record and its events. Of the events the last megabytes are kept. Each line
-begins with a keyed hash: cells can write to the files, and what they write there is passed over.
+Only the server that runs a job writes its record and its events. Of the events the last megabytes are kept. All is
+signed (host/_signed.py): cells can write to the files, and what they write there is passed over.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
-import hmac
 import json
 import os
 import time
-from functools import cached_property
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.host._journal_follower import EVENTS, Follower
 from kernelbox.host._process import boot_id, read_start_time
+from kernelbox.host._signed import Signature
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,23 +31,18 @@ if TYPE_CHECKING:
 
 _FOLDER = "jobs"
 _RECORD = "job"
-_EVENTS = "events-"
 _ANSWER = "answer-"
 
 # Bytes of one file of events, unless one event is larger, and of all that are kept of a job.
 _LARGEST_FILE = 1024 * 1024
 _MOST_EVENTS = 16 * _LARGEST_FILE
 
-# Bytes that are read at a time: a client that reads slowly must not fill our memory.
-_PIECE = 256 * 1024
-
-# Bytes of a record, whose result may hold pictures; and of an answer.
-_LARGEST_RECORD = 512 * 1024 * 1024
-_LARGEST_ANSWER = 100_000
-
 # How long an ended job is kept, and how many: a client asks for what it has just lost, not for last week's.
 _KEPT_FOR = 24 * 3600.0
 _MOST_JOBS = 1_000
+
+# Directories that are looked at: jobs that run come to those that are kept, and a cell can make any number.
+_MOST_LOOKED_AT = 10_000
 
 
 class Journal:
@@ -66,12 +60,13 @@ class Journal:
             new = f"{job_id}.{os.getpid()}-{os.urandom(3).hex()}.new"
             folder.make(new)
             with folder.enter(new) as place:
-                place.replace(_RECORD, self.sign(job_id, _RECORD, _to_json({**record, "server": _this_process()})))
+                running = {**record, "server": _this_process()}
+                place.replace(_RECORD, self.signature(job_id).sign(_RECORD, _to_json(running)))
             try:
                 folder.rename(new, job_id)  # rename(2) replaces no directory that has something in it
             except OSError as exc:
                 folder.remove_tree(new)
-                if exc.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     return None
                 raise
             return Entry(self, job_id)
@@ -80,39 +75,44 @@ class Journal:
         """Returns the record of a job, None if there is none; its `state` is running, done or lost."""
         try:
             with self._folder() as folder, folder.enter(job_id) as place:
-                return _read_record(self.verify(job_id, _RECORD, place.read(_RECORD, _LARGEST_RECORD)), place)
+                return _read_record(self.signature(job_id).read_file(place, _RECORD, _RECORD), place)
         except (OSError, ValueError):  # it has been removed meanwhile, or a cell has written to it
             return None
 
     def records(self) -> list[dict[str, Any]]:
         """Returns the records of all jobs, oldest first."""
+        found = [record for record in map(self.read, self._ids()) if record is not None]
+        return sorted(found, key=lambda record: str(record.get("created_at", "")))
+
+    def _ids(self) -> list[str]:
         try:
             with self._folder() as folder:
-                names = [name for name in folder.listdir() if not name.endswith(".new")]
+                return [name for name in folder.listdir() if not name.endswith(".new")][:_MOST_LOOKED_AT]
         except FileNotFoundError:
             return []
-        found = [record for record in map(self.read, names) if record is not None]
-        return sorted(found, key=lambda record: str(record.get("created_at", "")))
 
     def follow(self, job_id: str, after: int) -> Follower:
         """Returns a reader of the events of a job that come after one."""
-        return Follower(self, job_id, after)
+        return Follower(lambda: self.place(job_id), self.signature(job_id), after)
 
     def answer(self, job_id: str, request_id: str, answer: dict[str, Any]) -> bool:
         """Leaves an answer for the server that runs a job; False if there is one."""
         with self._folder() as folder, folder.enter(job_id) as place:
             name = f"{_ANSWER}{request_id}"
-            return place.add(name, self.sign(job_id, name, _to_json(answer)))
+            return place.add(name, self.signature(job_id).sign(name, _to_json(answer)))
 
     def answers(self, job_id: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yields the answers that other servers have left, each once."""
         with contextlib.suppress(OSError), self._folder() as folder, folder.enter(job_id) as place:
             for name in place.listdir():
                 if name.startswith(_ANSWER) and not name.endswith(".new"):
-                    data = place.read(name, _LARGEST_ANSWER)
-                    place.remove(name)
-                    with contextlib.suppress(ValueError):
-                        yield name.removeprefix(_ANSWER), json.loads(self.verify(job_id, name, data))
+                    with contextlib.suppress(OSError, ValueError):  # a cell has put it there
+                        yield name.removeprefix(_ANSWER), self._read_answer(job_id, place, name)
+                    place.remove_tree(name)
+
+    def _read_answer(self, job_id: str, place: Place, name: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.signature(job_id).read_file(place, name, name))
+        return answer
 
     def remove(self, job_id: str) -> None:
         """Removes all that is known of a job."""
@@ -120,29 +120,32 @@ class Journal:
             folder.remove_tree(job_id)
 
     def sweep(self) -> None:
-        """Removes jobs that ended long ago, and the oldest of too many."""
+        """Removes jobs that ended long ago, the oldest of too many, and what is no job."""
         with contextlib.suppress(OSError), self._folder() as folder:
             folder.remove_rubbish()
+            for name in self._ids():
+                if folder.is_rubbish(name) and self._is_planted(folder, name):
+                    folder.remove_tree(name)
         ended = [record for record in self.records() if record["state"] != "running"]
         surplus = max(0, len(ended) - _MOST_JOBS)
         for number, record in enumerate(ended):
             if number < surplus or time.time() - float(record.get("changed_at", 0)) > _KEPT_FOR:
                 self.remove(str(record.get("id", "")))
 
-    def sign(self, job_id: str, what: str, data: bytes) -> bytes:
-        """Returns data behind a hash that only hosts of this user can make."""
-        return _digest(self._secret, job_id, what, data) + b" " + data
+    def _is_planted(self, folder: Place, name: str) -> bool:
+        """Tells whether an entry that is called as a job is none of ours."""
+        try:
+            with folder.enter(name) as place:
+                self.signature(name).read_file(place, _RECORD, _RECORD)
+        except (ValueError, StoreFailed, FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:  # we have too much open, or the disk fails: nothing is known of it
+            return False
+        return False
 
-    def verify(self, job_id: str, what: str, signed: bytes) -> bytes:
-        """Returns data without its hash; raises ValueError if no host has written it."""
-        digest, _, data = signed.partition(b" ")
-        if not hmac.compare_digest(digest, _digest(self._secret, job_id, what, data)):
-            raise ValueError("no host has written it")
-        return data
-
-    @cached_property
-    def _secret(self) -> bytes:
-        return hashlib.sha256(self._home.secret()).digest()
+    def signature(self, job_id: str) -> Signature:
+        """Returns what tells a host's words about a job from others."""
+        return Signature(self._home.secret(), f"job {job_id}")
 
     def place(self, job_id: str) -> Place:
         """Opens the directory of a job."""
@@ -162,6 +165,7 @@ class Entry:
         self.id = job_id
         self.last = 0
         self._journal = journal
+        self._signature = journal.signature(job_id)
         self._fd = -1
         self._sizes: dict[int, int] = {}  # bytes of each file of events that is kept, by its first event
         self._first = 0
@@ -170,15 +174,15 @@ class Entry:
         return f"<Entry {self.id} {self.last} events>"
 
     def append(self, kind: str, event: bytes) -> int:
-        """Writes an event, which is JSON on one line; returns its number."""
+        """Writes an event, which is JSON, on a line of its own, whatever a cell has written; returns its number."""
         self.last += 1
-        line = self._journal.sign(self.id, _EVENTS, b"%d %s %s" % (self.last, kind.encode("ascii"), event)) + b"\n"
-        if self._fd < 0 or self._sizes[self._first] + len(line) > _LARGEST_FILE:
+        data = b"\n" + self._signature.sign(f"{EVENTS}{self.last} {kind}", event)
+        if self._fd < 0 or self._sizes[self._first] + len(data) > _LARGEST_FILE:
             self._begin_file()
-        rest = memoryview(line)
+        rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._fd, rest) :]
-        self._sizes[self._first] += len(line)
+        self._sizes[self._first] += len(data)
         return self.last
 
     def update(self, record: dict[str, Any]) -> None:
@@ -192,7 +196,7 @@ class Entry:
 
     def _write(self, record: dict[str, Any]) -> None:
         with self._journal.place(self.id) as place:
-            place.replace(_RECORD, self._journal.sign(self.id, _RECORD, _to_json(record)))
+            place.replace(_RECORD, self._signature.sign(_RECORD, _to_json(record)))
 
     def discard(self) -> None:
         """Removes the job, as if it had never been."""
@@ -206,91 +210,16 @@ class Entry:
                 oldest = next(iter(self._sizes))
                 del self._sizes[oldest]
                 with contextlib.suppress(FileNotFoundError):
-                    place.remove(f"{_EVENTS}{oldest}")
+                    place.remove(f"{EVENTS}{oldest}")
             self._first = self.last
-            self._fd = place.open_for_writing(f"{_EVENTS}{self._first}", os.O_APPEND)
+            place.remove_tree(f"{EVENTS}{self._first}")  # what a cell has put there
+            self._fd = place.open_for_writing(f"{EVENTS}{self._first}", os.O_APPEND)
             self._sizes[self._first] = 0
 
     def _close_file(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-class Follower:
-    """Reads the events of a job, in order; where some are no longer kept, `read` says which."""
-
-    def __init__(self, journal: Journal, job_id: str, after: int) -> None:
-        self.after = after
-        self._journal = journal
-        self._job_id = job_id
-        self._fd = -1
-        self._first = 0
-        self._rest = b""
-
-    def __repr__(self) -> str:
-        return f"<Follower of {self._job_id} after {self.after}>"
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def read(self) -> list[tuple[int, str, bytes]]:
-        """Returns the next events, by number, kind and JSON; nothing if there are none yet."""
-        while self._fd >= 0 or self._open_next():
-            if data := os.read(self._fd, _PIECE):
-                if found := self._take(data):
-                    return found
-            elif not self._has_next():
-                return []
-            elif data := os.read(self._fd, _PIECE):  # written before the next was begun
-                return self._take(data)
-            else:
-                self.close()
-        return []
-
-    def _take(self, data: bytes) -> list[tuple[int, str, bytes]]:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        found = []
-        for line in lines:
-            try:
-                number, kind, event = self._journal.verify(self._job_id, _EVENTS, line).split(b" ", 2)
-            except ValueError:
-                continue  # a cell has written it
-            if int(number) > self.after:
-                if int(number) > self.after + 1:
-                    found.append(self._missing(int(number)))
-                self.after = int(number)
-                found.append((self.after, kind.decode("ascii"), event))
-        return found
-
-    def _missing(self, next_number: int) -> tuple[int, str, bytes]:
-        missing = {"first": self.after + 1, "last": next_number - 1}
-        return next_number - 1, "dropped", json.dumps(missing).encode("ascii")
-
-    def _firsts(self, place: Place) -> list[int]:
-        names = (name.removeprefix(_EVENTS) for name in place.listdir() if name.startswith(_EVENTS))
-        return sorted(int(name) for name in names if name.isdecimal())
-
-    def _has_next(self) -> bool:
-        try:
-            with self._journal.place(self._job_id) as place:
-                return any(first > self._first for first in self._firsts(place))
-        except OSError:
-            return False
-
-    def _open_next(self) -> bool:
-        """Opens the file that the next event is in, or the oldest that is kept; False if there is none yet."""
-        with contextlib.suppress(OSError, StoreFailed), self._journal.place(self._job_id) as place:
-            later = [first for first in self._firsts(place) if first > self._first]
-            begun = [first for first in later if first <= self.after + 1]
-            if later:
-                self._first = begun[-1] if begun else later[0]
-                self._fd = place.open_for_reading(f"{_EVENTS}{self._first}")
-                self._rest = b""
-                return True
-        return False
 
 
 def _read_record(data: bytes, place: Place) -> dict[str, Any]:
@@ -311,12 +240,6 @@ def _is_alive(server: object) -> bool:
         case {"pid": int(pid), "start_time": int(start_time), "boot_id": str(boot)}:
             return boot == boot_id() and read_start_time(pid) == start_time
     return False
-
-
-def _digest(secret: bytes, job_id: str, what: str, data: bytes) -> bytes:
-    keyed = hashlib.blake2b(key=secret, digest_size=16, person=what[:16].encode("ascii", "replace"))
-    keyed.update(job_id.encode() + b"\0" + data)
-    return keyed.hexdigest().encode("ascii")
 
 
 def _to_json(value: object) -> bytes:

@@ -17,7 +17,7 @@ from kernelbox.base._text import escape
 from kernelbox.host._sockets import listen
 from kernelbox.host._state_file import create_state
 from kernelbox.wire._framing import Decoder, encode
-from kernelbox.wire._layout import LOG, SOCKET, UNARMED
+from kernelbox.wire._layout import LOG, RUNNER, SOCKET, UNARMED, UNGUARDED
 from kernelbox.wire._messages import Refused, Spawn, Spawned
 from kernelbox.wire._values import dataclass
 
@@ -58,8 +58,12 @@ def preparing(
     argv: Sequence[str] = (),
     environment: dict[str, str] | None = None,
     confinement: Confinement | None = None,
+    guard: bytes = b"",
 ) -> Iterator[Request]:
-    """Opens what a new process is given, in the order that Spawn names; the process has copies of it when this ends."""
+    """Opens what a new process is given, in the order that Spawn names; the process has copies of it when this ends.
+
+    `guard` is the filter of one that is to be guarded.
+    """
     env = launch.environment if environment is None else environment
     spawn = Spawn(
         kernel_id=launch.record.kernel_id,
@@ -74,6 +78,7 @@ def preparing(
         groups=launch.record.groups,
         disk_before=launch.disk_before,
         sandbox=confinement is not None,
+        guard=bool(guard),
     )
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(launch.directory.open())
@@ -87,6 +92,9 @@ def preparing(
         opened += _open_groups(stack, launch.record.groups)
         if confinement is not None:
             opened.append(_closed_by(stack, _write_secret("confinement", confinement.encode())))
+        if guard:
+            opened.append(stack.enter_context(listen(place, RUNNER)).fileno())
+            opened.append(_closed_by(stack, _write_secret("filter", guard)))
         yield Request(spawn, opened)
 
 
@@ -165,8 +173,8 @@ def receive_answer(client: socket.socket) -> Spawned | None:
 
 
 def _advice(reason: str) -> str:
-    """Returns what to do about a sandbox that could not be armed; "" about anything else."""
-    if UNARMED not in reason:
+    """Returns what to do about a sandbox or a guard that could not be armed; "" about anything else."""
+    if UNARMED not in reason and UNGUARDED not in reason:
         return ""
     from kernelbox.sandbox._hints import advise
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 
+from kernelbox.base._errors import InvalidInput
 from kernelbox.mcp._address import PATH, TOKEN_VARIABLE, Address
 
 TYPE_CHECKING = False
@@ -23,7 +24,12 @@ _NAME = "kernelbox"
 
 
 def client_config(client: str, command: list[str], address: Address | None) -> str:
-    """Returns the text for a client; `command` starts the server, or it listens at an `address`."""
+    """Returns the text for a client; `command` starts the server, or it listens at an `address`.
+
+    Raises InvalidInput for a client that cannot be sent to an address with a token.
+    """
+    if client == "claude-desktop" and address is not None:
+        raise InvalidInput("--print-config", client, "it reads no addresses from its file; leave out --http")
     url = None if address is None else f"http://{address}{PATH}"
     if client == "claude-code":
         if url is not None:

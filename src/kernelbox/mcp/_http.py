@@ -47,7 +47,7 @@ def serve_http(options: ServerOptions, address: Address, allowed_hosts: tuple[st
     requests = Requests(TokenRequired(WholeMessages(app), token))
     config = uvicorn.Config(
         requests,
-        log_level="warning",
+        log_level="error",  # what it warns of is what clients send, also those without the token
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -80,7 +80,7 @@ class TokenRequired:
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
-        self._expected = f"Bearer {token}".encode()
+        self._expected = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or self._is_known(scope):
@@ -91,8 +91,10 @@ class TokenRequired:
         await refusal(scope, receive, send)
 
     def _is_known(self, scope: Scope) -> bool:
-        given = Headers(scope=scope).get("authorization", "")
-        return scope["type"] == "http" and hmac.compare_digest(given.encode("latin-1"), self._expected)
+        given = Headers(scope=scope).getlist("authorization")
+        scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        is_bearer = scheme.lower() == "bearer"  # in letters of either kind (RFC 9110, 11.1)
+        return scope["type"] == "http" and is_bearer and hmac.compare_digest(secret.encode("latin-1"), self._expected)
 
 
 def _make_app(server: MCPServer, bound: Address, allowed_hosts: tuple[str, ...]) -> ASGIApp:

@@ -11,6 +11,7 @@ from mcp_types import CallToolResult
 
 from kernelbox.base._errors import InvalidInput, KernelBoxError
 from kernelbox.mcp._results import answer
+from kernelbox.mcp._state import State
 from kernelbox.tools._supervised import start_supervised
 
 # Characters of what an installer says that are returned: its end, where the reason of a failure is.
@@ -21,9 +22,15 @@ _MOST_BYTES = 4 * _LONGEST_REPORT + 4
 _installing = asyncio.Lock()
 
 
-async def install(requirement: str) -> CallToolResult:
+async def install(state: State, requirement: str) -> CallToolResult:
     """Installs what a requirement names; a failure of the installer is a failure of the tool."""
-    command = [*installer(), _check(requirement)]
+    requirement = _check(requirement)
+    if state.options.sandbox is not None:  # what is installed may bring code that the installer runs
+        raise KernelBoxError(
+            f"{requirement} was not installed: kernels are sandboxed here, and an installer would run outside of the "
+            f"sandbox. Ask the user to install it for {sys.executable}"
+        )
+    command = [*installer(), requirement]
     async with _installing:
         process, lifeline = await start_supervised(
             command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT

@@ -22,10 +22,13 @@ class OwnTool(Tool):
         try:
             return await _until_gone(context, super().run(arguments, context, convert_result))
         except ToolError as exc:
-            if not isinstance(exc.__cause__, ValidationError):
-                raise
-            known = self.parameters.get("properties", {})
-            raise ToolError(f"{self.name}: {describe(exc.__cause__.errors(include_url=False), known)}") from exc
+            match exc.__cause__:
+                case ValidationError() as wrong:
+                    known = self.parameters.get("properties", {})
+                    raise ToolError(f"{self.name}: {describe(wrong.errors(include_url=False), known)}") from exc
+                case ToolError() as ours:
+                    raise ours from exc  # without the words that the SDK puts before it
+            raise
 
 
 async def _until_gone(context: Any, call: Awaitable[Any]) -> Any:

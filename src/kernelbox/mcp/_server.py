@@ -69,6 +69,7 @@ def make_state(options: ServerOptions) -> State:
         env=environment,
         shared=options.keep_kernels,
         sandbox=options.sandbox,
+        guarded=options.require_shell_escape,
     )
     return State(options, workplace, Outputs(images_dir), Workspace(options.workspace))
 

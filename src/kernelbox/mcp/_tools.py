@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
-from mcp_types import ToolAnnotations
-from pydantic import Field
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import BaseModel, Field
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._shown import show
@@ -41,7 +41,7 @@ def add_tool(
 ) -> None:
     """Adds a function under its name, with its docstring as the description; it takes no arguments but its own."""
     tool = OwnTool.from_function(
-        _translating(function),
+        _translating(function, structured),
         name=function.__name__,
         description=" ".join((function.__doc__ or "").split()),
         annotations=annotations,
@@ -68,7 +68,7 @@ def _without_titles(schema: Any) -> Any:
     }
 
 
-def _translating(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def _translating(function: Callable[..., Awaitable[Any]], structured: bool) -> Callable[..., Awaitable[Any]]:
     """Returns a function whose sentences about wrong input and lost kernels reach the client."""
 
     @functools.wraps(function)
@@ -77,14 +77,21 @@ def _translating(function: Callable[..., Awaitable[Any]]) -> Callable[..., Await
         try:
             result = await function(**named)
             outcome = "failed" if getattr(result, "is_error", False) else "done"
+            return _compact(result) if structured else result
         except KernelBoxError as exc:
             outcome = f"failed: {exc}"
             raise ToolError(str(exc)) from exc
         finally:
             _log.info("%s: %s after %.2f s", _describe(function.__name__, named), outcome, time.monotonic() - began)
-        return result
 
     return call
+
+
+def _compact(result: BaseModel) -> CallToolResult:
+    """Returns a structured result, whose text is short: the SDK would put each value on a line of its own."""
+    return CallToolResult(
+        content=[TextContent(text=result.model_dump_json())], structured_content=result.model_dump(mode="json")
+    )
 
 
 def _describe(tool: str, named: dict[str, Any]) -> str:

@@ -63,7 +63,7 @@ def add_shared_tools(tools: Tools, state: State) -> None:
         package_name: Annotated[str, Field(description="pip requirement, such as `pandas>=2`, or a git+https URL")],
     ) -> CallToolResult:
         """Install a Python package for the kernels. Import it afterwards; no reset is needed."""
-        return await install(package_name)
+        return await install(state, package_name)
 
     async def register_mcp_server(
         server_name: Annotated[str, Field(description="name of the package to make, such as `github`")],

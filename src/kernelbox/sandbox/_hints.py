@@ -6,6 +6,7 @@ import errno
 import os
 
 from kernelbox.wire._confinement import failed_step
+from kernelbox.wire._layout import UNGUARDED
 
 _SETTINGS = "/proc/sys"
 
@@ -31,11 +32,19 @@ _COVERED_PROC = (
     "with them uncovered (docker run --security-opt systempaths=unconfined, podman run --security-opt unmask=ALL)"
 )
 _OLD = "the sandbox needs Linux 5.12 or newer: use a newer system, or leave the sandbox out"
+_NO_GUARD = (
+    "require_shell_escape needs seccomp and Landlock, which must be among the security modules that the system has "
+    "started with (cat /sys/kernel/security/lsm) and of Linux 5.19 or newer: use a newer system, add `lsm=landlock,…` "
+    "to the command line of its kernel, start a container with a profile that allows landlock_create_ruleset(2), or do "
+    "without require_shell_escape"
+)
 _UNKNOWN = "`kernelbox doctor` tries again; docs/sandbox.md says what each step needs"
 
 
 def advise(reason: str) -> str:
-    """Returns what to do about a reason that a kernel gave for not being confined."""
+    """Returns what to do about a reason that a kernel gave for not being confined, or not guarded."""
+    if UNGUARDED in reason:
+        return _NO_GUARD
     step, number = failed_step(reason) or ("", 0)
     if number == errno.ENOSYS:
         return _OLD

@@ -1,14 +1,15 @@
 """Who may send requests at all: no web page in the user's browser, and over the network only who has a token.
 
-The application cannot know how its server was bound, so each connection is judged by its own local address: one that
-came over a Unix socket, or over loopback from a process of the user's, is the user's own, unless tokens were given.
+The application cannot know how its server was bound, so each connection is judged by itself: one that a process of the
+user's made over loopback or a Unix socket is the user's own, unless tokens were given. Of a Unix socket only our own
+server tells (web/_protocol.py); other programs make theirs for every account.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -66,8 +67,8 @@ class NoWebPages:
         if origin in self._origins or (origin and "*" in self._origins):
             return True
         if origin:
-            host = first_of(scope, b"host").lower()
-            return len(all_of(scope, b"origin")) == 1 and urlsplit(origin).netloc == host
+            _, between, host = origin.partition("://")
+            return len(all_of(scope, b"origin")) == 1 and bool(between) and host == first_of(scope, b"host").lower()
         if first_of(scope, b"sec-fetch-site", "none") in ("none", "same-origin"):
             return True
         mode, destination = first_of(scope, b"sec-fetch-mode"), first_of(scope, b"sec-fetch-dest")
@@ -87,7 +88,7 @@ class TokenRequired:
             path: str = scope["path"]
             if caller is None and path not in _OPEN and not path.startswith(_OPEN_BELOW):
                 advice = _ADVICE if self._tokens else f"set {TOKEN_VARIABLE} for the server, and {_ADVICE}"
-                if not self._tokens and _is_loopback(scope):
+                if not self._tokens and (_is_loopback(scope) or _is_unix(scope)):
                     advice = f"this connection was not made by a process of the user who runs the server: {advice}"
                 refusal = failure(401, "token_required", advice, {"WWW-Authenticate": "Bearer"})
                 await refusal(scope, receive, send)
@@ -118,14 +119,10 @@ def _take_secret(scope: Scope) -> str | None:
 
 
 def _is_local(scope: Scope) -> bool:
-    """Tells whether a connection is the user's own: other accounts of the machine can connect over loopback too."""
-    if _is_unix(scope):
-        return True
-    if not _is_loopback(scope):
-        return False
+    """Tells whether a connection is known to be the user's own: other accounts of the machine can make some too."""
     known: dict[str, bool] = scope.get(CONNECTION, {})
     if "is_own" not in known:
-        known["is_own"] = not can_tell() or _is_made_by_user(scope)
+        known["is_own"] = _is_loopback(scope) and (not can_tell() or _is_made_by_user(scope))
     return known["is_own"]
 
 

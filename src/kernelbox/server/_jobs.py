@@ -38,6 +38,9 @@ _LOOK_EVERY = 0.05
 # Seconds that another server may take to act on an answer.
 _ANSWER_PATIENCE = 10.0
 
+# Another server may remove a job between two steps of ours; not again and again.
+_ATTEMPTS = 10
+
 # Old jobs are looked for each time that this many have begun.
 _SWEEP_EVERY = 50
 
@@ -61,13 +64,16 @@ class Jobs:
         asked for something else.
         """
         job_id = os.urandom(16).hex() if key is None else _id_of(caller, key)
-        while True:
+        for _ in range(_ATTEMPTS):
             entry = await in_thread(self._journal.claim, job_id, self._new_record(job_id, caller, about))
             if entry is not None:
                 return await self._start(entry, caller, about, work)
             found = await in_thread(self._journal.read, job_id)
             if found is not None:
                 return self._same(found, about)
+        raise Refused(
+            409, "job_damaged", "what is known of the job of this Idempotency-Key is damaged; use another key"
+        )
 
     def _new_record(self, job_id: str, caller: Caller, about: dict[str, Any]) -> dict[str, Any]:
         return {"id": job_id, "state": "running", "caller": caller.name, "created_at": now(), **about}
@@ -116,8 +122,8 @@ class Jobs:
                     yield number, kind, event
                     if kind in LAST:
                         return
-                if not found and end:
-                    yield follower.after + 1, "lost", to_json({"detail": end})
+                if not found and (end or follower.is_damaged):
+                    yield follower.after + 1, "lost", to_json({"detail": end or DAMAGED})
                     return
                 end = "" if found else await self._wait(job_id, follower.after)
         finally:
@@ -213,6 +219,7 @@ class Jobs:
         raise ApprovalClosed(f"the request {request_id[:64]!r}", "closed")
 
 
+DAMAGED = "code of this user has written over the events; GET /jobs/ID has what came of the job"
 LOST = "the server that ran this has ended; how far the cell came is not known"
 
 

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
+# Seconds. The end of a process ends its connections, unless a child of it has them too: for that alone its end is
+# watched, and most cells are over sooner.
+_SHORT = 0.02
+
+
 class LoopConnection:
     """Wakes the task that awaits it when there is something to read or the kernel has ended."""
 
@@ -29,8 +34,7 @@ class LoopConnection:
         self._attached = True
         self._dead = False
         self._woken = False
-        if self.watched:
-            self._loop.add_reader(self._death_fd, self._on_death)
+        self._later = self._loop.call_later(_SHORT, self._watch_death) if self.watched else None
 
     @property
     def watched(self) -> bool:
@@ -75,7 +79,9 @@ class LoopConnection:
             self._attached = False
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
-            if self.watched:
+            if self._later is not None:
+                self._later.cancel()
+            elif self.watched:
                 self._loop.remove_reader(self._death_fd)
             self.wake()
 
@@ -87,6 +93,10 @@ class LoopConnection:
         self.connection.flush()
         if not self.unsent:
             self._loop.remove_writer(self._fd)
+
+    def _watch_death(self) -> None:
+        self._later = None
+        self._loop.add_reader(self._death_fd, self._on_death)
 
     def _on_death(self) -> None:
         self._dead = True

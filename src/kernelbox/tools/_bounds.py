@@ -16,6 +16,9 @@ LARGEST_MESSAGE = 256 * 1024 * 1024
 # would take a hundred.
 _MOST_VALUES = 1_000_000
 
+UNREADABLE = "its answer cannot be read"
+UNREADABLE_MESSAGE = f"{UNREADABLE}: it is not valid, nested too deeply, or has too many values"
+
 # Characters of a line of a server's log, or of what it says of its progress.
 LONGEST_NOTICE = 2_000
 
@@ -42,6 +45,10 @@ class Words:
         """Keeps a line, unless it was the last one as well."""
         if not str(self).endswith(line):
             self.add(f"{line}\n".encode())
+
+    def clear(self) -> None:
+        """Forgets what was said."""
+        self._text.clear()
 
     def __str__(self) -> str:
         text = self._text.decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""How a session is opened with the SDK, over each transport; beside `_stdio` and `_http`, all that knows the SDK."""
+"""How a session is opened with the SDK, over each transport; beside these, all that knows the SDK."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack
 
 import httpx2
 from mcp import Client, MCPError
-from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, Implementation, LoggingMessageNotificationParams, ToolListChangedNotification
 from pydantic import ValidationError
 
 from kernelbox.base._errors import ToolServerFailed
-from kernelbox.tools._bounds import LARGEST_MESSAGE, LONGEST_NOTICE
-from kernelbox.tools._http import HTTP_PATIENCE, HttpClients
+from kernelbox.tools._bounds import LARGEST_MESSAGE, LONGEST_NOTICE, UNREADABLE, UNREADABLE_MESSAGE
+from kernelbox.tools._events import connect_events
+from kernelbox.tools._http import Elsewhere, open_client
 from kernelbox.tools._stdio import connect_stdio
 
 TYPE_CHECKING = False
@@ -26,10 +26,14 @@ if TYPE_CHECKING:
     from kernelbox.tools._parameters import ServerParameters
 
 # What the SDK remarks is for the application's log, if it keeps one, and not for its terminal.
-logging.getLogger("mcp").addHandler(logging.NullHandler())
+for _name in ("mcp", "client"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
 # Characters of an error that a server answers with.
 _LONGEST_ERROR = 20_000
+
+# How the SDK begins what it says of an answer over HTTP that is none.
+_NOT_PARSED = ("Failed to parse JSON response: ", "Failed to parse SSE message: ")
 
 
 async def connecting(stack: AsyncExitStack, server: str, parameters: ServerParameters, listener: Listener) -> Client:
@@ -73,16 +77,9 @@ async def _transport(stack: AsyncExitStack, server: str, parameters: ServerParam
     filled = parameters.filled(server)
     if filled.transport == "stdio":
         return connect_stdio(server, filled, listener)
-    clients, headers = HttpClients(listener.words), dict(filled.headers)
+    client = await stack.enter_async_context(open_client(filled.url, dict(filled.headers), listener.words))
     if filled.transport == "sse":
-        return sse_client(
-            filled.url,
-            headers=headers,
-            timeout=HTTP_PATIENCE,
-            sse_read_timeout=None,  # type: ignore[arg-type]  # None is httpx's word for no limit
-            httpx_client_factory=clients.make,
-        )
-    client = await stack.enter_async_context(clients.make(headers))
+        return connect_events(server, filled.url, client, listener)
     return streamable_http_client(filled.url, http_client=client, max_sse_event_size=LARGEST_MESSAGE)
 
 
@@ -98,10 +95,15 @@ def describe(exc: BaseException, words: Words | None = None) -> str:
             return _after(words, "it closed the connection")
         case MCPError(message="Server returned an error response"):
             return _after(words, "it refused the request")
+        case MCPError(message=message) if message.startswith(_NOT_PARSED):
+            said = message.partition(": ")[2]  # our own words, or pages of pydantic's
+            return said if said.startswith(UNREADABLE) else UNREADABLE_MESSAGE
         case MCPError(message=message):
             return message[:_LONGEST_ERROR]
         case httpx2.HTTPStatusError():
             return f"it answered with HTTP {exc.response.status_code}"
+        case Elsewhere():
+            return str(exc)
         case httpx2.ConnectError():
             return f"it cannot be reached: {exc}"
         case RuntimeError():

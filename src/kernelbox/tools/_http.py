@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx2
 
-from kernelbox.tools._bounds import LARGEST_MESSAGE, check_message
+from kernelbox.tools._bounds import LARGEST_MESSAGE, UNREADABLE, check_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,33 +20,42 @@ _FAREWELL = 2.0
 
 _EVENTS = "text/event-stream"
 
+# How a server says that it has no stream of its own, as the protocol lets it.
+_NO_STREAM = 405
 
-class HttpClients:
-    """Makes HTTP clients that read no more of an answer than can be used."""
 
-    def __init__(self, words: Words) -> None:
-        """Refusals are added to the server's `words`."""
-        self._words = words
+class Elsewhere(httpx2.RequestError):
+    """Raised when a server sends us to another: headers, which may be secrets, are for this one."""
 
-    def make(
-        self,
-        headers: dict[str, str] | None = None,
-        timeout: httpx2.Timeout | None = None,
-        auth: httpx2.Auth | None = None,
-    ) -> httpx2.AsyncClient:
-        """Returns a client, with the arguments that the SDK passes."""
-        return httpx2.AsyncClient(
-            headers={**(headers or {}), "Accept-Encoding": "identity"},
-            timeout=timeout or httpx2.Timeout(HTTP_PATIENCE, read=None),
-            auth=auth,
-            event_hooks={"request": [_bound_farewell], "response": [self._bound]},
-        )
 
-    async def _bound(self, response: httpx2.Response) -> None:
-        if response.is_error:
-            self._words.add_once(f"HTTP {response.status_code} {response.reason_phrase}")
+def open_client(url: str, headers: dict[str, str], words: Words) -> httpx2.AsyncClient:
+    """Returns a client for one server, which reads no more of an answer than can be used.
+
+    Refusals are added to the server's `words`.
+    """
+    origin = _origin(httpx2.URL(url))
+
+    async def stay(request: httpx2.Request) -> None:
+        if _origin(request.url) != origin:
+            raise Elsewhere(f"it leads to {request.url.copy_with(userinfo=b'', query=None)}, which is not followed")
+
+    async def bound(response: httpx2.Response) -> None:
+        if not response.is_error:
+            words.clear()  # what it refused before is of no account
+        elif response.request.method != "GET" or response.status_code != _NO_STREAM:
+            words.add_once(f"HTTP {response.status_code} {response.reason_phrase}")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _Bounded(response.stream, response.headers)
+
+    return httpx2.AsyncClient(
+        headers={**headers, "Accept-Encoding": "identity"},
+        timeout=httpx2.Timeout(HTTP_PATIENCE, read=None),
+        event_hooks={"request": [stay, _bound_farewell], "response": [bound]},
+    )
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 async def _bound_farewell(request: httpx2.Request) -> None:
@@ -90,7 +99,7 @@ class _Bounded(httpx2.AsyncByteStream):
         return bytes(body)
 
     def _error(self, why: str) -> Exception:
-        sentence = f"its answer cannot be read: {why}"
+        sentence = f"{UNREADABLE}: {why}"
         return httpx2.SSEError(sentence) if self._events else httpx2.StreamError(sentence)
 
 

@@ -21,6 +21,9 @@ _PARTS = 5_000
 _LONGEST_TEXT = 4_000
 _LONGEST_NAME = 200
 
+# Values that a field may be chosen from; of more only the type is told. Python compares each with all the others.
+_MOST_CHOICES = 1_000
+
 _TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
 _SCALARS = ("string", "integer", "number", "boolean", "null")
 _NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
@@ -59,7 +62,7 @@ class _Reader:
             return {}
         if isinstance(reference := schema.get("$ref"), str):
             return self._refer(reference, schema, level)
-        safe = {**_read_type(schema), **(_read_limits(schema, patterns=not self._lenient) if limits else {})}
+        safe = {**self._read_type(schema), **(_read_limits(schema, patterns=not self._lenient) if limits else {})}
         if isinstance(description := schema.get("description"), str):
             safe["description"] = _clean(description)
         for key in _CHOICES:
@@ -77,13 +80,32 @@ class _Reader:
         _keep_default(schema, safe)
         return safe
 
+    def _read_type(self, schema: dict[Any, Any]) -> dict[str, Any]:
+        safe: dict[str, Any] = {}
+        match schema.get("type"):
+            case str(kind) if kind in _TYPES:
+                safe["type"] = kind
+            case list(kinds) if kinds and all(kind in _TYPES for kind in kinds):
+                safe["type"] = list(kinds)
+        if schema.get("nullable") is True and isinstance(safe.get("type"), str):
+            safe["type"] = [safe["type"], "null"]
+        values = [schema["const"]] if "const" in schema else schema.get("enum")
+        if isinstance(values, list) and values:
+            if not all(value is None or isinstance(value, str | int) for value in values):
+                safe.pop("type", None)  # Python has no type for such a choice; the server checks it
+            elif len(values) <= _MOST_CHOICES and all(len(str(value)) <= _LONGEST_TEXT for value in values):
+                safe["enum"] = values
+                self._parts += len(values) // 10  # they are read faster than parts are
+        return safe
+
     def _read_properties(self, properties: dict[Any, Any], required: object, level: int) -> dict[str, Any]:
         kept = {
             name: self.read(value, level + 1)
             for name, value in properties.items()
             if isinstance(name, str) and len(name) <= _LONGEST_NAME
         }
-        needed = [name for name in required if name in kept] if isinstance(required, list) else []
+        listed = required if isinstance(required, list) else []
+        needed = [name for name in listed if isinstance(name, str) and name in kept]
         return {"properties": kept, **({"required": needed} if needed else {})}
 
     def _refer(self, reference: str, schema: dict[Any, Any], level: int) -> dict[str, Any]:
@@ -126,24 +148,6 @@ def _follow(root: dict[Any, Any], reference: str) -> dict[Any, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _read_type(schema: dict[Any, Any]) -> dict[str, Any]:
-    safe: dict[str, Any] = {}
-    match schema.get("type"):
-        case str(kind) if kind in _TYPES:
-            safe["type"] = kind
-        case list(kinds) if kinds and all(kind in _TYPES for kind in kinds):
-            safe["type"] = list(kinds)
-    if schema.get("nullable") is True and isinstance(safe.get("type"), str):
-        safe["type"] = [safe["type"], "null"]
-    values = [schema["const"]] if "const" in schema else schema.get("enum")
-    if isinstance(values, list) and values:
-        if all(value is None or isinstance(value, str | int) for value in values):
-            safe["enum"] = values
-        else:
-            safe.pop("type", None)  # Python has no type for such a choice; the server checks it
-    return safe
-
-
 def _read_limits(schema: dict[Any, Any], *, patterns: bool) -> dict[str, Any]:
     safe = {key: schema[key] for key in _NUMBERS if _is_number(schema.get(key))}
     safe.update({key: schema[key] for key in _COUNTS if _is_number(schema.get(key)) and schema[key] >= 0})
@@ -157,7 +161,8 @@ def _keep_default(schema: dict[Any, Any], safe: dict[str, Any]) -> None:
     if "default" not in schema:
         return
     default = schema["default"]
-    if default is None or isinstance(default, str | bool) or _is_number(default):
+    is_text = isinstance(default, str) and len(default) <= _LONGEST_TEXT
+    if default is None or is_text or isinstance(default, bool) or _is_number(default):
         safe["default"] = default
         return
     try:

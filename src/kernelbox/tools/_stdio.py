@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import re
 from contextlib import asynccontextmanager
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
 
 from kernelbox.base._config import scrubbed_environment
 from kernelbox.base._errors import ToolServerFailed
-from kernelbox.tools._bounds import LARGEST_MESSAGE, check_message
+from kernelbox.tools._bounds import LARGEST_MESSAGE
+from kernelbox.tools._messages import Incoming, read_message
 from kernelbox.tools._supervised import start_supervised
 
 TYPE_CHECKING = False
@@ -31,18 +29,7 @@ if TYPE_CHECKING:
     from kernelbox.tools._parameters import ServerParameters
     from kernelbox.tools._supervised import Lifeline
 
-Incoming = SessionMessage | Exception
-
 _READ = 1024 * 1024
-
-# Bytes of a line of noise that are kept.
-_NOISE = 2_000
-
-# How an answer names its request, at the beginning or the end of its line.
-_ANSWER = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]{1,100}")')
-_HEAD = 1_000
-
-_UNREADABLE = "its answer cannot be read: it is not valid, nested too deeply, or has too many values"
 
 # How long the supervisor may take: the graces that it gives the server, and a busy machine.
 _PATIENCE = 20.0
@@ -123,32 +110,10 @@ async def _read(stdout: asyncio.StreamReader, incoming: MemoryObjectSendStream[I
 
 
 async def _take(line: bytearray, incoming: MemoryObjectSendStream[Incoming], words: Words) -> None:
-    if not line.strip():
-        return
-    message: JSONRPCMessage
-    try:
-        check_message(line)
-        message = jsonrpc_message_adapter.validate_json(bytes(line), by_name=False)
-    except ValueError:
-        words.add(line[:_NOISE] + b"\n")
-        if (failed := _failed_answer(line)) is None:
-            return
-        message = failed
-    with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-        await incoming.send(SessionMessage(message))
-
-
-def _failed_answer(line: bytearray) -> JSONRPCError | None:
-    """Returns an error in the place of an answer that cannot be read, such as one of too many values.
-
-    Without it the request that it answers would wait for ever.
-    """
-    head, found = bytes(line[:_HEAD]), _ANSWER.search(line, 0, _HEAD) or _ANSWER.search(line, max(0, len(line) - _HEAD))
-    if found is None or b'"method"' in head or b"{" not in head:
-        return None
-    number = json.loads(found[1])
-    error = ErrorData(code=PARSE_ERROR, message=_UNREADABLE)
-    return JSONRPCError(jsonrpc="2.0", id=number, error=error)
+    message = read_message(line, words) if line.strip() else None
+    if message is not None:
+        with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await incoming.send(message)
 
 
 async def _write(stdin: asyncio.StreamWriter, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:

@@ -1,43 +1,56 @@
-"""HTTP/1.1 and WebSockets as uvicorn speaks them, for clients that send without end, take for ever, or have gone.
+"""HTTP/1.1 as uvicorn speaks it, for clients that send without end, take for ever, or have gone.
 
-It also lets what has been found out about a connection be known to the requests that follow.
+It also lets what has been found out about a connection be known to the requests that follow: of one over a Unix socket
+from its beginning whether the user made it, since only who holds the socket can ask the system that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import json
+import os
+import socket
+import struct
+from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-# Where a request carries what is known of its connection: the same for all that come over it.
+from kernelbox.web._joined_writes import JoinedWrites
+
+# Where a request carries what is known of its connection: the same for all that come over it. `is_own` tells whether a
+# process of the user who runs this one made it, or one of the superuser's.
 CONNECTION = "kernelbox.connection"
 
-# Seconds in which the head of a request must have come.
+# Seconds in which the head of a request must have come, and what is left of a body once its request is answered.
 HEAD_TIMEOUT = 20.0
 
-# Bytes of the request line and all headers; browsers and proxies send a tenth.
+# Bytes of the request line and all headers, and of what is neither head nor body: trailers, extensions of chunks.
+# Browsers and proxies send a tenth.
 MOST_HEAD = 64 * 1024
 
-# Seconds between pings on a WebSocket, and for which one may stay unanswered while nothing is read.
-PING_INTERVAL = 20.0
-PING_TIMEOUT = 40.0
+# Requests that wait on one connection for those before them; each takes some kilobytes.
+_MOST_WAITING = 100
+
+_TOO_LARGE = "The head of the request is too large."
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """Closes a connection whose next request has no whole head in time, or too large a one."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _rest_timer: asyncio.TimerHandle | None = None
     _head_size = 0
+    _extra_size = 0
+    _receiving = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._known: dict[str, bool] = {}
+        self._known = find_out_owner(transport)
         super().connection_made(transport)
+        self.transport = cast("asyncio.Transport", JoinedWrites(transport, self.loop))
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
+        self._stop_timers()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -46,10 +59,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_size += len(data)
             if self._head_size > MOST_HEAD and not self._holds_whole_head(data):
-                self._stop_timer()
-                self.send_400_response("The head of the request is too large.")
+                self.send_400_response(_TOO_LARGE)
                 return
+        elif self._receiving:
+            self._extra_size += len(data)  # until a part of a body is found in it
         super().data_received(data)
+        if self._receiving and self._extra_size > MOST_HEAD:
+            self.send_400_response("The request has too much in it that is no body.")
+        self._keep_waiting()
 
     def on_message_begin(self) -> None:
         if self._head_timer is None:
@@ -58,19 +75,49 @@ class BoundedProtocol(HttpToolsProtocol):
         self.scope[CONNECTION] = self._known  # type: ignore[literal-required]  # a key of ours
 
     def on_headers_complete(self) -> None:
-        self._stop_timer()
-        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > MOST_HEAD:
-            self.send_400_response("The head of the request is too large.")
+        self._stop_timers()
+        self._receiving, self._extra_size = True, 0
+        if self.transport.is_closing():
             return
-        super().on_headers_complete()
+        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > MOST_HEAD:
+            self.send_400_response(_TOO_LARGE)
+        elif len(self.pipeline) >= _MOST_WAITING:
+            self.send_400_response("Too many requests wait on this connection.")
+        else:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
+        self._extra_size = 0
         if not self.transport.is_closing():
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._receiving = False
+        self._stop_timers()
         if not self.transport.is_closing():
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._receiving and not self.transport.is_closing():  # the rest is thrown away, but not for ever
+            self._rest_timer = self.loop.call_later(HEAD_TIMEOUT, self._give_up)
+
+    def send_400_response(self, msg: str) -> None:
+        """Says what is wrong, in the shape of all failures, unless an answer is on its way; closes the connection."""
+        self._stop_timers()
+        if not self._is_answering():
+            body = json.dumps({"detail": msg, "code": "bad_request"}).encode("ascii")
+            head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+            self.transport.write(STATUS_LINE[400] + head + body)
+        self.transport.close()
+
+    def _is_answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn says
+        return cycle is not None and cycle.response_started and not cycle.response_complete
+
+    def _has_answered(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and cycle.response_complete
 
     @staticmethod
     def _holds_whole_head(data: bytes) -> bool:
@@ -81,30 +128,34 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_size = 0
         self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._give_up)
 
-    def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _keep_waiting(self) -> None:
+        """Sets the timer of a connection without a request, which uvicorn stops when anything comes that is none."""
+        at_rest = self._has_answered() and not self._receiving
+        if at_rest and self._head_timer is None and self.timeout_keep_alive_task is None and self in self.connections:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _stop_timers(self) -> None:
+        for timer in (self._head_timer, self._rest_timer):
+            if timer is not None:
+                timer.cancel()
+        self._head_timer = self._rest_timer = None
 
     def _give_up(self, *_: Any) -> None:
-        self._head_timer = None
+        self._stop_timers()
         if not self.transport.is_closing():
             self.transport.close()
 
 
-class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """Ends a connection from which nothing is read. uvicorn would wait until what it has written has been."""
-
-    _has_moved = False
-
-    def resume_writing(self) -> None:
-        self._has_moved = True
-        super().resume_writing()
-
-    def keepalive_timeout(self) -> None:
-        if self._has_moved:  # it is slow, and our ping waits behind what it has to read
-            self._has_moved = False
-            self.pong_timer = self.loop.call_later(self.ping_timeout or PING_TIMEOUT, self.keepalive_timeout)
-            return
-        super().keepalive_timeout()
-        self.transport.abort()
+def find_out_owner(transport: asyncio.Transport) -> dict[str, bool]:
+    """Returns what the system tells of a connection over a Unix socket; of any other nothing."""
+    used = transport.get_extra_info("socket")
+    if used is None or used.family != socket.AF_UNIX:
+        return {}
+    if not hasattr(socket, "SO_PEERCRED"):
+        return {"is_own": True}  # by the mode of the socket, which no other account can connect to
+    with socket.socket(fileno=os.dup(used.fileno())) as again:  # other event loops have no whole socket here
+        said = again.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", said)
+    return {"is_own": uid in (0, os.geteuid())}

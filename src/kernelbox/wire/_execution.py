@@ -258,11 +258,10 @@ class Execution:
         self._conclude("interrupted" if done.interrupted else "finished", error, done=done)
 
     def _end_unrun(self, reason: str = "") -> None:
-        if reason or self._held_by:
-            reason = reason or f"{self._held_by}, which was interrupted"
-            self._end("never ran", f"{self._why()} while it waited behind {reason}; it never ran")
-        else:
-            self._end("never ran", f"{self._why()} while it waited behind another cell; it never ran")
+        if not reason:
+            behind = f"{self._held_by}, which was interrupted" if self._held_by else "another cell"
+            reason = f"while it waited behind {behind}"
+        self._end("never ran", f"{self._why()} {reason}; it never ran")
 
     def _what_happened(self) -> str:
         return f"{self._why()} while it waited behind {self._held_by}" if self._held_by else self._why()

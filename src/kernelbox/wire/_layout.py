@@ -10,6 +10,7 @@ In a kernel's own directory:
     file               written by                        read by
     connection.json    host: the record                  hosts, who believe it if it is signed
     socket             host binds it                     hosts connect, the kernel inherits it
+    runner             host binds it                     hosts connect, to the runner of a guarded kernel
     state              host makes it, the kernel maps it hosts, who take it for what the kernel says of itself
     log                host opens it for the kernel      people
     death.json         keeper: how the process ended     hosts
@@ -36,11 +37,13 @@ IMPORTING, WARM = "importing", "imported all"
 # What generated packages import; a template imports it beforehand in a home that has tool servers.
 TOOLS = ("kernelbox.guest.tools", "kernelbox.guest.discovery")
 
-# How the reason begins that a kernel gives when the system does not let it be confined.
+# How the reasons begin that a kernel gives when the system does not let it be confined, or guarded.
 UNARMED = "the sandbox cannot be armed: "
+UNGUARDED = "the guard of require_shell_escape cannot be armed: "
 
 RECORD = "connection.json"
 SOCKET = "socket"
+RUNNER = "runner"
 STATE = "state"
 LOG = "log"
 DEATH = "death.json"

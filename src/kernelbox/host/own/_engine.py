@@ -39,7 +39,12 @@ class OwnEngine(LocalEngine):
             from kernelbox.host.own._boxes import prepare_box
 
             confinement, environment = prepare_box(launch)
-        with preparing(launch, [SOCKET], environment=environment, confinement=confinement) as request:
+        guard = b""
+        if launch.record.guarded:
+            from kernelbox.host.own._guarding import guard_filter
+
+            guard = guard_filter()
+        with preparing(launch, [SOCKET], environment=environment, confinement=confinement, guard=guard) as request:
             if launch.config.template and has_warm_template():
                 spawned = fork_warm(request, launch)
             else:
@@ -48,6 +53,10 @@ class OwnEngine(LocalEngine):
             from kernelbox.host.own._boxes import require_armed
 
             require_armed(spawned)
+        if guard:
+            from kernelbox.host.own._guarding import require_guarded
+
+            require_guarded(spawned)
         identify(launch.record, spawned)
 
     def may_be_held(self, record: KernelRecord) -> bool:
@@ -66,4 +75,4 @@ class OwnEngine(LocalEngine):
         process = process_of(record)
         if process is None:
             raise ConnectionRefusedError("the machine has been restarted")
-        return Connection(directory, process)
+        return Connection(directory, process, guarded=record.guarded)

@@ -1,0 +1,52 @@
+"""Messages of a tool server as they come: read, or told as the errors of the requests that they answer."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from mcp.shared.message import SessionMessage
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId, jsonrpc_message_adapter
+
+from kernelbox.tools._bounds import UNREADABLE_MESSAGE, check_message
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.tools._bounds import Words
+
+Incoming = SessionMessage | Exception
+
+# Bytes of what is no message that are kept.
+_NOISE = 2_000
+
+# How an answer names its request, at the beginning or the end of its text.
+_ANSWER = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]{1,100}")')
+_HEAD = 1_000
+
+
+def read_message(text: bytes | bytearray, words: Words) -> SessionMessage | None:
+    """Returns what a server has sent, None if it is no message; then the server's words have the beginning of it."""
+    message: JSONRPCMessage
+    try:
+        check_message(text)
+        message = jsonrpc_message_adapter.validate_json(bytes(text), by_name=False)
+    except ValueError:
+        words.add(text[:_NOISE] + b"\n")
+        found = _answered(text)
+        return None if found is None else failed(found, UNREADABLE_MESSAGE)
+    return SessionMessage(message)
+
+
+def failed(request: RequestId, sentence: str) -> SessionMessage:
+    """Returns an error in the place of an answer that does not come; without it the request would wait for ever."""
+    error = ErrorData(code=PARSE_ERROR, message=sentence)
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request, error=error))
+
+
+def _answered(text: bytes | bytearray) -> RequestId | None:
+    """Returns the request that is answered by what cannot be read, such as an answer of too many values."""
+    head, found = bytes(text[:_HEAD]), _ANSWER.search(text, 0, _HEAD) or _ANSWER.search(text, max(0, len(text) - _HEAD))
+    if found is None or b'"method"' in head or b"{" not in head:
+        return None
+    number: RequestId = json.loads(found[1])
+    return number

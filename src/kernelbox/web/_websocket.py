@@ -1,0 +1,64 @@
+"""WebSockets as uvicorn speaks them, for clients that read nothing, or send without end."""
+
+from __future__ import annotations
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from kernelbox.web._protocol import CONNECTION, find_out_owner
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from websockets.frames import Frame
+
+# Seconds between pings, and for which one may stay unanswered while nothing is read.
+PING_INTERVAL = 20.0
+PING_TIMEOUT = 40.0
+
+# What a WebSocket is closed with where a message is too big (RFC 6455, 7.4.1).
+_TOO_BIG = 1009
+
+# Frames of one message. How many bytes they have is limited too, but they may be empty.
+_MOST_FRAMES = 10_000
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """Ends a connection from which nothing is read. uvicorn would wait until what it has written has been.
+
+    It also answers no pings to a client that does not read the answers, and takes no message of endless frames.
+    """
+
+    _has_moved = False
+    _owes_pongs = False
+
+    async def run_asgi(self) -> None:
+        self.scope[CONNECTION] = find_out_owner(self.transport)  # type: ignore[literal-required]  # a key of ours
+        await super().run_asgi()
+
+    def resume_writing(self) -> None:
+        self._has_moved = True
+        super().resume_writing()
+        if self._owes_pongs:
+            self._owes_pongs = False
+            if not self.read_paused:
+                self.transport.resume_reading()
+
+    def handle_ping(self) -> None:
+        super().handle_ping()
+        if not self.writable.is_set():
+            self._owes_pongs = True
+            self.transport.pause_reading()
+
+    def handle_cont(self, event: Frame) -> None:
+        if len(self.frames) < _MOST_FRAMES:
+            super().handle_cont(event)
+        else:
+            self.conn.fail(_TOO_BIG, "the message has too many frames")
+            self.handle_parser_exception()
+
+    def keepalive_timeout(self) -> None:
+        if self._has_moved:  # it is slow, and our ping waits behind what it has to read
+            self._has_moved = False
+            self.pong_timer = self.loop.call_later(self.ping_timeout or PING_TIMEOUT, self.keepalive_timeout)
+            return
+        super().keepalive_timeout()
+        self.transport.abort()

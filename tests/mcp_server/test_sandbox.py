@@ -1,0 +1,89 @@
+"""`kernelbox mcp --sandbox`: tools, files, pictures and approvals work, and a model runs nothing outside."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.tools.support import PLAIN, cell, generate
+
+from .support import GENERATIONS, Person, call, failure, links, pictures, run, stdio_client, text
+
+pytestmark = pytest.mark.skipif(os.uname().sysname != "Linux", reason="sandboxed kernels need Linux")
+
+
+@pytest.mark.parametrize("mode", GENERATIONS)
+def test_a_sandboxed_cell_calls_the_tools_that_the_user_has_added_with_approval(
+    tmp_path: Path, own_home: Path, mode: str
+) -> None:
+    generate(tmp_path, PLAIN)
+    person = Person()
+
+    async def scenario() -> None:
+        async with stdio_client(tmp_path, "--sandbox", mode=mode, elicitation_callback=person) as client:
+            assert '"hello"' in await text(client, "execute_ipython_cell", code=cell("echo", text="hello"))
+            assert "inside" in await text(client, "execute_ipython_cell", code="!echo inside")
+
+    run(scenario)
+    assert ["plain.echo" in asked for asked in person.asked] == [True, False]
+
+
+def test_nothing_is_installed_from_a_sandboxed_server(tmp_path: Path, own_home: Path) -> None:
+    async def scenario() -> None:
+        async with stdio_client(tmp_path, "--sandbox", "--approve", "all") as client:
+            said = await failure(client, "install_package", package_name="tiny-package")
+            assert "outside of the sandbox" in said
+            assert "tiny-package was not installed" in said
+            assert "pip requirement" in await failure(client, "install_package", package_name="--upgrade")
+
+    run(scenario)
+
+
+def test_a_server_that_would_run_outside_of_the_sandbox_is_added_only_where_all_is_approved(
+    tmp_path: Path, own_home: Path
+) -> None:
+    mark = tmp_path / "ran outside"
+    params = {"command": "touch", "args": [str(mark)]}
+
+    async def scenario() -> None:
+        async with stdio_client(tmp_path, "--sandbox", elicitation_callback=Person()) as client:
+            said = await failure(client, "register_mcp_server", server_name="evil", server_params=params)
+            assert "'evil' was not added" in said
+            assert "kernelbox tools add" in said
+        assert not mark.exists()
+        async with stdio_client(tmp_path, "--sandbox", "--approve", "all") as client:
+            assert "echo" in await text(client, "register_mcp_server", server_name="plain", server_params=PLAIN)
+            assert '"x"' in await text(client, "execute_ipython_cell", code=cell("echo", text="x"))
+
+    run(scenario)
+
+
+def test_files_and_pictures_of_a_sandboxed_cell_are_those_of_the_workspace(tmp_path: Path, own_home: Path) -> None:
+    (tmp_path / ".env").write_text("SECRET=s3cret\nKERNEL_ENV_GIVEN=given\n")
+
+    async def scenario() -> None:
+        async with stdio_client(tmp_path, "--sandbox", "--toolset", "all") as client:
+            await text(client, "write_file", path="data.txt", text="6 7")
+            code = "a, b = map(int, open('data.txt').read().split())\nopen('sum.txt', 'w').write(str(a * b))"
+            await text(client, "execute", code=code)
+            assert '"text":"42"' in (await text(client, "read_file", path="sum.txt")).replace(" ", "")
+            code = "import os; print(os.environ.get('GIVEN'), os.environ.get('SECRET'), open('.env').read())"
+            shown = await failure(client, "execute", code=code)
+            assert "s3cret" not in shown
+            assert "given None" in await text(client, "execute", code=code.replace(", open('.env').read()", ""))
+            drawn = await call(client, "execute", code=PICTURE)
+            assert len(pictures(drawn)) == len(links(drawn)) == 1
+
+    run(scenario)
+
+
+PICTURE = """
+import struct, zlib
+from IPython.display import Image, display
+def chunk(kind, data):
+    return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+head = struct.pack('>IIBBBBB', 1, 1, 8, 0, 0, 0, 0)
+png = b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', head) + chunk(b'IDAT', zlib.compress(b'\\0\\0')) + chunk(b'IEND', b'')
+display(Image(png))
+"""

@@ -1,0 +1,154 @@
+"""HTTP/1.1 and WebSockets below the routes: what clients send that is no request, and never ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
+from websockets.sync.client import connect
+
+from .support import DEADLINE, Served
+
+MEBIBYTE = 1024 * 1024
+
+
+@contextlib.contextmanager
+def connected(served: Served) -> Iterator[socket.socket]:
+    address = urlsplit(served.url)
+    with socket.create_connection((address.hostname or "", address.port or 0), DEADLINE) as client:
+        yield client
+
+
+def head(served: Served, first: str, *lines: str) -> bytes:
+    return "\r\n".join([f"{first} HTTP/1.1", f"Host: {urlsplit(served.url).netloc}", *lines, "", ""]).encode()
+
+
+def send_until_refused(client: socket.socket, piece: bytes, most: int) -> int:
+    """Sends the same again and again; returns how many bytes could be sent before the connection was closed."""
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while sent < most:
+            sent += client.send(piece)
+    return sent
+
+
+def read_all(client: socket.socket) -> bytes:
+    """Returns what comes until the connection is closed."""
+    heard = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := client.recv(65536):
+            heard += piece
+    return heard
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        pytest.param(b"2\r\n{}\r\n0\r\n", b"X: " + b"y" * 1000 + b"\r\n", id="many trailers"),
+        pytest.param(b"2\r\n{}\r\n0\r\nX: ", b"y" * 1000, id="one trailer"),
+        pytest.param(b"2;", b"y" * 1000, id="extension of a chunk"),
+    ],
+)
+def test_what_is_neither_head_nor_body_of_a_request_comes_to_an_end(served: Served, begin: bytes, piece: bytes) -> None:
+    chunked = ("Content-Type: application/json", "Transfer-Encoding: chunked")
+    with connected(served) as client:
+        client.sendall(head(served, "POST /sessions/x/execute", *chunked) + begin)
+        assert send_until_refused(client, piece, 64 * MEBIBYTE) < 64 * MEBIBYTE
+    assert served.http.get("/health").status_code == 200
+
+
+def test_trailers_of_a_usual_size_are_taken(served: Served, key: str) -> None:
+    chunked = ("Content-Type: application/json", "Transfer-Encoding: chunked", "Connection: close")
+    with connected(served) as client:
+        client.sendall(head(served, f"POST /kernels/{key}/execute", *chunked))
+        for letter in b'{"code": "6 * 7"}':
+            client.sendall(b"1\r\n" + bytes([letter]) + b"\r\n")
+        client.sendall(b"0\r\nX-Sum: 1\r\n\r\n")
+        assert b'"return_value":"42"' in read_all(client)
+
+
+def test_requests_that_wait_on_one_connection_are_limited(served: Served) -> None:
+    with connected(served) as client:
+        answers = 0
+        client.sendall(head(served, "GET /health") * 50)
+        while answers < 50:
+            answers += client.recv(65536).count(b"HTTP/1.1 200")
+    with connected(served) as client:
+        sent = send_until_refused(client, head(served, "GET /kernels") * 1000, 64 * MEBIBYTE)
+        assert sent < 64 * MEBIBYTE
+
+
+def test_a_request_that_is_no_http_is_answered_in_the_shape_of_all_failures(served: Served) -> None:
+    with connected(served) as client:
+        client.sendall(b"nonsense\r\n\r\n")
+        answer, _, body = read_all(client).partition(b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body) == {"detail": "Invalid HTTP request received.", "code": "bad_request"}
+
+
+def test_an_answer_that_is_on_its_way_is_not_followed_by_another(served: Served, key: str) -> None:
+    code = json.dumps({"code": "print('begun', flush=True); input_never = __import__('time').sleep(100)"}).encode()
+    lines = ("Content-Type: application/json", f"Content-Length: {len(code)}")
+    with connected(served) as client:
+        client.sendall(head(served, f"POST /kernels/{key}/stream", *lines) + code)
+        heard = b""
+        while b"begun" not in heard:
+            heard += client.recv(65536)
+        client.sendall(b"nonsense\r\n\r\n")
+        assert b"HTTP/1.1" not in read_all(client)
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "http://]", "null", "http://a b"])
+def test_an_origin_that_is_none_is_refused(served: Served, origin: str) -> None:
+    assert served.http.get("/kernels", headers={"Origin": origin}).status_code == 403
+
+
+def test_a_client_that_sends_pings_and_reads_nothing_is_not_heard_for_ever(served: Served, key: str) -> None:
+    pings = Frame(Opcode.PING, b"x" * 125).serialize(mask=True) * 500
+    with connected(served) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+        client.sendall(head(served, f"GET /kernels/{key}/stream", *upgrade, "Sec-WebSocket-Key: " + "A" * 22 + "=="))
+        assert client.recv(12) == b"HTTP/1.1 101"
+        client.settimeout(5)
+        with pytest.raises(TimeoutError):  # its own buffers are full: nobody takes what it sends
+            send_until_refused(client, pings, 256 * MEBIBYTE)
+    assert psutil.Process(served.process.pid).memory_info().rss < 1024 * MEBIBYTE
+
+
+def test_a_websocket_message_of_endless_empty_frames_is_refused(served: Served, key: str) -> None:
+    url = f"{served.url.replace('http:', 'ws:')}/kernels/{key}/stream"
+    with connect(url, open_timeout=DEADLINE, proxy=None) as client:
+
+        def frames() -> Iterator[str]:
+            yield "{"
+            while True:
+                yield ""
+
+        with pytest.raises(ConnectionClosed) as caught:
+            client.send(frames())
+    assert caught.value.rcvd is not None
+    assert caught.value.rcvd.code == 1009
+
+
+def test_what_is_left_of_the_body_of_an_answered_request_does_not_hold_a_connection(served: Served) -> None:
+    with connected(served) as client:
+        client.sendall(head(served, "POST /nowhere", "Content-Length: 1000000"))
+        assert client.recv(65536).startswith(b"HTTP/1.1 404 ")
+        client.settimeout(1)
+        until = time.monotonic() + DEADLINE
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < until:
+                with contextlib.suppress(TimeoutError):
+                    assert client.recv(1) == b""
+                    return
+                client.sendall(b"y")
+            pytest.fail("the connection is still open")
