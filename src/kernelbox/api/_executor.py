@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from kernelbox.base._limits import Limits
     from kernelbox.core._executor_values import CodeExecutionChunk, Variable
+    from kernelbox.core._options import SandboxLevel
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._requests import ApprovalRequest
     from kernelbox.core._tool_events import ToolEvent
@@ -51,7 +52,8 @@ class CodeExecutor:
     """Runs code in a kernel whose variables last from call to call: a private one, or the kernel called `name`.
 
     Calls queue: one cell runs at a time, in the order of the calls. See docs/streaming-and-approvals.md. With `sandbox`
-    the kernel is confined, by the rules of `sandbox_config` if that is given: see docs/sandbox.md.
+    the kernel is confined, by the rules of `sandbox_config` if that is given, and at `sandbox_level` "srt" inside of
+    sandbox-runtime: see docs/sandbox.md.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class CodeExecutor:
         limits: Limits | Mapping[str, object] | None = None,
         sandbox: bool = False,
         sandbox_config: str | os.PathLike[str] | None = None,
+        sandbox_level: SandboxLevel | None = None,
         log_level: str = "WARNING",
         **gone: object,
     ) -> None:
@@ -89,7 +92,8 @@ class CodeExecutor:
         self.log_level = _check_log_level(log_level)
         self.sandbox = check_switch("sandbox", sandbox)
         self.sandbox_config = sandbox_config
-        self._rules = choose_sandbox(self.sandbox, sandbox_config)
+        self.sandbox_level = sandbox_level
+        self._rules = choose_sandbox(self.sandbox, sandbox_config, sandbox_level)
         self.kernel_env = check_environment(kernel_env, "kernel_env") or {}
         self.approve_tool_calls = check_switch("approve_tool_calls", approve_tool_calls)
         self.approve_shell_cmds = check_switch("approve_shell_cmds", approve_shell_cmds)

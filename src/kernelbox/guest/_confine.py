@@ -36,8 +36,9 @@ from kernelbox.guest._system_calls import (
 )
 from kernelbox.guest._view import build_view, show_processes
 from kernelbox.wire._confinement import Confinement
+from kernelbox.wire._layout import PACKAGES
 
-_NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
+_NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
 
 # What the maker tells the template: the first process and the kernel.
 MADE = struct.Struct("ii")
@@ -51,14 +52,14 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _NO_CORE = (1, 1)
 
 
-def make(template: socket.socket, report: int, lifeline: int) -> int:
+def make(template: socket.socket, report: int, lifeline: int, *, own_network: bool) -> int:
     """Makes the namespaces, and in them the kernel's process, in which this returns what keeps the first process alive.
 
     Only the kernel keeps `report`: that it ends shows that the kernel has. With a `lifeline`, a pipe that ends with the
     template, the first process waits there, and the kernel does not outlive the template.
     """
     with template:
-        _enter_namespaces()
+        _enter_namespaces(own_network)
         drop_bounding_set()
         forbid_new_privileges()
         waits, alive = os.pipe()
@@ -72,18 +73,24 @@ def make(template: socket.socket, report: int, lifeline: int) -> int:
     return alive
 
 
-def furnish(confinement: Confinement) -> None:
+def furnish(confinement: Confinement, *, own_network: bool) -> None:
     """Makes, in the kernel's process, what is there in the namespaces: a network with a loopback, files, processes."""
+    if own_network:
+        _raise_loopback()
+    build_view(confinement)
+    show_processes()
+    os.makedirs(f"{confinement.scratch}/{PACKAGES}")
+    for path, target in confinement.links.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(target, path)
+
+
+def _raise_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
             fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
         except OSError as exc:
             raise Unarmed("loopback", exc) from exc
-    build_view(confinement)
-    show_processes()
-    for path, target in confinement.links.items():
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        os.symlink(target, path)
 
 
 def arm(confinement: Confinement) -> None:
@@ -93,9 +100,9 @@ def arm(confinement: Confinement) -> None:
     filter_system_calls(confinement.filter)
 
 
-def _enter_namespaces() -> None:
+def _enter_namespaces(own_network: bool) -> None:
     user, group = os.geteuid(), os.getegid()
-    unshare(_NAMESPACES)
+    unshare(_NAMESPACES | (CLONE_NEWNET if own_network else 0))
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         _write(f"/proc/self/{name}", text)
 

@@ -83,7 +83,9 @@ class Installers(PackagingMagics):
             raise UsageError(f"%pip: this environment has neither pip nor uv; run !{python} -m ensurepip")
         action, _, rest = line.strip().partition(" ")
         python = f"--python {shlex.quote(sys.executable)}" if action.isalpha() else ""
-        self._install(" ".join(filter(None, (uv, "pip", action, python, rest))))
+        where = os.environ.get("PIP_TARGET", "") if action == "install" else ""  # pip reads it, uv does not
+        target = f"--target {shlex.quote(where)}" if where else ""
+        self._install(" ".join(filter(None, (uv, "pip", action, python, target, rest))))
 
     @line_magic
     def uv(self, line: str) -> None:  # type: ignore[override]  # as above

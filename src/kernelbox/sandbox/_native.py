@@ -12,6 +12,7 @@ from kernelbox.sandbox._paths import absolute, expand, find_protected, outermost
 from kernelbox.sandbox._rules import Rules, is_below, parents, resolve
 from kernelbox.sandbox._seccomp import ARCHITECTURES, build_filter
 from kernelbox.wire._confinement import MOST_MOUNTS, Confinement
+from kernelbox.wire._layout import PACKAGES
 from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
@@ -84,9 +85,14 @@ def confine(config: SandboxConfig, place: Surroundings) -> Confinement:
     return Confinement(mounts, program, _SCRATCH, _font_lists())
 
 
-def environment_in_sandbox() -> dict[str, str]:
-    """Returns variables for programs in a sandbox: where they can write, and that there is no network to wait for."""
+def environment_in_sandbox(given: dict[str, str]) -> dict[str, str]:
+    """Returns an environment with what programs in a sandbox must know: where they can write, and not to wait long for
+    a network. What pip installs is for this kernel and what it starts."""
+    packages = f"{_SCRATCH}/{PACKAGES}"
     return {
+        **given,
+        "PYTHONPATH": os.pathsep.join(filter(None, (given.get("PYTHONPATH"), packages))),
+        "PIP_TARGET": packages,
         "TMPDIR": _PRIVATE[0],
         "XDG_CACHE_HOME": f"{_SCRATCH}/cache",
         "MPLCONFIGDIR": f"{_SCRATCH}/matplotlib",

@@ -198,6 +198,22 @@ def find_protected(root: str, depth: int, *, git_config: bool, hidden: frozenset
     return {path for path in protected if os.path.lexists(path)}, named
 
 
+def find_absent(cwd: str, denied: tuple[str, ...]) -> list[str]:
+    """Returns paths at which nothing is, and where srt will put something empty to mount on, so that a cell cannot."""
+    inside = [*_FILES, *_DIRECTORIES, *(f".claude/{folder}" for folder in _IN_CLAUDE)]
+    inside += [".git/hooks", ".git/config"] if os.path.isdir(f"{cwd}/.git") else []
+    found = (_first_absent(absolute(path, cwd)) for path in (*inside, *denied))
+    return sorted({path for path in found if path is not None})
+
+
+def _first_absent(path: str) -> str | None:
+    """Returns the outermost of the directories of a path, or the path, at which nothing is."""
+    if os.path.lexists(path):
+        return None
+    parent = os.path.dirname(path)
+    return path if os.path.lexists(parent) else _first_absent(parent)
+
+
 def _in_git(path: str, git_config: bool) -> Iterator[str]:
     """Gives what git runs, or reads what to run from, submodules included; a file is one that says where that is."""
     if not os.path.isdir(path):
