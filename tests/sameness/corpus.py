@@ -2549,7 +2549,45 @@ install()
     needs=("ipywidgets", "nbformat", "pandas", "plotly", "rich", "tqdm"),
 )
 
+FIRST = session(
+    "the first cells of a kernel",
+    """
+# %%
+%tb
+# %%
+(_i, _ii, _iii, _ih, _oh, _dh == [__import__('pathlib').Path.cwd()])
+# %%
+%history -n -o
+# %%
+x = 1
+y = 2
+# %%
+%reset_selective y
+# %%
+sorted(name for name in ('x', 'y') if name in globals())
+# %%
+%save kept.py 4
+# %%
+%save kept.py 4
+# %%
+%reset
+# %% raises NameError
+x
+# %%
+%tb
+# %%
+%rerun 4
+# %%
+x, y
+# %%
+%notebook kept.ipynb
+# %%
+__import__('os').path.exists('kept.ipynb')
+""",
+)
+
 SESSIONS = (
+    FIRST,
     VALUES,
     SHOWN,
     HISTORY,
