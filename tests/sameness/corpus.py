@@ -2583,6 +2583,27 @@ x, y
 %notebook kept.ipynb
 # %%
 __import__('os').path.exists('kept.ipynb')
+# %%
+{kind: sorted(names) for kind, names in get_ipython().magics_manager.lsmagic().items()}
+# %%
+from IPython.utils.capture import capture_output
+# docs/kernels.md has what asks, opens, installs or belongs to a front end; the others show what is new in each run.
+differing = {'autosave', 'conda', 'connect_info', 'debug', 'ed', 'edit', 'gui', 'mamba', 'micromamba', 'pip', 'qtconsole'}
+differing |= {'reset', 'reset_selective', 'script', 'subshell', 'uv', 'config', 'env', 'hist', 'history', 'prun'}
+differing |= {'less', 'magic', 'man', 'more', 'page', 'quickref', 'recall', 'rep'}  # what goes to a pager or the next cell
+def try_all(kind, run, *arguments):
+    ends = {}
+    for name in sorted(set(get_ipython().magics_manager.lsmagic()[kind]) - differing):
+        with capture_output():
+            try:
+                ends[name] = repr(run(name, *arguments))
+            except BaseException as exc:
+                ends[name] = f'{type(exc).__name__}: {exc}'
+    return ends
+# %%
+try_all('line', get_ipython().run_line_magic, '--nonsense')
+# %%
+try_all('cell', get_ipython().run_cell_magic, '--nonsense', 'x = 1')
 """,
 )
 
