@@ -20,7 +20,7 @@ import uvicorn
 from kernelbox.base._errors import StartFailed
 from kernelbox.server._logs import log_to_stderr
 from kernelbox.server._options import ServiceOptions
-from kernelbox.server._state import State
+from kernelbox.server._state import State, require_home
 from kernelbox.server._tokens import Token
 from kernelbox.server.app import create_app
 from kernelbox.web._listening import BACKLOG, LOOPBACK, Server, allow_descriptors, join_address, listen
@@ -71,6 +71,7 @@ def serve(
         options = dataclasses.replace(options, tokens=(Token.of(secret),))
     log_to_stderr(log_level)
     allow_descriptors()
+    require_home()
     app = create_app(options)
     config = uvicorn.Config(
         app,
