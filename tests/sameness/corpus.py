@@ -2588,9 +2588,9 @@ __import__('os').path.exists('kept.ipynb')
 # %%
 from IPython.utils.capture import capture_output
 # docs/kernels.md has what asks, opens, installs or belongs to a front end; the others show what is new in each run.
-differing = {'autosave', 'conda', 'connect_info', 'debug', 'ed', 'edit', 'gui', 'mamba', 'micromamba', 'pip', 'qtconsole'}
-differing |= {'reset', 'reset_selective', 'script', 'subshell', 'uv', 'config', 'env', 'hist', 'history', 'prun'}
-differing |= {'less', 'magic', 'man', 'more', 'page', 'quickref', 'recall', 'rep'}  # what goes to a pager or the next cell
+differing = {'autosave', 'conda', 'connect_info', 'debug', 'ed', 'edit', 'gui', 'mamba', 'micromamba', 'pip'}
+differing |= {'qtconsole', 'reset', 'reset_selective', 'script', 'subshell', 'uv', 'config', 'env', 'hist', 'history'}
+differing |= {'less', 'magic', 'man', 'more', 'page', 'prun', 'quickref', 'recall', 'rep'}  # shown in a pager
 def try_all(kind, run, *arguments):
     ends = {}
     for name in sorted(set(get_ipython().magics_manager.lsmagic()[kind]) - differing):
