@@ -168,7 +168,7 @@ def _listening(binding: Binding) -> Iterator[tuple[socket.socket, Binding]]:
 
 
 def _listen_at_path(path: str) -> socket.socket:
-    """Listens at a path that only this user can connect to; a socket that nobody serves any more is replaced."""
+    """Listens at a path that only this user can connect to; a socket that no process serves any more is replaced."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_unserved(path)
