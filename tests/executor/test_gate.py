@@ -19,8 +19,8 @@ from kernelbox.host._process import boot_id, read_start_time
 from kernelbox.wire._messages import Answer, Ask
 
 
-def shell(command: str, *, tool: str = "shell", **args: object) -> Ask:
-    return Ask("cell", 1, "kernelbox", tool, {"cmd": command, **args})
+def shell(command: str, *, tool: str = "shell", number: int = 1, **args: object) -> Ask:
+    return Ask("cell", number, "kernelbox", tool, {"cmd": command, **args})
 
 
 def record_of(pid: int, kernel_id: str = "k") -> KernelRecord:
@@ -131,9 +131,9 @@ def test_a_cell_that_asks_for_more_at_once_than_a_host_keeps_is_refused_until_th
         await asyncio.sleep(0)
         refused = await gate.decide(shell("y" * 40_000_000), ApprovalRequest, later)
         assert "too much at once" in refused.reason
-        small = asyncio.ensure_future(gate.decide(shell("ls"), ApprovalRequest, later))
+        small = asyncio.ensure_future(gate.decide(shell("ls", number=2), ApprovalRequest, later))
         answered.set()
-        afterwards = gate.decide(shell("y" * 40_000_000), ApprovalRequest, later)
+        afterwards = gate.decide(shell("y" * 40_000_000, number=3), ApprovalRequest, later)
         return [(await decision).accepted for decision in (first, small, afterwards)]
 
     assert asyncio.run(scenario()) == [True, True, True]

@@ -49,6 +49,14 @@ def test_create_opens_a_sandboxed_kernel(workspace: Path, config: Path) -> None:
     assert REFUSED in execute(strict, "open('here', 'w')").text
 
 
+def test_an_empty_configuration_is_one_and_an_empty_path_is_refused(workspace: Path) -> None:
+    strict = get_or_create("strict", sandbox={})
+    assert strict.sandbox == "native"
+    assert REFUSED in execute(strict, "open('here', 'w')").text
+    with pytest.raises(InvalidInput, match="sandbox"):
+        get_or_create("none", sandbox="")
+
+
 def test_an_executor_confines_its_kernel(workspace: Path) -> None:
     async def scenario() -> None:
         async with CodeExecutor(sandbox=True) as executor:

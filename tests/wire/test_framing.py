@@ -55,7 +55,7 @@ EXAMPLES: list[m.Message] = [
     m.Display("a", "display_data", {"text/plain": "x"}, {}, blobs={"image/png": b"PNG"}),
     m.Clear("a", True),
     m.Ask("a", 1, "server", "tool", {"x": 1}),
-    m.Answer("a", 1, True, "", "f", b"{}"),
+    m.Answer("a", 1, True, "", "f", "s", b"{}"),
     m.Withdraw("a", 1),
     m.Comm("a", "comm_msg", {"y": 2}, [b"\x00\xff", b""]),
     m.Done("a", "ok"),
@@ -64,6 +64,7 @@ EXAMPLES: list[m.Message] = [
     m.Farewell("bye"),
     m.Spawn("k", "/d", "/c", 0o22),
     m.Spawned(1, 2),
+    m.Introduced("k"),
     m.Refused("no"),
 ]
 

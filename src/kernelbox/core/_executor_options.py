@@ -51,6 +51,7 @@ class ExecutorOptions:
             lifetime="process" if self.name is None else "kernel",
             limits=self.limits,
             sandbox=self.sandbox,
+            guarded=self.require_shell_escape,
         )
 
     def request(self, code: str, language: str, output_char_limit: int | None) -> Execute:

@@ -226,6 +226,7 @@ class Kernels:
                 record.environment = "given"
             if options.sandbox is None and dead.sandbox is not None:  # or a cell that ends its kernel would be free
                 record.sandbox, record.sandbox_config = dead.sandbox, dead.sandbox_config
+            record.guarded |= dead.guarded  # for the same reason
             self._discard(dead, "replaced")
         self._environments[record.kernel_id] = options.env
         try:

@@ -125,7 +125,7 @@ class Channels:
         return not self._front_ends and self._worker is None and not self._at_once
 
     def attach(self, front_end: FrontEnd) -> None:
-        """Takes a front end; it is told from now on what the kernel says, whoever runs it."""
+        """Takes a front end; it is told from now on what the kernel says, in the cells of all clients."""
         self._front_ends.add(front_end)
         if self._following is None:
             self._following = asyncio.get_running_loop().create_task(self._follow())

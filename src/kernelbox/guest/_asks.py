@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
 from kernelbox.guest import _guards
-from kernelbox.guest._directory import directory_of, take_directory
+from kernelbox.guest._directory import take_directory
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._plain import plain_args, plain_text
 from kernelbox.guest._pristine import contextlib
-from kernelbox.guest._program import Program
+from kernelbox.guest._program import Approval, Program
 from kernelbox.wire._approvals import INPUT_TOOL, SHELL_SERVER, ApprovalRejectedError
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._framing import Decoder, encode
@@ -50,24 +51,27 @@ class Asks:
     def __repr__(self) -> str:
         return f"<Asks open={len(self._open)}>"
 
-    def take_directory(self, pid: int = 0) -> bytes | None:
-        """Returns the directory in which a command is approved and run, the kernel's or that of the process `pid`.
+    def take_directory(self, there: bytes | None = None) -> bytes | None:
+        """Returns the directory in which a command is approved and run, the kernel's if it is not `there`.
 
         None if commands do not wait for approval.
         """
         if not self._approve_shell:
             return None
-        return directory_of(pid) if pid else take_directory()
+        return take_directory() if there is None else there
 
     def ask(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> bytes:
         """Puts a question and returns what the tool returned; raises ApprovalRejectedError. Ctrl-C ends the wait.
 
         Arguments that are not JSON, or too much of it, raise TypeError or ValueError before anything is asked.
         """
+        return self._ask(server_name, tool_name, tool_args).read_answer()
+
+    def _ask(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> _Question:
         box: SimpleQueue[Answer] = SimpleQueue()
         with self._asking(server_name, tool_name, tool_args, box.put) as question:
             question.answer = box.get()
-        return question.read_answer()
+        return question
 
     async def ask_async(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> bytes:
         """Does the same in a task, and lets others run while it waits."""
@@ -101,7 +105,7 @@ class Asks:
             if not peer.is_itself:
                 raise ApprovalRejectedError(f"{tool_name}: a cell has replaced the socket of its client")
             self._count += 1
-            number = number_of(self._key, execution_id, self._count)
+            number = question.number = number_of(self._key, execution_id, self._count)
             ask = Ask(execution_id, number, server_name, tool_name, question.args)
             question.fingerprint = fingerprint(self._key, _as_read(ask))
             self._open[number] = (peer, put)
@@ -126,13 +130,13 @@ class Asks:
         args = {"prompt": bound(prompt, _LONGEST_PROMPT), "password": password}
         return self.ask(SHELL_SERVER, INPUT_TOOL, args).decode("utf-8", "surrogatepass")
 
-    def ask_shell(self, tool_name: str, program: Program, *, with_changes: bool = True) -> None:
-        """Returns when a command may run: at once, unless the execution wants to approve each.
+    def ask_shell(self, tool_name: str, program: Program, *, with_changes: bool = True) -> Program:
+        """Returns the command when it may run: at once, unless the execution wants to approve each.
 
         `with_changes` shows what cells have changed in the environment; not so where it does not reach the command.
         """
         if not self._approve_shell:
-            return
+            return program
         shown = program.show(with_changes=with_changes)
         if program.directory is None:  # of a thread that an earlier cell left behind
             raise ApprovalRejectedError(f"{_describe(tool_name, shown)}: since it was made commands need approval")
@@ -142,8 +146,10 @@ class Asks:
                 "commands need approval, and the application that runs this cell does not take such requests; "
                 "it must pass approve_shell_cmds=True, or approve= in the synchronous API"
             )
-        self.ask(SHELL_SERVER, tool_name, shown)
-        _guards.admit(program.argv)
+        question = self._ask(SHELL_SERVER, tool_name, shown)
+        question.read_answer()
+        assert question.answer is not None
+        return replace(program, approval=Approval(question.answer.id, question.number, question.answer.seal))
 
     def answer(self, peer: Peer, message: Answer) -> None:
         """Gives an answer to the thread that waits for it; called by the I/O thread.
@@ -193,6 +199,7 @@ class _Question:
     def __init__(self, tool_name: str, args: dict[str, Any]) -> None:
         self.tool_name = tool_name
         self.args = args
+        self.number = 0
         self.fingerprint = ""
         self.answer: Answer | None = None
 

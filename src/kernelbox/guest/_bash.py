@@ -12,8 +12,9 @@ from __future__ import annotations
 import sys
 import termios
 
-from kernelbox.guest._child import Child, file_of, start
+from kernelbox.guest._child import Child, file_of, start_own
 from kernelbox.guest._descendants import kill_descendants
+from kernelbox.guest._directory import directory_of
 from kernelbox.guest._interrupts import held
 from kernelbox.guest._pristine import contextlib, fcntl, os, select, signal, time
 from kernelbox.guest._program import Program, lasting_bash
@@ -69,6 +70,10 @@ class Bash:
         """Whether there is a bash that can run the next cell."""
         return self._process is not None and not self._unsettled and self._process.poll() is None
 
+    def look(self) -> tuple[bool, bytes | None]:
+        """Returns whether there is a bash that can run the next cell, and its directory."""
+        return (True, directory_of(self.pid)) if self.waiting else (False, None)
+
     def run(self, program: Program) -> tuple[int, bool]:
         """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""
         if not self.waiting:
@@ -76,7 +81,7 @@ class Bash:
         assert self._process is not None
         try:
             self._unsettled = True
-            self._send(self._line_for(program.argv[-1]))
+            self._send(self._line_for(program.words[-1]))
             status = self._wait(None)
             self._unsettled = False
         except KeyboardInterrupt:
@@ -119,7 +124,7 @@ class Bash:
         self._statuses, end = os.pipe()
         statuses, stderr, self._script = map(_move_up, (end, os.dup(2), file_of(b"")))
         try:
-            self._process = start(bash, pipe_in=True, err="drop", inherit=(statuses, stderr, self._script))
+            self._process = start_own(bash, pipe_in=True, err="drop", inherit=(statuses, stderr, self._script))
         except BaseException as exc:
             os.close(self._statuses)
             os.close(self._script)

@@ -6,15 +6,14 @@ import contextvars
 import sys as user_sys
 from typing import Any
 
-from kernelbox.guest import _guards
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._changes import Changes
 from kernelbox.guest._comm import Comms
-from kernelbox.guest._commands import run_command
 from kernelbox.guest._environment import take_environment
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._pristine import asyncio, contextlib, os, sys, threading
 from kernelbox.guest._program import bash_program
+from kernelbox.guest._runner_link import RunnerBash
 from kernelbox.guest._shell import ZMQInteractiveShell
 from kernelbox.guest._streams import OutStream
 from kernelbox.wire._messages import Display, Done, Execute
@@ -60,7 +59,7 @@ class Cells:
     def __init__(
         self,
         shell: ZMQInteractiveShell,
-        bash: Bash,
+        bash: Bash | RunnerBash,
         comms: Comms,
         loop: asyncio.AbstractEventLoop,
         interrupts: Interrupts,
@@ -269,12 +268,9 @@ class Cells:
     def _run_in_bash(self, code: str) -> tuple[int, bool]:
         """Runs a bash cell; returns its exit status and whether bash has lasted, where it is meant to."""
         shell = self._shell
-        alone = _guards.is_raised()  # in a bash of its own: a cell could write to one that waits for the next
-        waiting = self._bash.waiting and not alone
-        directory = shell.kernel.asks.take_directory(self._bash.pid if waiting else 0)
-        program = bash_program(code, take_environment(), directory)
-        shell.approve("shell", program, with_changes=not waiting)
-        return (run_command(program), True) if alone else self._bash.run(program)
+        waiting, there = self._bash.look()
+        program = bash_program(code, take_environment(), shell.kernel.asks.take_directory(there))
+        return self._bash.run(shell.approve("shell", program, with_changes=not waiting))
 
     def _failure(self, result: Any) -> BaseException | None:
         """Returns what a cell failed with: what the shell showed, or only noted."""

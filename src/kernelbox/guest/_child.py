@@ -9,9 +9,9 @@ import errno
 import tempfile
 from contextlib import suppress
 from subprocess import TimeoutExpired
-from typing import Literal
+from typing import Any, Literal
 
-from kernelbox.guest._guards import withdraw
+from kernelbox.guest._carrier import carry
 from kernelbox.guest._interrupts import held
 from kernelbox.guest._orphans import note
 from kernelbox.guest._pristine import fcntl, os, select, signal, stat, threading, time
@@ -109,7 +109,7 @@ class Child:
                     pipe.close()
 
 
-def start(
+def start_own(
     program: Program,
     *,
     pipe_in: bool = False,
@@ -117,7 +117,7 @@ def start(
     err: Sink = "cell",
     inherit: tuple[int, ...] = (),
 ) -> Child:
-    """Starts a program in a process group of its own.
+    """Starts a program as a child of this process, in a process group of its own.
 
     It reads a pipe, or the program's `stdin`, or nothing. Its output goes where the cell's own does, into a pipe, or is
     dropped. It inherits no descriptors but these and `inherit`.
@@ -144,7 +144,7 @@ def start(
                 actions.append((_DUP2, fd, fd) if sink == "cell" else (_OPEN, fd, _NULL, os.O_WRONLY, 0))
         actions += [(_DUP2, fd, fd) for fd in inherit]
         actions += [(_CLOSE, fd) for fd in _inheritable() if fd not in inherit]
-        pid = _spawn(program, actions)
+        pid = spawn(program, actions)
     except BaseException:
         theirs += ours.values()
         raise
@@ -154,27 +154,23 @@ def start(
     return Child(pid, program.words, ours)
 
 
-def _spawn(program: Program, actions: list[tuple[object, ...]]) -> int:
+def spawn(program: Program, actions: list[tuple[object, ...]]) -> int:
+    """Starts a program by one system call; returns its pid. What has a directory is carried there."""
+    argv, path = program.words, program.environment.get(b"PATH")
     try:
-        path = program.environment.get(b"PATH")
-        found = _find(program.words[0], path)
-        pid = os.posix_spawn(
-            found if program.argv is program.words else _find(program.argv[0], path),
-            program.argv,
-            dict(program.environment.pairs),
-            file_actions=actions,
-            setpgroup=0,
-            setsigdef=_DEFAULT_SIGNALS,
-        )
-        return note(pid)
+        found = _find(argv[0], path)
+        if program.directory is not None:
+            argv = carry(argv, program.directory, program.stdin)
+            found = _find(argv[0], path)
+        environment = dict(program.environment.pairs)
+        options: dict[str, Any] = {"file_actions": actions, "setpgroup": 0, "setsigdef": _DEFAULT_SIGNALS}
+        return note(os.posix_spawn(found, argv, environment, **options))
     except OSError as exc:
         if exc.errno != errno.E2BIG:
             raise
-        size = sum(map(len, program.argv)) + sum(len(name) + len(value) for name, value in program.environment.pairs)
+        size = sum(map(len, argv)) + sum(len(name) + len(value) for name, value in program.environment.pairs)
         problem = f"the command and its environment, {size:,} bytes, are too long for the system; use a file"
         raise OSError(exc.errno, problem) from None
-    finally:
-        withdraw()
 
 
 def _find(name: bytes, path: bytes | None) -> bytes:

@@ -38,20 +38,20 @@ class Commands:
         self._finish_command(program.command, status)
         return SList(text.splitlines()) if split else LSString(text)
 
-    def approve(self: Any, tool: str, program: Program, *, with_changes: bool = True) -> None:
-        """Returns once a program may run; it was shown as what it is, after all that the cell has written."""
+    def approve(self: Any, tool: str, program: Program, *, with_changes: bool = True) -> Program:
+        """Returns a program once it may run; it was shown as what it is, after all that the cell has written."""
         for stream in (*self.kernel.outbox.streams, sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # a cell may have put anything in their place
                 stream.flush()
-        self.kernel.asks.ask_shell(tool, program, with_changes=with_changes)
+        approved: Program = self.kernel.asks.ask_shell(tool, program, with_changes=with_changes)
+        return approved
 
     def _shell_command(self: Any, command: str) -> Program:
         environment = take_environment()
         directory = self.kernel.asks.take_directory()
         shell = environment.shell if directory is None else given_shell()
-        program = shell_program(command, environment, shell, directory)
-        self.approve("shell", program)
-        return program
+        approved: Program = self.approve("shell", shell_program(command, environment, shell, directory))
+        return approved
 
     def _finish_command(self: Any, command: str, status: int) -> None:
         self.user_ns["_exit_code"] = status
@@ -72,8 +72,7 @@ class Scripts(ScriptMagics):
             raise UsageError("%%script: name a program, as in %%script bash")
         shell: Any = self.shell
         directory = shell.kernel.asks.take_directory()
-        program = script_program(line, command, cell, take_environment(), directory)
-        shell.approve("shell_magic", program)
+        program = shell.approve("shell_magic", script_program(line, command, cell, take_environment(), directory))
         try:
             if args.bg:
                 self._start_in_background(program, args)

@@ -25,21 +25,21 @@ def kill_descendants(of: int | str = "self") -> None:
     signal_all(_walk(of), signal.SIGKILL)
 
 
-def begun_since(since: float, older: set[int]) -> list[int]:
-    """Returns what is below this process and began at a time since boot or later.
+def begun_since(since: float, older: set[int], of: int | str = "self") -> list[int]:
+    """Returns what is below a process and began at a time since boot or later.
 
     The system counts in hundredths of a second, so `older` are children that are known to have begun before. What is
     below them is theirs.
     """
     ticks = int(since * os.sysconf("SC_CLK_TCK"))
-    young = [pid for child in children() if child not in older for pid in (child, *_walk(child))]
+    young = [pid for child in children(of) if child not in older for pid in (child, *_walk(child))]
     return [pid for pid in young if start_time(pid) >= ticks]
 
 
 def signal_all(pids: Iterable[int], number: int, *, group: int = 0) -> None:
     """Sends a signal to processes, or only to those of them that are in a process group."""
     for pid in list(pids):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended, or become another user's
             if not group or os.getpgid(pid) == group:
                 os.kill(pid, number)
 

@@ -7,6 +7,7 @@ they are shown to those who approve it.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kernelbox.guest._plain import plain_bytes
@@ -58,9 +59,16 @@ def given_shell() -> bytes:
 
 def take_environment() -> Environment:
     """Returns the environment as it is now; raises TypeError or ValueError if a cell has spoilt it."""
-    taken: dict[bytes, bytes] = {}
+    taken = []
     for given, content in tuple(dict.items(_environ._data)):  # type: ignore[attr-defined]  # what it keeps, in bytes
-        name, value = plain_bytes(given, "a name in os.environ"), plain_bytes(content, "a value in os.environ")
+        taken.append((plain_bytes(given, "a name in os.environ"), plain_bytes(content, "a value in os.environ")))
+    return make_environment(taken)
+
+
+def make_environment(pairs: Iterable[tuple[bytes, bytes]]) -> Environment:
+    """Returns an environment of names and values; raises ValueError if no program can be given it."""
+    taken: dict[bytes, bytes] = {}
+    for name, value in pairs:
         if not name or b"=" in name or b"\0" in name + value:
             raise ValueError(f"os.environ has an entry that no program can be given: {name!r}")
         if name in taken:  # with a hash of their own, keys are the same bytes and yet two

@@ -1,16 +1,13 @@
-"""Guards that leave `!` as the only way to start a process from a cell. Once raised they stay, until the process ends.
+"""Guards that tell a cell, in Python and in words, that only `!` starts a program here.
 
-Closed are the ways that CPython itself offers. An audit hook (PEP 578), which cannot be removed, sees `subprocess`,
-`os.system`, `os.exec*`, `os.spawn*`, `os.posix_spawn`, `pty.spawn` and all that is built on them, under whatever name
-they are imported. What announces itself to no hook is replaced: `_posixsubprocess.fork_exec`, of which no original is
-left, and `_imp.create_builtin`, which would make new ones. Refused are modules that run code beside the hook or start
-programs themselves (sub-interpreters, `_testcapi`, Tcl), connections to the sockets of kernels and templates, which
-would run code for the asking, and the files of the runtime directory.
+That it is so is the operating system's doing (guest/_domain.py): a guarded kernel has no way to start a program,
+whatever its code does. But a bare "Operation not permitted" helps no one who wrote `subprocess.run`. So an audit hook
+(PEP 578), which cannot be removed, sees `subprocess`, `os.system`, `os.exec*`, `os.spawn*`, `os.posix_spawn`,
+`pty.spawn` and all that is built on them, under whatever name they are imported; what announces itself to no hook is
+replaced: `_posixsubprocess.fork_exec`, and `_imp.create_builtin`, which would make a new one.
 
-Not closed, because only the operating system can: `ctypes` beyond the functions named here, and writing to memory;
-libraries in C that start programs or open sockets themselves; code that reaches into kernelbox's own objects or frames;
-services of the machine that start programs (docker, ssh, cron), and files that other programs run later; and what was
-done before the guards were raised, in a kernel that also ran cells without them.
+The guards also keep cells from the files of the runtime directory, as far as Python announces what opens them: with the
+keys of Jupyter kernels, which are in it, a cell could have its code run there.
 """
 
 from __future__ import annotations
@@ -18,17 +15,14 @@ from __future__ import annotations
 import _imp
 import _posixsubprocess
 import subprocess
-import threading
 from _socket import AF_UNIX
-from _socket import socket as Socket
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from sys import addaudithook, audit
 from types import BuiltinFunctionType, CodeType, FrameType
 from typing import Any, NoReturn
 
-from kernelbox.guest._mark import mark
-from kernelbox.guest._own_files import OwnFiles, first_link
+from kernelbox.guest._own_files import OwnFiles
 from kernelbox.guest._plain import plain_bytes
 from kernelbox.guest._pristine import os, sys
 from kernelbox.wire._pristine import keep_builtins
@@ -56,7 +50,6 @@ _SPAWN = os._spawnvef.__code__  # type: ignore[attr-defined]
 # What stands between a caller and the function that starts a process.
 in_between: set[CodeType] = set()
 
-_tickets = threading.local()
 _on = _heard = False
 _home = 0
 _files: OwnFiles | None = None
@@ -89,7 +82,6 @@ def raise_guards() -> None:
             names[name] = fork_exec
     for name in _MODULES - {"_posixsubprocess", "_imp"}:
         _disarm(sys.modules.get(name))
-    mark()
     assert _files is not None
     _files.prepare()
     _on, _home = True, os.getpid()
@@ -97,17 +89,6 @@ def raise_guards() -> None:
     audit(_PROBE)
     if not _heard:  # a hook of a cell's may refuse others, in silence
         raise RuntimeError("an earlier cell of this kernel keeps audit hooks away")
-
-
-def admit(thing: object) -> None:
-    """Lets this very object pass, once, in this thread: the argv of an approved command."""
-    if _on:
-        _tickets.thing = thing
-
-
-def withdraw() -> None:
-    """Takes back what was admitted and not used."""
-    _tickets.thing = None
 
 
 def fork_exec(*args: Any) -> int:
@@ -132,20 +113,8 @@ def _on_event(event: str, args: tuple[Any, ...]) -> None:
         check(event, args)
 
 
-def _is_admitted(thing: object) -> bool:
-    if thing is None or getattr(_tickets, "thing", None) is not thing:
-        return False
-    _tickets.thing = None
-    return True
-
-
 def _check_start(event: str, args: tuple[Any, ...]) -> None:
     _refuse(event)
-
-
-def _check_spawn(event: str, args: tuple[Any, ...]) -> None:
-    if not _is_admitted(args[1]):
-        _refuse(event)
 
 
 def _check_fork(event: str, args: tuple[Any, ...]) -> None:
@@ -176,32 +145,10 @@ def _check_hook(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _check_socket(event: str, args: tuple[Any, ...]) -> None:
-    address = args[1]
-    if address is None or Socket.family.__get__(args[0]) != AF_UNIX:
-        return
-    path = _exact_path(address)
-    if path is None:
-        raise _Refusal(f"the address of a Unix socket must be a str or bytes here, not a {type(address).__name__}")
-    if not path or path.startswith("\0"):
-        return  # no file: none of ours
-    assert _files is not None
-    if link := first_link(path):
-        raise _Refusal(f"a Unix socket must be named by its real path here, without links; {link!r} is none")
-    if _files.are_reached_by(path):
-        raise _Refusal(f"connecting to kernelbox's own socket {path!r} is not allowed here: {_ADVICE}")
-
-
-def _check_new_socket(event: str, args: tuple[Any, ...]) -> None:
-    """Refuses to make a socket anew: of another family it would be looked at as what it is not."""
-    if Socket.fileno(args[0]) >= 0:
-        raise _Refusal("a socket cannot be initialized again here")
-
-
-def _check_bind(event: str, args: tuple[Any, ...]) -> None:
-    if Socket.family.__get__(args[0]) == AF_UNIX:
-        path = _exact_path(args[1])
-        if path is None or not path.startswith("\0"):
-            _check_source(path)
+    """Says why a Unix socket cannot be made; one that is there already, such as half of a pair, gets an object."""
+    frame = sys._getframe(2)  # socket.__init__, unless a cell goes round it: the system refuses that as well
+    if args[1] == AF_UNIX and frame.f_locals.get("fileno", 0) is None:
+        raise _Refusal(f"Unix sockets cannot be made here, because services behind them start programs: {_ADVICE}")
 
 
 def _check_removal(event: str, args: tuple[Any, ...]) -> None:
@@ -216,7 +163,7 @@ def _check_change(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _check_open(event: str, args: tuple[Any, ...]) -> None:
-    if issubclass(type(args[0]), int) or _is_admitted(args[0]):
+    if issubclass(type(args[0]), int):
         return
     path = _exact_path(args[0])
     assert _files is not None
@@ -326,19 +273,15 @@ _WITHOUT_DESCRIPTOR = ("os.truncate", "os.setxattr", "os.removexattr", "shutil.r
 # Audit events (docs.python.org/3/library/audit_events.html), and what is made of each.
 _CHECKS: dict[str, Callable[[str, tuple[Any, ...]], None]] = {
     **dict.fromkeys(
-        ("subprocess.Popen", "os.system", "os.exec", "os.spawn", "os.startfile", "pty.spawn"), _check_start
+        ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile", "pty.spawn"),
+        _check_start,
     ),
-    "os.posix_spawn": _check_spawn,
     "os.fork": _check_fork,
     "os.forkpty": _check_fork,
     "ctypes.dlsym": _check_symbol,
     "import": _check_import,
     "sys.addaudithook": _check_hook,
-    "socket.__new__": _check_new_socket,
-    "socket.bind": _check_bind,
-    "socket.connect": _check_socket,
-    "socket.sendto": _check_socket,
-    "socket.sendmsg": _check_socket,
+    "socket.__new__": _check_socket,
     "open": _check_open,
     "os.link": _check_move,
     "os.symlink": _check_link,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import socket
+from _socket import socket as Socket
 from dataclasses import dataclass
 
 from kernelbox.guest._pristine import contextlib, os, select
@@ -20,7 +21,7 @@ class Identity:
     `outputs` are the read ends of the pipes behind descriptors 1 and 2, `inputs` their write ends, kept to restore
     these descriptors when a cell has closed them. `keeper` is the pid of the process that forked this one; in a
     sandbox, where it has no pid, `lifeline` is a pipe that ends with it. `alive` is the pipe that keeps the first
-    process of the sandbox alive.
+    process of the sandbox alive. `runner` leads to the runner of a guarded kernel, whose pid is `runner_pid`.
     """
 
     kernel_id: str
@@ -34,6 +35,8 @@ class Identity:
     memory: mmap.mmap
     lifeline: int = -1
     alive: int = -1
+    runner: Socket | None = None
+    runner_pid: int = 0
 
     def say_why(self, reason: str) -> None:
         """Writes down why the process is about to end of its own accord, for clients that are not connected."""

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterator
 from mmap import mmap
 from types import FrameType
+from typing import Protocol
 
 from kernelbox.guest._alarm import SignalAlarm
 from kernelbox.guest._descendants import begun_since, signal_all
@@ -73,6 +74,9 @@ class Interrupts:
         self._depth = 1
         self._deferred = False
         self.older: set[int] = set()  # children that earlier cells left
+        self.stop_others: Callable[[float], object] = lambda since: (
+            None
+        )  # what was started for cells by another process
         self.began = 0.0  # the running execution, in seconds since boot, as the start of a process is
         self._background = False  # whether the main thread runs what cells have left in the event loop
         self._background_target = False
@@ -166,6 +170,7 @@ class Interrupts:
         with self._aiming:
             if self.is_running(execution_id):
                 signal_all((pid for pid in self.begun_by_cell() if pid != spared), signal.SIGKILL)
+                self.stop_others(self.began)
             elif self._running is None:
                 self.interrupt_programs()
 
@@ -334,7 +339,21 @@ class Forks:
             _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-_installed: Interrupts | None = None
+class Holds(Protocol):
+    """What holds interrupts back between `enter` and `leave`."""
+
+    def enter(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+_installed: Holds | None = None
+
+
+def hold_by(holds: Holds) -> None:
+    """Has `held` hold interrupts back by this, in a process that runs no cells itself."""
+    global _installed
+    _installed = holds
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from kernelbox.guest._orphans import Orphans
 from kernelbox.guest._peer import Peer, is_same_user
 from kernelbox.guest._pristine import contextlib, os, select, threading, time
 from kernelbox.guest._reserve import spend_reserve
+from kernelbox.guest._runner_link import ENDED
 from kernelbox.wire._framing import ProtocolError
 from kernelbox.wire._pristine import keep_builtins
 
@@ -94,6 +95,7 @@ class IO:
         self._kernel = kernel
         self._listener = identity.listener
         self._pipes = identity.outputs
+        self._runner = -1 if identity.runner is None else identity.runner.fileno()
         self._waker, self._main_waker = waker, main_waker
         self._peers: dict[int, Peer] = {}
         self._stopping = False
@@ -217,6 +219,8 @@ class IO:
         poller.register(self._waker.fd, select.POLLIN)
         if time.monotonic() >= self._deaf_until:
             poller.register(self._listener, select.POLLIN)
+        if self._runner >= 0:
+            poller.register(self._runner, 0)  # it says nothing; that it ends is told in any case
         if also >= 0:
             poller.register(also, select.POLLIN)
             poller.register(self._main_waker.fd, select.POLLIN)
@@ -242,6 +246,8 @@ class IO:
                 if event & select.POLLNVAL:
                     self._kernel.die("a cell closed the kernel's own descriptors")
                 self._accept()
+            elif fd == self._runner:
+                self._kernel.die(ENDED)
             elif fd in self._pipes:
                 self._rest(0.0 if outbox.pump() or self._may_go_on() else REST)
             elif self._orphans.tell(fd, time.monotonic()):

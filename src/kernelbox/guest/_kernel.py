@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kernelbox.guest import _comm, _environment, _guards, _queries
+from kernelbox.guest import _comm, _guards, _queries, _runner_link
 from kernelbox.guest._asks import Asks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import write_c_stdout_at_once
@@ -26,12 +26,13 @@ from kernelbox.guest._io import IO, Waker, blame_cell
 from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._loop import Loop
 from kernelbox.guest._modules import restore_modules
-from kernelbox.guest._orphans import has_children, watch_starts
+from kernelbox.guest._orphans import has_children, note, watch_starts
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._pristine import asyncio, contextlib, os, signal, threading, time
 from kernelbox.guest._queue import Queue
 from kernelbox.guest._reserve import fill_reserve, spend_reserve
+from kernelbox.guest._runner_link import RunnerBash
 from kernelbox.guest._shell import ZMQInteractiveShell
 from kernelbox.guest._streams import OutStream
 from kernelbox.guest._traceback import format_value
@@ -59,6 +60,11 @@ _exit = os._exit
 
 # Failures of our own code in a row after which a kernel gives up.
 _FAILURES = 5
+
+_UNGUARDED = (
+    "this kernel was opened without require_shell_escape, so nothing keeps its cells from starting programs; the cell "
+    "was not run: use another kernel"
+)
 
 # Of `sys`: IPython finds out by these what a cell has raised, and where.
 _FUNCTIONS = {"_getframe": sys._getframe, "exc_info": sys.exc_info}
@@ -88,7 +94,8 @@ class Kernel:
         asyncio.set_event_loop(self.loop)
         self.outbox = Outbox(identity, self.interrupts)
         self.asks = keyboard.asks = Asks(self.outbox, waker.wake)
-        self.bash = Bash()
+        self._guarded = identity.runner is not None
+        self.bash = self._make_bash(identity)
         self.comm_manager = _comm.install(self.outbox)
         self._io = IO(self, identity, waker, main_waker)
         self._queue = Queue(self.outbox)
@@ -103,11 +110,19 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<Kernel pid={self._identity.pid} {'idle' if self._queue.idle else 'busy'} queued={len(self._queue)}>"
 
+    def _make_bash(self, identity: Identity) -> Bash | RunnerBash:
+        if identity.runner is None:
+            return Bash()
+        self.interrupts.stop_others = _runner_link.stop_programs
+        self.interrupts.older = {note(identity.runner_pid)}
+        return RunnerBash(_runner_link.connect(identity.runner))
+
     def serve(self) -> None:
         """Runs requests until the process ends."""
         _guards.prepare(self._identity.directory)
+        if self._guarded:
+            _guards.raise_guards()
         watch_starts(self._io.read_at_once)
-        _environment.keep_given()
         self._wire_shell()
         self.interrupts.install()
         set_handler(signal.SIGTERM, self._on_terminate)
@@ -186,7 +201,7 @@ class Kernel:
         return None
 
     def _turn_away(self, peer: Peer, message: Message) -> None:
-        """Refuses what a cell of this kernel, or a guarded one of another, asks for: it could free itself here."""
+        """Refuses what a cell of this kernel asks for: it could free itself here."""
         name, reason = "PermissionError", peer.refusal
         if isinstance(message, Execute):
             self.outbox.reply(peer, Done(message.id, "error", None, name, reason, [f"{name}: {reason}"]))
@@ -290,10 +305,8 @@ class Kernel:
         self._restore_what_ipython_needs()
         if bash:
             self._io.read_at_once()
-        if request.shell_escape_only and not _guards.is_raised():
-            self._raise_guards()
         with self.asks.guarding(request):
-            done = self._cells.run(request)
+            done = self._refuse(request) or self._cells.run(request)
         self._io.cell_ends()
         self.interrupts.end()
         done.execution_count = None if request.language != "python" else self.shell.execution_count - 1
@@ -314,12 +327,11 @@ class Kernel:
         vars(sys).setdefault("stderr", self.outbox.streams[1])
         restore_modules()
 
-    def _raise_guards(self) -> None:
-        self.bash.close()  # a cell could write to a bash that waits for its next cell
-        try:
-            _guards.raise_guards()
-        except RuntimeError as exc:
-            self.die(f"its guards could not be raised: {exc}")
+    def _refuse(self, request: Execute) -> Done | None:
+        """Returns what to say of a cell that must not run here, None if it may."""
+        if not request.shell_escape_only or self._guarded:
+            return None
+        return Done(request.id, "error", None, "RuntimeError", _UNGUARDED, [f"RuntimeError: {_UNGUARDED}"])
 
     def _answer(self, peer: Peer, query: Query) -> None:
         self.interrupts.begin_query(query.id)

@@ -46,9 +46,14 @@ def note(pid: int) -> int:
         if len(_started) > _MANY:
             _started.difference_update([old for old in list(_started) if not _is_child(old)])
         _started.add(pid)
-        for call in _on_start:
-            call()
+        note_start()
     return pid
+
+
+def note_start() -> None:
+    """Takes note that a program has been started, here or by the runner."""
+    for call in _on_start:
+        call()
 
 
 def watch_starts(on_start: Callable[[], None]) -> None:

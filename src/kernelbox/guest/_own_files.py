@@ -1,7 +1,7 @@
-"""Which files and sockets are kernelbox's own, whatever path leads to them.
+"""Which files are kernelbox's own, whatever path leads to them.
 
-A path is no proof: links, hard links, relative paths and `/proc/self/fd` lead to the same file. So directories and
-sockets are told by their device and inode.
+A path is no proof: links, hard links, relative paths and `/proc/self/fd` lead to the same file. So directories are told
+by their device and inode.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from kernelbox.wire._layout import (
     PROFILE,
     QUEUE,
     RECORD,
+    RUNNER,
     SOCKET,
     STATE,
-    TEMPLATE,
     is_kernel_id,
 )
 from kernelbox.wire._pristine import keep_builtins
@@ -33,7 +33,7 @@ _MOST_LEVELS = 2048
 _DESCRIPTORS = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
 
 # What a kernel's directory holds.
-_NAMES = frozenset({RECORD, DEATH, INTENT, STATE, LOG, SOCKET, JUPYTER, LINK, QUEUE})
+_NAMES = frozenset({RECORD, DEATH, INTENT, STATE, LOG, SOCKET, RUNNER, JUPYTER, LINK, QUEUE})
 
 
 class OwnFiles:
@@ -43,7 +43,6 @@ class OwnFiles:
         self._directory = directory
         self._runtime = _identity(directory.rpartition("/")[0])
         self._way: frozenset[tuple[int, int] | None] = frozenset()
-        self._sockets: set[tuple[int, int]] = set()
 
     def __repr__(self) -> str:
         return f"<OwnFiles of {self._directory}>"
@@ -76,44 +75,8 @@ class OwnFiles:
             return False
         return any(self.hold(f"{_DESCRIPTORS}/{fd}/{path}") for fd in os.listdir(_DESCRIPTORS))
 
-    def are_reached_by(self, path: str) -> bool:
-        """Tells whether a socket is a kernel's or a template's, of this runtime directory or, by its name, another."""
-        parent, _, name = path.rpartition("/")
-        if name.startswith(TEMPLATE) or (name == SOCKET and is_kernel_id(parent.rpartition("/")[2])):
-            return True
-        self._look_for_sockets()
-        return _identity(path) in self._sockets or self._is_inside(_follow(path))
-
     def _is_inside(self, path: str) -> bool:
         return self._runtime is not None and _is_below(path, self._runtime)
-
-    def _look_for_sockets(self) -> None:
-        """Adds the sockets that there are now; one that was seen stays known when it is moved."""
-        runtime = self._directory.rpartition("/")[0]
-        try:
-            names = os.listdir(runtime)
-        except OSError:
-            return
-        for name in names:
-            path = f"{runtime}/{name}" if name.startswith(TEMPLATE) else f"{runtime}/{name}/{SOCKET}"
-            if (identity := _identity(path)) is not None:
-                self._sockets.add(identity)
-
-
-def first_link(path: str) -> str:
-    """Returns the first part of a path that is a link; the path itself if it is not absolute, or has dots in it.
-
-    Empty if there is neither: such a path leads to the same place when it is used as when it was looked at. Raises
-    FileNotFoundError where nothing is, because something else might be when it is used.
-    """
-    parts = path.split("/")
-    if parts[0] or any(part in ("", ".", "..") for part in parts[1:]):
-        return path
-    for count in range(2, len(parts) + 1):
-        prefix = "/".join(parts[:count])
-        if stat.S_ISLNK(os.lstat(prefix).st_mode):
-            return prefix
-    return ""
 
 
 def _names_a_kernels_file(path: str) -> bool:

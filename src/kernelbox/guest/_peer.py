@@ -12,7 +12,6 @@ import struct
 from _socket import socket as Socket
 
 from kernelbox.guest._descendants import is_below_us
-from kernelbox.guest._mark import may_be_guarded
 from kernelbox.guest._pristine import contextlib, os, select
 from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Message
@@ -38,12 +37,6 @@ _TELLS_SENDERS = hasattr(socket, "SO_PASSCRED") and _SCM_CREDENTIALS != 0
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) if _TELLS_SENDERS else 0
 
 
-GUARDED = (
-    "a cell that runs with require_shell_escape cannot use other kernels, where its code would run without that; "
-    "use !kernelbox, which asks for approval"
-)
-
-
 class Peer:
     """Sends frames without blocking; what does not fit waits in the backlog."""
 
@@ -67,7 +60,7 @@ class Peer:
         """Returns why nothing is run for this client, "" if it is."""
         if self.pid != 0 and is_below_us(self.pid):
             return "a cell, and what it starts, cannot use its own kernel; use another one"
-        return GUARDED if may_be_guarded(self.sock, self.pid) else ""
+        return ""
 
     def receive(self) -> list[Message] | None:
         """Returns the messages that have arrived, None at the end of the stream."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from kernelbox.guest._carrier import carry
 from kernelbox.guest._directory import is_given
 from kernelbox.guest._environment import Environment
 from kernelbox.guest._plain import plain_text
@@ -21,26 +20,30 @@ _OPTIONS = re.compile(r"(?<!\S)--(?:bg|no-raise-error|(?:out|err|proc)(?:=|\s+)\
 _HALF = re.compile("[\ud800-\udfff]")
 
 
+Kind = Literal["shell", "script", "bash"]
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """That a host has accepted a program: the question that it has answered, and the seal of its answer, if any."""
+
+    execution_id: str
+    number: int
+    seal: str
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is started, and as what it is shown.
+    """What is started, and as what it is shown. What must be approved has the `directory` that it runs in."""
 
-    `argv` is one object from the approval to the start: the guard lets exactly it pass. What must be approved has a
-    `directory` and is carried there, which takes some 10 ms: `carried` is the program then, and `argv` what carries it.
-    """
-
-    argv: tuple[bytes, ...]
+    kind: Kind
+    words: tuple[bytes, ...]
     environment: Environment
     command: str
     line: str = ""
     stdin: bytes | None = None
     directory: bytes | None = None
-    carried: tuple[bytes, ...] = ()
-
-    @property
-    def words(self) -> tuple[bytes, ...]:
-        """The program and its arguments, as the cell named them."""
-        return self.carried or self.argv
+    approval: Approval | None = None
 
     def show(self, *, with_changes: bool = True) -> dict[str, object]:
         """Returns the arguments by which it is approved: no two programs of a kernel have the same."""
@@ -66,19 +69,20 @@ class Program:
 def shell_program(command: str, environment: Environment, shell: bytes, directory: bytes | None) -> Program:
     """Returns what runs `!command`."""
     data = _encode(command)
-    return _carried((shell, b"-c", data), environment, _decode(data), directory)
+    return Program("shell", (shell, b"-c", data), environment, _decode(data), directory=directory)
 
 
 def bash_program(code: str, environment: Environment, directory: bytes | None) -> Program:
     """Returns what runs a bash cell by itself."""
     data = _encode(code)
-    return _carried((b"bash", b"--noprofile", b"--norc", b"-c", data), environment, _decode(data), directory, "bash")
+    words = (b"bash", b"--noprofile", b"--norc", b"-c", data)
+    return Program("bash", words, environment, _decode(data), "bash", directory=directory)
 
 
 def lasting_bash(environment: Environment, directory: bytes | None) -> Program:
     """Returns the bash that bash cells share."""
     words = (b"bash", b"--noprofile", b"--norc", b"--noediting", b"-i")
-    return _carried(words, environment, "bash", directory)
+    return Program("bash", words, environment, "bash", directory=directory)
 
 
 def script_program(
@@ -90,20 +94,7 @@ def script_program(
     _refuse_nul(data)
     words = tuple(_encode(word) for word in argv)
     shown = "" if line == "bash" else _decode(_encode(line))
-    return _carried(words, environment, data.decode(), directory, shown, data)
-
-
-def _carried(
-    words: tuple[bytes, ...],
-    environment: Environment,
-    command: str,
-    directory: bytes | None,
-    line: str = "",
-    stdin: bytes | None = None,
-) -> Program:
-    if directory is None:
-        return Program(words, environment, command, line, stdin)
-    return Program(carry(words, directory, stdin), environment, command, line, stdin, directory, words)
+    return Program("script", words, environment, data.decode(), shown, data, directory)
 
 
 def _encode(text: str) -> bytes:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 _libc: Any = ctypes.CDLL(None, use_errno=True)
+for _name in ("syscall", "unshare", "mount", "prctl", "capset"):
+    getattr(_libc, _name)  # found here, and kept: not by every fork of the template
 
 # These have one number on all architectures (include/uapi/asm-generic/unistd.h).
-_OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
+_OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436, 437, 442
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
 
 _AT_FDCWD = -100
 _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
@@ -26,8 +30,9 @@ MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 
-_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 24, 38, 22
+_PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 4, 24, 38, 22
 _SECCOMP_MODE_FILTER = 2
+_LANDLOCK_VERSION, _LANDLOCK_PATH_BENEATH = 1, 1
 _CAPABILITY_VERSION = 0x20080522  # the third, with two words for each set
 
 
@@ -66,16 +71,34 @@ def place(path: str) -> Iterator[int]:
 
 def clone_tree(path: str) -> int:
     """Returns a descriptor of a copy of what is mounted at a path and below it; it is mounted nowhere yet."""
-    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE | _AT_EMPTY_PATH
     with place(path) as fd:
-        return _check(f"open_tree {path}", _libc.syscall(_OPEN_TREE, fd, b"", ctypes.c_uint(flags)))
+        return _clone(fd, "", path)
+
+
+def clone_own(path: str) -> int:
+    """Does the same for a path that no cell can have changed."""
+    return _clone(_AT_FDCWD, path, path)
+
+
+def _clone(fd: int, path: str, name: str) -> int:
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE | _AT_EMPTY_PATH
+    return _check(f"open_tree {name}", _libc.syscall(_OPEN_TREE, fd, os.fsencode(path), ctypes.c_uint(flags)))
 
 
 def attach(tree: int, path: str) -> None:
     """Mounts a tree at a path."""
-    flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH)
     with place(path) as fd:
-        _check(f"move_mount {path}", _libc.syscall(_MOVE_MOUNT, tree, b"", fd, b"", flags))
+        _attach(tree, fd, "", path)
+
+
+def attach_own(tree: int, path: str) -> None:
+    """Does the same for a path that no cell can have changed."""
+    _attach(tree, _AT_FDCWD, path, path)
+
+
+def _attach(tree: int, fd: int, path: str, name: str) -> None:
+    flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH)
+    _check(f"move_mount {name}", _libc.syscall(_MOVE_MOUNT, tree, b"", fd, os.fsencode(path), flags))
 
 
 def restrict(place: int | str, attributes: int) -> None:
@@ -85,6 +108,16 @@ def restrict(place: int | str, attributes: int) -> None:
     flags = ctypes.c_uint(_AT_RECURSIVE | _AT_EMPTY_PATH)
     size = ctypes.c_size_t(ctypes.sizeof(wanted))
     _check("mount_setattr", _libc.syscall(_MOUNT_SETATTR, fd, path, flags, wanted, size))
+
+
+def close_but(kept: Iterable[int]) -> None:
+    """Closes every descriptor but these."""
+    after = 0
+    for fd in (*sorted(kept), 1 << 31):
+        if fd > after:
+            last = ctypes.c_uint(fd - 1)
+            _check("close_range", _libc.syscall(_CLOSE_RANGE, ctypes.c_uint(after), last, ctypes.c_int(0)))
+        after = fd + 1
 
 
 def drop_bounding_set() -> None:
@@ -104,6 +137,35 @@ def drop_capabilities() -> None:
 
 def forbid_new_privileges() -> None:
     _check("prctl PR_SET_NO_NEW_PRIVS", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def hide_memory() -> None:
+    """Keeps the memory of this process from others of its user, those with CAP_SYS_PTRACE excepted."""
+    _check("prctl PR_SET_DUMPABLE", _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+
+
+def landlock_version() -> int:
+    """Returns what version of Landlock the system has; raises Unarmed if it has none."""
+    size, flags = ctypes.c_size_t(0), ctypes.c_uint32(_LANDLOCK_VERSION)
+    return _check("Landlock", _libc.syscall(_LANDLOCK_CREATE_RULESET, None, size, flags))
+
+
+def make_ruleset(accesses: int, scopes: int) -> int:
+    """Returns the descriptor of a set of rules which refuses these accesses to files, and what is out of scope."""
+    attributes = (ctypes.c_uint64 * 3)(accesses, 0, scopes)  # struct landlock_ruleset_attr; its second is the network's
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    return _check("Landlock", _libc.syscall(_LANDLOCK_CREATE_RULESET, attributes, size, ctypes.c_uint32(0)))
+
+
+def allow_beneath(ruleset: int, accesses: int, place: int) -> None:
+    """Has a set of rules allow accesses to what a descriptor leads to, and to all below it."""
+    rule = struct.pack("=Qi", accesses, place)  # struct landlock_path_beneath_attr, which is packed
+    _check("Landlock", _libc.syscall(_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_PATH_BENEATH, rule, ctypes.c_uint32(0)))
+
+
+def enter_domain(ruleset: int) -> None:
+    """Puts this thread, and all that it forks, under a set of rules."""
+    _check("Landlock", _libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)))
 
 
 class _Program(ctypes.Structure):

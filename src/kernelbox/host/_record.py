@@ -56,7 +56,7 @@ class KernelRecord:
     `usage` says, where it was asked for, what the kernel and all that it started use: bytes of `memory`, seconds of
     `cpu`, and `processes`, threads included. `groups` are the control groups that it is in. `sandbox` is the level of
     the sandbox that the host has seen armed around its process, None for none; `sandbox_config` is what that allows, as
-    JSON.
+    JSON. `guarded` says whether it starts no program but what a host approves (`require_shell_escape`).
     """
 
     kernel_id: str
@@ -85,8 +85,9 @@ class KernelRecord:
     limits: dict[str, float] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
     usage: dict[str, float] | None = None
-    sandbox: Literal["native"] | None = None
+    sandbox: Literal["native", "srt"] | None = None
     sandbox_config: str = ""
+    guarded: bool = False
 
     @property
     def age_seconds(self) -> float:
@@ -248,7 +249,8 @@ _CHECKS: tuple[tuple[str, Callable[[object], bool]], ...] = (
     ("busy_since", lambda value: value is None or _is_time(value)),
     ("stale", lambda value: type(value) is bool),
     ("environment", _one_of("caller", "given")),
-    ("sandbox", lambda value: value is None or value == "native"),
+    ("sandbox", lambda value: value in (None, "native", "srt")),
+    ("guarded", lambda value: type(value) is bool),
     ("sandbox_config", lambda value: type(value) is str and len(value) <= MAX_RULES),
     ("death", _is_cause),
     ("lost", _is_cause),

@@ -14,11 +14,11 @@ import sys
 from kernelbox.base._config import template_environment
 from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.base._text import escape
-from kernelbox.host._sockets import listen
+from kernelbox.host._sockets import listen, receive_from
 from kernelbox.host._state_file import create_state
 from kernelbox.wire._framing import Decoder, encode
-from kernelbox.wire._layout import LOG, SOCKET, UNARMED
-from kernelbox.wire._messages import Refused, Spawn, Spawned
+from kernelbox.wire._layout import LOG, RUNNER, SOCKET, UNARMED, UNGUARDED
+from kernelbox.wire._messages import Introduced, Refused, Spawn, Spawned
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -58,8 +58,12 @@ def preparing(
     argv: Sequence[str] = (),
     environment: dict[str, str] | None = None,
     confinement: Confinement | None = None,
+    guard: bytes = b"",
 ) -> Iterator[Request]:
-    """Opens what a new process is given, in the order that Spawn names; the process has copies of it when this ends."""
+    """Opens what a new process is given, in the order that Spawn names; the process has copies of it when this ends.
+
+    `guard` is the filter of one that is to be guarded.
+    """
     env = launch.environment if environment is None else environment
     spawn = Spawn(
         kernel_id=launch.record.kernel_id,
@@ -74,6 +78,7 @@ def preparing(
         groups=launch.record.groups,
         disk_before=launch.disk_before,
         sandbox=confinement is not None,
+        guard=bool(guard),
     )
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(launch.directory.open())
@@ -86,7 +91,10 @@ def preparing(
             opened.append(launch.lifeline)
         opened += _open_groups(stack, launch.record.groups)
         if confinement is not None:
-            opened.append(_closed_by(stack, _write_secret("confinement", confinement.encode())))
+            opened.append(_closed_by(stack, write_secret("confinement", confinement.encode())))
+        if guard:
+            opened.append(stack.enter_context(listen(place, RUNNER)).fileno())
+            opened.append(_closed_by(stack, write_secret("filter", guard)))
         yield Request(spawn, opened)
 
 
@@ -103,6 +111,11 @@ def spawn_cold(request: Request, directory: KernelDirectory, environment: dict[s
     return answer
 
 
+def template_command(argv: Sequence[str]) -> list[str]:
+    """Returns the arguments with which an interpreter runs the template."""
+    return ["-P", "-c", _BOOT, os.path.dirname(PACKAGE), *argv]
+
+
 def start_keeper(argv: list[str], fds: list[int], place: Place, log_name: str, env: dict[str, str]) -> None:
     """Starts a keeper and returns when it is on its own; it forks away from the process that is waited for."""
     import subprocess
@@ -110,7 +123,7 @@ def start_keeper(argv: list[str], fds: list[int], place: Place, log_name: str, e
     log = open_log(place, log_name)
     try:
         subprocess.run(
-            [sys.executable, "-P", "-c", _BOOT, os.path.dirname(PACKAGE), *argv],
+            [sys.executable, *template_command(argv)],
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -153,20 +166,26 @@ def send_request(client: socket.socket, request: Request) -> None:
 
 
 def receive_answer(client: socket.socket) -> Spawned | None:
-    """Waits for a keeper's answer; None if it ended instead. Raises StartFailed if it refuses."""
-    decoder = Decoder()
-    while piece := client.recv(65536):
+    """Waits for a keeper's answer; None if it ended instead. Raises StartFailed if it refuses.
+
+    A kernel whose keeper knows it by another number introduces itself before; the system says which process that is.
+    """
+    decoder, introduced = Decoder(), 0
+    while (received := receive_from(client))[0]:
+        piece, sender = received
         for message in decoder.feed(piece):
+            if isinstance(message, Introduced):
+                introduced = sender
             if isinstance(message, Spawned):
-                return message
+                return Spawned(introduced, message.start_time) if introduced else message
             if isinstance(message, Refused):
                 raise StartFailed(f"the kernel could not be started: {message.reason}{_advice(message.reason)}")
     return None
 
 
 def _advice(reason: str) -> str:
-    """Returns what to do about a sandbox that could not be armed; "" about anything else."""
-    if UNARMED not in reason:
+    """Returns what to do about a sandbox or a guard that could not be armed; "" about anything else."""
+    if UNARMED not in reason and UNGUARDED not in reason:
         return ""
     from kernelbox.sandbox._hints import advise
 
@@ -213,10 +232,10 @@ def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:
 
 def _write_environment(env: dict[str, str]) -> int:
     """Returns a file with the variables in the form of environ(7)."""
-    return _write_secret("environment", b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items()))
+    return write_secret("environment", b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items()))
 
 
-def _write_secret(name: str, data: bytes) -> int:
+def write_secret(name: str, data: bytes) -> int:
     """Returns a file that only descriptors lead to."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create(name)

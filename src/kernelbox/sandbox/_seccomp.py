@@ -1,4 +1,4 @@
-"""The filter of system calls, as a program for seccomp(2): what a sandboxed kernel may not ask of the system.
+"""The filter of system calls, as a program for seccomp(2): what a sandboxed or guarded kernel may not ask for.
 
 It is a list of what is refused, behind the walls that namespaces and lost capabilities are: calls that would open a
 door in them, or that have had holes of their own. What depends on arguments is decided on the lower 32 bits, as the
@@ -102,14 +102,18 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
 # Calls whose arguments cannot be looked at, and that programs do without if the system does not know them.
 MISSING: dict[str, tuple[int, int]] = {"clone3": (435, 435), "openat2": (437, 437)}
 
+# The calls that start a program; refused to a kernel whose commands are approved, and to all that it forks.
+STARTING: dict[str, tuple[int, int]] = {"execve": (59, 221), "execveat": (322, 281)}
+
 # Calls that are decided by their arguments.
-SOCKET, SOCKETPAIR, CLONE, IOCTL, FCNTL = "socket", "socketpair", "clone", "ioctl", "fcntl"
+SOCKET, SOCKETPAIR, CLONE, IOCTL, FCNTL, PRLIMIT = "socket", "socketpair", "clone", "ioctl", "fcntl", "prlimit64"
 DECIDED: dict[str, tuple[int | None, int | None]] = {
     SOCKET: (41, 198),
     SOCKETPAIR: (53, 199),
     CLONE: (56, 220),
     IOCTL: (16, 29),
     FCNTL: (72, 25),
+    PRLIMIT: (302, 261),
     "chmod": (90, None),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
@@ -141,7 +145,7 @@ _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 5, 0xF
 # CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _NEW_NAMESPACES = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 
-# S_ISUID: a program that runs as this user, whoever starts it.
+# S_ISUID: a program that runs as this user, whichever user starts it.
 _SETUID = 0o4000
 
 # F_SETLEASE: who opens the file waits for its holder.
@@ -166,8 +170,11 @@ _ENDS = {"allow": _ALLOW, "refuse": _REFUSE, "missing": _MISSING, "kill": _KILL}
 
 
 @functools.cache
-def build_filter(machine: Machine, *, unix_sockets: bool) -> bytes:
-    """Returns the program for a machine; `unix_sockets` lets sockets of the family AF_UNIX be made."""
+def build_filter(machine: Machine, *, unix_sockets: bool, programs: bool = True) -> bytes:
+    """Returns the program for a machine; `unix_sockets` lets sockets of the family AF_UNIX be made.
+
+    Without `programs` no program can be started, and the limits of no other process be changed.
+    """
     column = list(ARCHITECTURES).index(machine)
     steps: list[_Step] = [
         (_LOAD, _ARCHITECTURE, "", ""),
@@ -176,7 +183,8 @@ def build_filter(machine: Machine, *, unix_sockets: bool) -> bytes:
     ]
     if machine == "x86_64":
         steps.append((_AT_LEAST, _X32, "refuse", ""))
-    numbers = (numbers[column] for numbers in REFUSED.values())
+    refused = REFUSED if programs else {**REFUSED, **STARTING}
+    numbers = (numbers[column] for numbers in refused.values())
     steps += [(_EQUAL, number, "refuse", "") for number in numbers if number is not None]
     steps += [(_EQUAL, numbers[column], "missing", "") for numbers in MISSING.values()]
     for name, decision in (
@@ -185,6 +193,7 @@ def build_filter(machine: Machine, *, unix_sockets: bool) -> bytes:
         (FCNTL, [_argument(1), (_EQUAL, _SET_LEASE, "refuse", "allow")]),
         (SOCKETPAIR, _decide_socketpair(unix_sockets)),
         (SOCKET, _decide_socket(unix_sockets)),
+        *([] if programs else [(PRLIMIT, [_argument(0), (_EQUAL, 0, "allow", "refuse")])]),
         *((name, _decide_mode(*places)) for name, places in _MODES.items()),
     ):
         number = DECIDED[name][column]

@@ -108,6 +108,7 @@ class KernelModel(BaseModel):
         examples=[{"memory": 9_500_000, "cpu": 0.31, "processes": 2}],
     )
     sandbox: str | None = Field(description="the level of the sandbox that confines it")
+    guarded: bool = Field(description="whether it starts no program but what an application approves")
 
 
 class KernelList(BaseModel):
@@ -199,7 +200,7 @@ class Execute(CellBody):
 
 class JobExecute(CellBody):
     approve: Literal["ask", "all", "none"] | None = Field(
-        None, description="as for `execute`; `ask` puts each to whoever follows the events"
+        None, description="as for `execute`; `ask` puts each to the clients that follow the events"
     )
 
 

@@ -21,7 +21,7 @@ from kernelbox.base._errors import StartFailed
 from kernelbox.server._draining import Drained
 from kernelbox.server._logs import log_to_stderr
 from kernelbox.server._options import ServiceOptions
-from kernelbox.server._state import State
+from kernelbox.server._state import State, require_home
 from kernelbox.server._tokens import Token
 from kernelbox.server.app import create_app
 from kernelbox.web._listening import BACKLOG, LOOPBACK, Server, allow_descriptors, join_address, listen
@@ -72,6 +72,7 @@ def serve(
         options = dataclasses.replace(options, tokens=(Token.of(secret),))
     log_to_stderr(log_level)
     allow_descriptors()
+    require_home()
     app = create_app(options)
     config = uvicorn.Config(
         app,
@@ -173,7 +174,7 @@ def _listening(binding: Binding) -> Iterator[tuple[socket.socket, Binding]]:
 
 
 def _listen_at_path(path: str) -> socket.socket:
-    """Listens at a path that only this user can connect to; a socket that nobody serves any more is replaced."""
+    """Listens at a path that only this user can connect to; a socket that no process serves any more is replaced."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_unserved(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 
@@ -35,6 +36,12 @@ class State:
     metrics: Metrics
     jobs: Jobs
     front_ends: FrontEnds
+
+
+def require_home() -> None:
+    """Raises StoreFailed for a home that was not made by this user; one that is missing is made when it is needed."""
+    with contextlib.suppress(FileNotFoundError), kernels().store.runtime():
+        pass
 
 
 def make_state(options: ServiceOptions) -> State:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelbox.core._executor_values import Variable
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._kernels import Kernels
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.host._record import KernelRecord, Lifetime
     from kernelbox.sandbox._config import SandboxConfig
     from kernelbox.shells._asyncio_jobs import JobOptions
     from kernelbox.tools._toolbox import Toolbox
@@ -52,11 +52,13 @@ class Workplace:
         env: dict[str, str],
         shared: bool = False,
         sandbox: SandboxConfig | None = None,
+        guarded: bool = False,
     ) -> None:
         self._kernels = kernels
         self._options = options
         self._toolbox = toolbox
-        self._new = KernelOptions(cwd=cwd, env=env, lifetime="kernel" if shared else "process", sandbox=sandbox)
+        lifetime: Lifetime = "kernel" if shared else "process"
+        self._new = KernelOptions(cwd=cwd, env=env, lifetime=lifetime, sandbox=sandbox, guarded=guarded)
         self._shared = shared
         self._suffix = "" if shared else f"-{os.urandom(4).hex()}"
         self._open: dict[str, Kernel] = {}

@@ -10,9 +10,11 @@ In a kernel's own directory:
     file               written by                        read by
     connection.json    host: the record                  hosts, who believe it if it is signed
     socket             host binds it                     hosts connect, the kernel inherits it
+    runner             host binds it                     hosts connect, to the runner of a guarded kernel
     state              host makes it, the kernel maps it hosts, who take it for what the kernel says of itself
     log                host opens it for the kernel      people
     death.json         keeper: how the process ended     hosts
+    kept.json          keeper in srt: who is its deputy  that deputy, when srt has ended; hosts, if it is there
     ending.json        host: why it ends the process     hosts
     reported-<pid>-…   host: the death has been told     hosts, who believe it if it is signed, as the one above
     profile/           the cell, with %store             the cell
@@ -36,14 +38,20 @@ IMPORTING, WARM = "importing", "imported all"
 # What generated packages import; a template imports it beforehand in a home that has tool servers.
 TOOLS = ("kernelbox.guest.tools", "kernelbox.guest.discovery")
 
-# How the reason begins that a kernel gives when the system does not let it be confined.
+# How the reasons begin that a kernel gives when the system does not let it be confined, or guarded.
 UNARMED = "the sandbox cannot be armed: "
+UNGUARDED = "the guard of require_shell_escape cannot be armed: "
+
+# Where a sandboxed kernel finds what pip has installed for it, in the directory that is its own.
+PACKAGES = "packages"
 
 RECORD = "connection.json"
 SOCKET = "socket"
+RUNNER = "runner"
 STATE = "state"
 LOG = "log"
 DEATH = "death.json"
+KEPT = "kept.json"
 INTENT = "ending.json"
 REPORTED = "reported-"
 PROFILE = "profile"

@@ -2,7 +2,7 @@
 
 Host to guest: Execute, Interrupt, Answer, Query, Watch; to a template: Spawn.
 Guest to host: Started, Begun, Output, Display, Clear, Ask, Withdraw, Comm, Done, Reply, Farewell; from a template:
-Spawned, Refused.
+Spawned, Introduced, Refused.
 
 What comes between cells, from threads and tasks that they have left, has an empty id.
 """
@@ -162,7 +162,7 @@ class Ask(Message):
 class Answer(Message):
     """Answers an Ask: accepted or not, why not, and what the tool returned, as JSON that only the guest reads.
 
-    `fingerprint` says what was asked.
+    `fingerprint` says what was asked. `seal` has the runner of a guarded kernel start the command that was accepted.
     """
 
     id: str
@@ -170,6 +170,7 @@ class Answer(Message):
     accepted: bool
     reason: str = ""
     fingerprint: str = ""
+    seal: str = ""
     payload: bytes = b""
 
 
@@ -242,8 +243,8 @@ SETTLED = b"settled"
 class Spawn(Message):
     """Asks a keeper for a process. With it come descriptors: the listening socket, the kernel's directory, its state
     file, its log, its environment (as in environ(7)), a pipe that says when its start has come to an end, if
-    `lifeline` is set one that shows the end of its owner, for each of the control groups `groups` one to join it, and
-    if `sandbox` is set what it is confined to.
+    `lifeline` is set one that shows the end of its owner, for each of the control groups `groups` one to join it, if
+    `sandbox` is set what it is confined to, and if `guard` is set the listening socket of its runner and its filter.
 
     `entrances` are the files in the directory that a client needs; some may be made only by the process itself. With
     `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel. `limits`
@@ -262,6 +263,7 @@ class Spawn(Message):
     groups: list[str] = field(default_factory=list)
     disk_before: int = 0
     sandbox: bool = False
+    guard: bool = False
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -270,6 +272,14 @@ class Spawned(Message):
 
     pid: int
     start_time: int
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Introduced(Message):
+    """Comes from a new kernel itself, before Spawned, if its template counts processes in a namespace of its own: the
+    system tells with it which process has sent it (SCM_CREDENTIALS, unix(7))."""
+
+    kernel_id: str
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -3,12 +3,16 @@
 A cell can write to its client's socket, and the superuser's can write in the client's name. So a connection has a key,
 which the host chooses and sends with each request. The numbers of questions follow from it, and so does what an answer
 says of the question that it answers, as the host has read it: without the key a cell can guess neither.
+
+The process of a guarded kernel is not believed at all. Its runner has a key of its own, which it tells hosts and not
+the kernel, and starts a command only if the answer to its question has a seal that was made with that key.
 """
 
 from __future__ import annotations
 
 from _blake2 import blake2b
 
+from kernelbox.wire._approvals import SHELL_SERVER
 from kernelbox.wire._framing import to_json
 from kernelbox.wire._messages import Answer, Ask
 from kernelbox.wire._pristine import keep_builtins
@@ -22,11 +26,13 @@ _NUMBER_BYTES = 6
 class Questions:
     """The questions of one execution, as the host gets them."""
 
-    def __init__(self, key: str, execution_id: str) -> None:
+    def __init__(self, key: str, execution_id: str, runner_key: bytes = b"") -> None:
+        """`runner_key` is that of the kernel's runner, if it has one."""
         self._key = key
+        self._runner_key = runner_key
         self._execution_id = execution_id
         self._count = 0
-        self._open: dict[int, str] = {}
+        self._open: dict[int, tuple[str, str]] = {}
 
     def __repr__(self) -> str:
         return f"<Questions of {self._execution_id} open={len(self._open)}>"
@@ -36,12 +42,15 @@ class Questions:
         self._count += 1
         if ask.id != self._execution_id or ask.ask != number_of(self._key, ask.id, self._count):
             return False
-        self._open[ask.ask] = fingerprint(self._key, ask)
+        sealed = self._runner_key and ask.server_name == SHELL_SERVER
+        seal = seal_of(self._runner_key, ask.id, ask.ask, ask.tool_name, ask.tool_args) if sealed else ""
+        self._open[ask.ask] = fingerprint(self._key, ask), seal
         return True
 
     def sign(self, answer: Answer) -> None:
-        """Adds to an answer which question it is about."""
-        answer.fingerprint = self._open.pop(answer.ask, "")
+        """Adds to an answer which question it is about, and the seal if that was a command which is accepted."""
+        answer.fingerprint, seal = self._open.pop(answer.ask, ("", ""))
+        answer.seal = seal if answer.accepted else ""
 
 
 def number_of(key: str, execution_id: str, count: int) -> int:
@@ -53,6 +62,19 @@ def fingerprint(key: str, ask: Ask) -> str:
     """Returns what stands for a question, as the host has read it, in its answer."""
     fields = [ask.id, ask.ask, ask.server_name, ask.tool_name, ask.tool_args]
     return _hash(key, ["question", *fields], 16).hex()
+
+
+def seal_of(key: bytes, execution_id: str, number: int, tool_name: str, tool_args: object) -> str:
+    """Returns what proves to a runner that a host has accepted this very command, once."""
+    text = to_json(["seal", execution_id, number, tool_name, _in_order(tool_args)])
+    return blake2b(text.encode(), key=key, digest_size=32).hexdigest()
+
+
+def _in_order(value: object) -> object:
+    """Returns the same value with its names in one order: that of a dict depends on who has made it."""
+    if isinstance(value, dict):
+        return {name: _in_order(value[name]) for name in sorted(value)}
+    return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
 def _hash(key: str, values: list[object], size: int) -> bytes:

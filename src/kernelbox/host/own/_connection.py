@@ -49,7 +49,7 @@ _KILL_PATIENCE = 5.0
 class Connection(LocalConnection):
     """Sends and receives messages; ends when the kernel closes it or dies."""
 
-    def __init__(self, directory: KernelDirectory, process: Process) -> None:
+    def __init__(self, directory: KernelDirectory, process: Process, *, guarded: bool = False) -> None:
         super().__init__(directory, process)
         self.ended = False
         self.inherited = False
@@ -62,6 +62,7 @@ class Connection(LocalConnection):
         self._sending = threading.Lock()
         self._killed = False
         self._heard_at = 0.0
+        self._runner_key = _fetch_key(directory) if guarded else b""
         with directory.open() as place:
             self._sock = dial(place, SOCKET)
         self._sock.setblocking(False)
@@ -179,7 +180,7 @@ class Connection(LocalConnection):
         if self._questions is None:
             from kernelbox.wire._questions import Questions  # few cells ask
 
-            self._questions = Questions(self._key, self._execution_id)
+            self._questions = Questions(self._key, self._execution_id, self._runner_key)
         return self._questions.take(ask)
 
     def _kill(self, reason: str) -> list[Message]:
@@ -256,3 +257,9 @@ class Connection(LocalConnection):
     def _end(self) -> list[Message]:
         self.ended = True
         return []
+
+
+def _fetch_key(directory: KernelDirectory) -> bytes:
+    from kernelbox.host.own._guarding import fetch_key  # few kernels are guarded
+
+    return fetch_key(directory)

@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import struct
+import time
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._lock import locked
@@ -55,6 +56,7 @@ def dismiss_templates(runtime: Place, secret: bytes) -> None:
     for name in list_templates(runtime):
         with contextlib.suppress(OSError), locked(runtime, name + ".lock", secret):
             _dismiss(runtime, name)
+            _wait_for_deputy(runtime, name)
     for name in runtime.listdir():
         if name.startswith(TEMPLATE) and name.endswith((".log", ".lock")):
             with contextlib.suppress(OSError):
@@ -83,6 +85,25 @@ def _dismiss(runtime: Place, name: str) -> None:
                 process.wait(_LEAVE_PATIENCE)
         if process is not None:
             process.close()
+
+
+def _wait_for_deputy(runtime: Place, name: str) -> None:
+    """Waits until srt and the deputy of a template that ran in it have left: they have its log locked till then."""
+    import fcntl
+
+    fd = runtime.open_for_reading(name + ".log")
+    deadline = time.monotonic() + _LEAVE_PATIENCE
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.01)
+    finally:
+        os.close(fd)
 
 
 def _has_kernels(process: Process) -> bool:

@@ -1,0 +1,74 @@
+"""Guarded kernels as the host sees them: what they are refused, whether the system says so, and their runner's key."""
+
+from __future__ import annotations
+
+import platform
+import signal
+import sys
+
+from kernelbox.base._errors import StartFailed
+from kernelbox.host._process import Process
+from kernelbox.host._sockets import dial
+from kernelbox.sandbox._seccomp import ARCHITECTURES, build_filter
+from kernelbox.wire._layout import RUNNER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host._directory import KernelDirectory
+    from kernelbox.wire._messages import Spawned
+
+# A runner answers within a millisecond; one that a cell has stopped does not.
+_KEY_PATIENCE = 2.0
+
+# Bytes; guest/_runner.py makes it.
+_KEY_SIZE = 64
+
+
+def guard_filter() -> bytes:
+    """Returns the filter of a guarded kernel; raises StartFailed where there can be none."""
+    machine = platform.machine()
+    if sys.platform != "linux":
+        raise StartFailed(
+            f"require_shell_escape needs Linux, and this is {sys.platform}: elsewhere nothing keeps a cell from "
+            "starting programs in C; run kernelbox in a virtual machine or container with Linux, or leave it out"
+        )
+    if machine != "x86_64" and machine != "aarch64":
+        raise StartFailed(
+            f"require_shell_escape needs one of {', '.join(ARCHITECTURES)}, and this machine is {machine}; leave it out"
+        )
+    return build_filter(machine, unix_sockets=False, programs=False)
+
+
+def require_guarded(spawned: Spawned) -> None:
+    """Kills a process that the system does not show to be filtered, and raises StartFailed."""
+    ours, its = _filters("self"), _filters(str(spawned.pid))
+    if its <= ours:
+        process = Process(spawned.pid, spawned.start_time)
+        process.signal(signal.SIGKILL)
+        process.close()
+        raise StartFailed("the kernel was not kept, because its system calls are not filtered; please report this")
+
+
+def fetch_key(directory: KernelDirectory) -> bytes:
+    """Asks the runner of a kernel for its key; b"" if it does not answer, and no command can be approved then."""
+    key = b""
+    try:
+        with directory.open() as place, dial(place, RUNNER) as runner:
+            runner.settimeout(_KEY_PATIENCE)
+            while piece := runner.recv(_KEY_SIZE):
+                key += piece
+    except OSError:
+        return b""
+    return key if len(key) == _KEY_SIZE else b""
+
+
+def _filters(process: str) -> int:
+    """Returns how many filters a process has, 0 if it may do without (PR_SET_NO_NEW_PRIVS), -1 if it is gone."""
+    try:
+        with open(f"/proc/{process}/status") as file:
+            status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    except OSError:
+        return -1
+    if process != "self" and (status.get("Seccomp"), status.get("NoNewPrivs")) != ("2", "1"):
+        return 0
+    return int(status.get("Seccomp_filters", status.get("Seccomp", "0")))
