@@ -118,10 +118,12 @@ print(result.return_value)
 def test_a_planted_module_is_not_imported_by_a_cold_kernel_itself(
     own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("glob", "shutil", "getpass", "IPython", "zmq", "traitlets"):
+    for name in ("glob", "shutil", "getpass", "hashlib", "difflib", "html", "IPython", "zmq", "traitlets"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()")
     monkeypatch.setenv("KERNELBOX_TEMPLATE", "0")
     get_or_create("cold", cwd=tmp_path)
+    for code in ("1 + 1", "pritn", "def f(: pass", "len?", "print('x')", "await __import__('asyncio').sleep(0)"):
+        execute("cold", code)
     assert not (tmp_path / "ran").exists()
     destroy("cold")
     wipe()

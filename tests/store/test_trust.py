@@ -101,7 +101,8 @@ def test_a_home_that_came_with_a_clone_is_neither_used_nor_changed(
 
 def test_every_command_says_so_in_a_sentence(clone: Path) -> None:
     before = snapshot(clone)
-    for words in (["list"], ["wipe"], ["exec", "--name", "x", "1"], ["logs", "--template"], ["list", "--pretty"]):
+    uses = (["list"], ["wipe"], ["exec", "--name", "x", "1"], ["logs", "--template"], ["list", "--pretty"])
+    for words in (*uses, ["serve", "--port", "0"], ["export", "--name", "x"]):
         assert "was not made by this user's kernelbox" in fail(*words)
     assert snapshot(clone) == before
 

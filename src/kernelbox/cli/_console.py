@@ -131,13 +131,19 @@ def _key_bindings(record: KernelRecord) -> KeyBindings:
         if at_end and reply.get("status") != "incomplete":
             buffer.validate_and_handle()
         else:
-            buffer.insert_text("\n" + str(reply.get("indent", "")))
+            buffer.insert_text("\n" + _indent(reply))
 
     @bindings.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
     return bindings
+
+
+def _indent(reply: dict[str, object]) -> str:
+    """Returns how far the next line is indented; what else a kernel says must not stand there as if it were typed."""
+    indent = reply.get("indent")
+    return indent if isinstance(indent, str) and not indent.strip(" ") else ""
 
 
 def _ask(record: KernelRecord, what: str, args: dict[str, object]) -> dict[str, object]:

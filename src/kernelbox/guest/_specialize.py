@@ -182,17 +182,20 @@ def _open(birth: Birth) -> Identity:
 
 def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity, str]:
     """Makes the sandbox and enters it; returns in the kernel's process, in which no code of the user's has run yet."""
-    from kernelbox.guest._confine import arm, close_others, make
-    from kernelbox.guest._system_calls import Unarmed
+    from kernelbox.guest._confine import arm, furnish, make
+    from kernelbox.guest._system_calls import Unarmed, close_but
     from kernelbox.wire._confinement import Confinement, describe_failure
 
-    confinement = Confinement.decode(_read_all(box.confinement))
-    given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
-    guard = () if birth.guard is None else (birth.guard.listener, birth.guard.filter)
-    opener = (box.opener.fileno(),) if box.srt is not None else ()
-    close_others({*given, *guard, *opener, box.lifeline, box.template.fileno()})
     try:
-        alive = make(confinement, box.template, birth.report, box.lifeline if watched else -1)
+        alive = make(box.template, birth.report, box.lifeline if watched else -1, own_network=box.srt is None)
+        confinement = Confinement.decode(_read_all(box.confinement))
+        given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
+        guard = () if birth.guard is None else (birth.guard.listener, birth.guard.filter)
+        opener = (box.opener.fileno(),) if box.srt is not None else ()
+        close_but(
+            (0, 1, 2, *given, *guard, *opener, box.lifeline, alive)
+        )  # a directory or a process would be a way out
+        furnish(confinement, own_network=box.srt is None)  # in srt it has the way to srt's proxy
         identity = _open(birth)
         identity.lifeline, identity.alive = box.lifeline, alive
         _take_limits(birth, alone=True)

@@ -223,9 +223,8 @@ class Template:
             _close_each(*outputs, *inputs, reports, report, ours, theirs)
             return f"fork failed: {exc}"
         if pid == 0:
-            self._close_all(None if self._srt else client, directory, reports, opening, *lifeline, ours)
-            if self._lifeline is not None:
-                _close_each(self._lifeline[1], -1 if request.sandbox else self._lifeline[0])
+            if not request.sandbox:  # else all but what the kernel needs is closed, when there is one
+                self._close_all(client, directory, reports, opening, *lifeline)
             specialize(
                 Birth(
                     *(request, listener, state, log, environment, outputs, inputs, report),
@@ -305,6 +304,7 @@ class Template:
 
     def _close_all(self, *others: socket.socket | int | None) -> None:
         """Closes, in a child, what belongs to the template and to its other kernels."""
+        _close_each(*(self._lifeline or ()))
         _close_each(self._socket, *self._clients.values(), *others)
         for unborn in self._unborn.values():
             _close_each(unborn.client, unborn.maker)
@@ -350,7 +350,7 @@ def main(argv: list[str]) -> None:
 
 
 def _take_socket(fd: int) -> socket.socket:
-    """Returns the socket that came with us, which nobody inherits; in the place of our standard input is nothing."""
+    """Returns the socket that came with us, which no kernel inherits; in the place of our standard input is nothing."""
     if fd == 0:
         fd = os.dup(0)
         null = os.open(os.devnull, os.O_RDONLY)

@@ -32,7 +32,6 @@ _COVERED_PROC = (
     "with them uncovered (docker run --security-opt systempaths=unconfined, podman run --security-opt unmask=ALL)"
 )
 _OLD = "the sandbox needs Linux 5.12 or newer: use a newer system, or leave the sandbox out"
-_NO_PROGRAM = "the policy must let a kernel read the programs in /bin and the libraries that these need: use allowRead"
 _BROKEN_SRT = (
     "srt ended before the kernel's template ran: try `srt -- true` in the same directory, and if that fails too "
     "install it anew (npm install -g @anthropic-ai/sandbox-runtime); or leave sandbox_level out"
@@ -58,8 +57,6 @@ def advise(reason: str) -> str:
         return _advise_about_namespaces(number)
     if step.startswith("mount proc"):
         return _COVERED_PROC
-    if step.startswith("start "):
-        return _NO_PROGRAM
     if number in (errno.EPERM, errno.EACCES):
         return _APPARMOR if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1" else _IN_CONTAINER
     return _UNKNOWN

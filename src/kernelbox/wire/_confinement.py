@@ -43,19 +43,18 @@ class Confinement:
     """What is mounted, in this order, and the program for seccomp(2).
 
     `links` are made in the end, from the path of each to where it leads; `scratch` is the kernel's own directory in a
-    private one. Without `own_network` it has that of its template.
+    private one.
     """
 
     mounts: list[Mount]
     filter: bytes
     scratch: str
     links: dict[str, str]
-    own_network: bool = True
 
     def encode(self) -> bytes:
         mounts = [[mount.kind, mount.path, mount.directory] for mount in self.mounts]
         program = base64.b64encode(self.filter).decode()
-        return json.dumps([mounts, program, self.scratch, self.links, self.own_network]).encode()
+        return json.dumps([mounts, program, self.scratch, self.links]).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Confinement:
