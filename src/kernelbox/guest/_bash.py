@@ -77,7 +77,10 @@ class Bash:
     def run(self, program: Program) -> tuple[int, bool]:
         """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""
         if not self.waiting:
+            has_ended = self._process is not None
             self._start(lasting_bash(program.environment, program.directory))
+            if has_ended:
+                print("[bash has ended since the last bash cell; this is a new one]", file=sys.stderr, flush=True)
         assert self._process is not None
         try:
             self._unsettled = True
