@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from mcp.shared.exceptions import MCPError
 from tests.tools.support import PLAIN, cell, generate
 
-from .support import GENERATIONS, Person, call, failure, links, pictures, run, stdio_client, text
+from .support import GENERATIONS, Person, call, failure, links, pictures, run, stdio_client, text, text_of
 
 pytestmark = pytest.mark.skipif(os.uname().sysname != "Linux", reason="sandboxed kernels need Linux")
 
@@ -76,6 +77,30 @@ def test_files_and_pictures_of_a_sandboxed_cell_are_those_of_the_workspace(tmp_p
             assert len(pictures(drawn)) == len(links(drawn)) == 1
 
     run(scenario)
+
+
+def test_a_link_that_a_sandboxed_cell_puts_in_the_place_of_its_pictures_leads_nowhere(
+    tmp_path: Path, own_home: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    workspace = tmp_path / "workspace"
+    for made in (elsewhere, workspace):
+        made.mkdir()
+    (elsewhere / "private.png").write_text("s3cret")
+
+    async def scenario() -> None:
+        for plant in (f"import os; os.symlink({str(elsewhere)!r}, 'images')", "1"):  # the second server finds the link
+            async with stdio_client(workspace, "--sandbox") as client:
+                await text(client, "execute_ipython_cell", code=plant)
+                drawn = await call(client, "execute_ipython_cell", code=PICTURE)
+                assert "images could not be written" in text_of(drawn)
+                assert not pictures(drawn)
+                assert not links(drawn)
+                with pytest.raises(MCPError, match="link"):
+                    await client.read_resource("kernelbox://images/private.png")
+
+    run(scenario)
+    assert [path.name for path in elsewhere.iterdir()] == ["private.png"]
 
 
 PICTURE = """

@@ -41,7 +41,7 @@ class FrontEnd(Magics):
 
     @line_cell_magic
     def debug(self, line: str, cell: str | None = None) -> None:
-        """Looks at the error of the last cell, if someone is at the keyboard."""
+        """Looks at the error of the last cell, if a person is at the keyboard."""
         keyboard.require()
         assert self.shell is not None
         ExecutionMagics(self.shell).debug(line, cell)

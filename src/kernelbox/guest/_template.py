@@ -354,7 +354,7 @@ def main(argv: list[str]) -> None:
 
 
 def _take_socket(fd: int) -> socket.socket:
-    """Returns the socket that came with us, which nobody inherits; in the place of our standard input is nothing."""
+    """Returns the socket that came with us, which no kernel inherits; in the place of our standard input is nothing."""
     if fd == 0:
         fd = os.dup(0)
         null = os.open(os.devnull, os.O_RDONLY)

@@ -26,7 +26,7 @@ _PRIVATE = ("/tmp", "/var/tmp", "/run")  # what is there is hidden
 
 # Of these, too, a kernel has its own, whatever the rules say. A directory in one of them is for what its programs keep.
 _OWN = ("/proc", "/dev")
-_SCRATCH = "/dev/shm/.kernelbox"  # nobody else's
+_SCRATCH = "/dev/shm/.kernelbox"  # which no other program uses
 
 # What the superuser can look at the whole system through.
 _SYSTEM = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/firmware")

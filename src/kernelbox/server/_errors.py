@@ -72,7 +72,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def describe_failure(exc: KernelBoxError | Refused | None) -> dict[str, Any]:
-    """Returns what an answer to a failure says, for a job that nobody may be waiting for; None is a failure of ours."""
+    """Returns what an answer to a failure says, for the events of a job; None is a failure of ours."""
     match exc:
         case Refused():
             return {"status": exc.status, "code": exc.code, "detail": str(exc)}

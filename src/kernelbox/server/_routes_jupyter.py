@@ -30,6 +30,7 @@ from kernelbox.server._jupyter_models import (
 from kernelbox.server._responses import CONFLICT, FULL, HARMLESS, NOT_FOUND
 from kernelbox.server._state import caller_of, kernels_of, state_of
 from kernelbox.shells._loop_connection import in_thread
+from kernelbox.shells._loop_kernels import Wanted
 
 router = APIRouter(tags=["Jupyter"])
 
@@ -88,7 +89,7 @@ async def list_kernels(request: Request) -> list[JupyterKernel]:
 async def create_kernel(request: Request, response: Response, body: KernelRequest | None = None) -> JupyterKernel:
     wanted = body or KernelRequest(name=None, path=None, env=None)
     variables = {name: value for name, value in (wanted.env or {}).items() if name.startswith(_VARIABLES)}
-    record = await kernels_of(request, "manage").create(kernel_type=wanted.name, env=variables)
+    record = await kernels_of(request, "manage").create(None, Wanted(kernel_type=wanted.name, env=variables))
     shown = show_kernel(request, record)
     response.headers["Location"] = f"/api/kernels/{shown.id}"
     return shown
