@@ -145,7 +145,7 @@ class Workspace:
             raise InvalidInput("the path", path, f"use one of at most {_LONGEST_PATH:,} characters")
         if path.startswith("/"):
             if path.rstrip("/") != self.root and not path.startswith(self.root.rstrip("/") + "/"):
-                raise InvalidInput("the path", path, f"use one inside the workspace {self.root}")
+                raise InvalidInput("the path", path, "use one inside the workspace, relative to it")
             inside = path[len(self.root) :]
         parts = [part for part in inside.split("/") if part not in ("", ".")]
         if ".." in parts or "\0" in path:

@@ -58,13 +58,14 @@ def make_state(options: ServiceOptions) -> State:
     )
     journal = Journal(Home(reached.config.home, reached.config.key_file))
     metrics = Metrics()
+    executions = Executions(reached, options, metrics)
     return State(
         options=options,
         kernels=reached,
-        executions=Executions(reached, options, metrics),
+        executions=executions,
         metrics=metrics,
         jobs=Jobs(journal, reached),
-        front_ends=FrontEnds(reached, options),
+        front_ends=FrontEnds(reached, options, executions),
     )
 
 
