@@ -164,6 +164,16 @@ def test_the_http_service_confines_its_kernels_and_uses_no_others(workspace: Pat
     assert "NameError" in execute(plain, "x").text
 
 
+def test_the_http_service_reads_and_writes_no_file_that_its_kernels_could_not(workspace: Path) -> None:
+    (workspace / ".git/hooks").mkdir(parents=True)
+    with serving(workspace, "--sandbox") as served:
+        refused = served.http.put("/files/.git/hooks/pre-commit", content=b"evil")
+        assert refused.status_code == 422, refused.text
+        assert "the rules of the sandbox" in refused.text
+        assert served.http.put("/files/data.txt", content=b"fine").is_success
+    assert list((workspace / ".git/hooks").iterdir()) == []
+
+
 def test_the_mcp_server_confines_its_kernels(workspace: Path) -> None:
     async def scenario() -> None:
         async with stdio_client(workspace, "--sandbox") as client:
