@@ -35,6 +35,37 @@ def test_bash_starts_in_the_kernels_directory_with_its_environment(kernel: Kerne
     assert say(kernel, "pwd; echo $SET_IN_PYTHON") == f"{tmp_path}\nyes\n"
 
 
+def test_a_bash_that_was_killed_between_cells_is_replaced_and_said_to_be(kernel: KernelRecord) -> None:
+    pid = int(say(kernel, "kept=1; echo $$"))
+    os.kill(pid, signal.SIGKILL)
+    wait_for_end(pid)
+    result = bash(kernel, "echo ${kept-gone}; echo error >&2")
+    said = "[bash has ended since the last bash cell; this is a new one]\n"
+    assert (result.output, result.stderr) == ("gone\n", f"{said}error\n")
+    assert bash(kernel, "echo again").stderr == ""
+
+
+def test_what_a_users_terminal_is_set_to_does_not_show_in_cells(kernel: KernelRecord, tmp_path: Path) -> None:
+    mailbox = tmp_path / "mailbox"
+    mailbox.write_text("From a friend\n\nhello\n")
+    terminal = {
+        "PROMPT_COMMAND": "echo prompt",
+        "TMOUT": "1",
+        "MAIL": str(mailbox),
+        "MAILCHECK": "0",
+        "PS0": "x",
+        "PS1": "y",
+    }
+    execute(kernel, f"import os; os.environ.update({terminal!r})", timeout=DEADLINE)
+    assert say(kernel, "kept=1; echo first") == "first\n"
+    assert (
+        say(kernel, "echo ${TMOUT-none}; bash -c 'echo ${PROMPT_COMMAND-none} ${MAILCHECK-none}'")
+        == "none\nnone none\n"
+    )
+    mailbox.write_text("From a friend\n\nhello again\n")
+    assert say(kernel, "echo $kept") == "1\n"
+
+
 def test_stdout_and_stderr_are_apart_and_stream(kernel: KernelRecord, tmp_path: Path) -> None:
     result = bash(kernel, "echo out; echo err >&2")
     assert (result.output, result.stderr) == ("out\n", "err\n")

@@ -77,7 +77,10 @@ class Bash:
     def run(self, program: Program) -> tuple[int, bool]:
         """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""
         if not self.waiting:
+            has_ended = self._process is not None
             self._start(lasting_bash(program.environment, program.directory))
+            if has_ended:
+                print("[bash has ended since the last bash cell; this is a new one]", file=sys.stderr, flush=True)
         assert self._process is not None
         try:
             self._unsettled = True
@@ -139,7 +142,7 @@ class Bash:
         self._last_status, self._flags = 0, b""
         self._report = _REPORT % (b"cell", statuses)
         prompt = _REPORT % (b"prompt", statuses)
-        self._send(b"PS1= PS2=; set +H +m +o history; readonly PROMPT_COMMAND='%b'" % prompt)
+        self._send(b"PS1= PS2=; unset MAILCHECK; set +H +m +o history; readonly PROMPT_COMMAND='%b'" % prompt)
 
     def _line_for(self, code: bytes) -> bytes:
         """Writes a cell to the file that bash reads; returns the line that has it read, in the state that cells see."""
