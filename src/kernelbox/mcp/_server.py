@@ -49,7 +49,7 @@ _IMAGE_TYPES = {
 
 def make_state(options: ServerOptions) -> State:
     """Returns what the tools share; kernels are opened when they are first used."""
-    files = Workspace(options.workspace)
+    files = Workspace(options.workspace, options.sandbox)
     habit: Literal["accept", "ask"] = "accept" if options.approve == "all" else "ask"
     jobs = JobOptions(
         os.path.join(files.root, IMAGES),

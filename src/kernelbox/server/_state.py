@@ -94,10 +94,11 @@ def kernels_of(connection: HTTPConnection, scope: Scope) -> CallerKernels:
 
 def workspace_of(connection: HTTPConnection, scope: Scope) -> Workspace:
     """Returns the files that the sender of a request sees: of a caller with a name, those in its own folder."""
-    caller, root = caller_of(connection, scope), state_of(connection).options.workspace
+    caller, options = caller_of(connection, scope), state_of(connection).options
+    root = options.workspace
     if caller.name:
         root = os.path.join(root, caller.name)
         os.makedirs(root, exist_ok=True)
         if os.path.islink(root):  # a cell has put it there
             raise Refused(409, "folder_replaced", "the folder of this caller has been replaced by a link")
-    return Workspace(root)
+    return Workspace(root, options.sandbox)
