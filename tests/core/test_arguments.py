@@ -49,6 +49,19 @@ def test_what_cannot_be_used_is_refused_by_its_name(check: str) -> None:
             getattr(arguments, check)(value)
 
 
+@pytest.mark.parametrize(
+    ("check", "sentence"),
+    [
+        ("check_name", "a kernel's name cannot be 5: use a string"),
+        ("check_key", "the kernel cannot be 5: use a KernelRecord, a name or an id"),
+        ("check_code", "code cannot be 5: use a string"),
+    ],
+)
+def test_what_is_no_text_is_refused_as_such(check: str, sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^{sentence}$"):
+        getattr(arguments, check)(5)
+
+
 @pytest.mark.parametrize(("given", "known"), [("python", "python"), ("PY", "python"), ("Bash", "bash"), ("sh", "bash")])
 def test_a_language_has_several_names(given: str, known: str) -> None:
     assert arguments.check_language(given) == known
