@@ -156,6 +156,25 @@ def test_a_tool_is_called_from_a_sandbox(workspace: Path, home: Path) -> None:
     run_async(scenario)
 
 
+def test_a_link_that_a_cell_puts_in_the_place_of_its_images_leads_nowhere(workspace: Path, home: Path) -> None:
+    elsewhere = workspace.parent / "elsewhere"
+    elsewhere.mkdir()
+    picture = "display({'image/png': b'png'}, raw=True)"
+
+    async def scenario() -> None:
+        for chosen in (workspace / "shown", None, None):  # the last finds the link that the one before has made
+            async with CodeExecutor(sandbox=True, images_dir=chosen) as executor:
+                name = executor.images_dir.name
+                await executor.execute(
+                    f"import os\nif not os.path.lexists({name!r}): os.symlink({str(elsewhere)!r}, {name!r})"
+                )
+                result = await executor.execute(picture)
+                assert "images could not be written" in (result.text or "")
+
+    run_async(scenario)
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_a_rule_denies_a_command_in_a_sandbox(box: KernelRecord) -> None:
     policy = ApprovalPolicy().deny(tool="shell")
     assert "reject" in execute(box, "!echo forbidden", policy=policy).text.lower()

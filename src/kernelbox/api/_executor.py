@@ -15,7 +15,7 @@ from kernelbox.base._limits import check_limits
 from kernelbox.core._arguments import check_environment, check_limit, check_path, check_seconds, check_switch
 from kernelbox.core._executor_options import ExecutorOptions
 from kernelbox.core._executor_values import CodeExecutionResult
-from kernelbox.core._images import check_images_dir
+from kernelbox.core._images import choose_images_dir
 from kernelbox.core._options import choose_sandbox
 from kernelbox.core._policy import check_policy
 from kernelbox.shells._asyncio_executor import Executor
@@ -86,7 +86,7 @@ class CodeExecutor:
             warnings.warn(text, DeprecationWarning, stacklevel=2)
         self.name = name
         self.working_dir = None if working_dir is None else Path(check_path("working_dir", working_dir))
-        self.images_dir = Path(check_images_dir("images" if images_dir is None or images_dir == "" else images_dir))
+        self.images_dir = Path(choose_images_dir(images_dir))
         self.approval_timeout = check_seconds("approval_timeout", approval_timeout)
         self.approval_policy = check_policy(approval_policy)
         self.log_level = _check_log_level(log_level)

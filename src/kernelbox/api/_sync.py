@@ -7,7 +7,7 @@ import os
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound, attach_attempts
 from kernelbox.core._arguments import check_code, check_key, check_language, check_limit, check_timeout
-from kernelbox.core._images import ImageFiles, check_images_dir
+from kernelbox.core._images import ImageFiles, choose_images_dir
 from kernelbox.core._options import KernelOptions, at_level
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
@@ -269,7 +269,7 @@ def _begin(
 def _image_files(here: Kernels, images_dir: str | os.PathLike[str] | None) -> ImageFiles:
     if images_dir is None or images_dir == "":
         return ImageFiles(Home(here.config.home, here.config.key_file))
-    return ImageFiles(check_images_dir(images_dir))
+    return ImageFiles(choose_images_dir(images_dir))
 
 
 def _key(kernel: KernelRecord | str) -> str:

@@ -1,10 +1,10 @@
-"""The deputy of a template that runs in srt: it starts srt, waits outside for its end, and leaves nothing of it.
+"""The deputy of a template that runs in srt: it waits outside for srt's end, tells of it, and leaves nothing of it.
 
     deputy ─→ srt ─→ bwrap ─→ … ─→ template ─fork→ kernels
 
 All that is in srt ends with it, the keeper of the kernels too: of what they died the deputy tells. An srt that is
 killed leaves its relay to the proxy running, its sockets in the temporary directory, and in the working directory the
-empty files that it has mounted something on.
+empty files that it has mounted something on: ghosts.
 """
 
 from __future__ import annotations
@@ -16,72 +16,43 @@ import os
 import shutil
 import signal
 import stat
-import sys
-import tempfile
 import time
 from typing import Any, NoReturn
 
 from kernelbox.guest._descendants import children, kill_descendants
 from kernelbox.guest._keeper import kill, write_note
-from kernelbox.guest._subreaper import become_subreaper, end_with_parent
-from kernelbox.wire._layout import DEATH, KEPT, is_kernel_id
-
-# Directories of deputies in the temporary directory: srt keeps there what it needs, and sockets need short paths.
-_TEMPORARY, _PREFIX = "/tmp", "kernelbox-srt-"
+from kernelbox.guest._subreaper import become_subreaper
+from kernelbox.wire._layout import DEATH, DEPUTY, KEPT, is_kernel_id
 
 
-def attend(listener: int, runtime: int, plan: int) -> NoReturn:
-    """Runs srt as a plan says, with the template's socket as its input, and cleans up after it."""
+def main(argv: list[str]) -> NoReturn:
+    """Waits for srt, a child of ours, and cleans up after it.
+
+    The arguments are the descriptors of the runtime directory and of a plan, and the number of srt's process. What the
+    host has locked for us stays so as long as one of us has it open.
+    """
+    runtime, plan, srt = map(int, argv)
+    become_subreaper()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(runtime, False)
     with open(plan) as file:
         wanted: dict[str, Any] = json.load(file)
-    os.set_inheritable(runtime, False)
-    fcntl.flock(
-        2, fcntl.LOCK_EX
-    )  # of the log, which srt and all in it have open too: hosts see when the last has ended
-    become_subreaper()
-    _remove_forsaken()
-    place = tempfile.mkdtemp(prefix=_PREFIX, dir=_TEMPORARY)
-    held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    srt = _start(wanted, listener, place)
-    os.close(listener)
-    reason = describe(_wait_for(srt))
+    os.chdir("/")
+    _remove_forsaken(os.path.dirname(wanted["place"]))
+    reason = _describe(_wait_for(srt))
     print(reason, flush=True)
     _tell(runtime, wanted["token"], f"{reason}, and with it all of its kernels")
     _end_children()
     for path in wanted["absent"]:
         _remove_ghost(path)
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(wanted["place"], ignore_errors=True)
     os._exit(0)
 
 
-def describe(code: int) -> str:
-    """Says how srt ended."""
+def _describe(code: int) -> str:
     if code >= 0:
         return f"srt ended with status {code}"
     return f"srt was killed by {signal.Signals(-code).name}"
-
-
-def _start(wanted: dict[str, Any], listener: int, place: str) -> int:
-    settings = os.path.join(place, "settings.json")
-    with open(settings, "w") as file:
-        json.dump(wanted["settings"], file)
-    command = [*wanted["srt"], "--settings", settings, "--", sys.executable, *wanted["template"]]
-    deputy = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            end_with_parent(deputy, signal.SIGTERM)  # upon which it leaves nothing
-            for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)
-            os.dup2(listener, 0)
-            os.chdir(wanted["cwd"])
-            os.execve(command[0], command, {**os.environ, **wanted["environment"], "TMPDIR": place})
-        except OSError as exc:
-            print(f"{command[0]} cannot be run: {exc}", flush=True)
-        finally:
-            os._exit(127)
-    return pid
 
 
 def _wait_for(srt: int) -> int:
@@ -115,6 +86,7 @@ def _read(directory: int, name: str) -> dict[str, Any]:
 
 
 def _end_children() -> None:
+    """Kills all processes that are left, those too that pass to us meanwhile."""
     while left := children():
         for pid in left:
             kill_descendants(pid)
@@ -127,6 +99,8 @@ def _end_children() -> None:
 def _remove_ghost(path: str) -> None:
     """Removes what was not there before srt was started, if it looks like what bubblewrap mounts something on."""
     with contextlib.suppress(OSError):
+        if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
+            return  # a cell has put a link there
         found = os.lstat(path)
         if stat.S_ISDIR(found.st_mode):
             os.rmdir(path)  # fails if there is something in it
@@ -134,15 +108,19 @@ def _remove_ghost(path: str) -> None:
             os.unlink(path)
 
 
-def _remove_forsaken() -> None:
-    """Removes the directories of deputies that were killed: no process has them locked."""
-    for entry in os.scandir(_TEMPORARY):
+def _remove_forsaken(directory: str) -> None:
+    """Removes the directories of deputies that were killed, and took their srt with them: no process has them locked.
+
+    One that is empty has just been made.
+    """
+    for entry in os.scandir(directory):
         with contextlib.suppress(OSError):
-            if not entry.name.startswith(_PREFIX) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+            if not entry.name.startswith(DEPUTY) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
                 continue
             fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(entry.path, ignore_errors=True)
+                if os.listdir(fd):
+                    shutil.rmtree(entry.path, ignore_errors=True)
             finally:
                 os.close(fd)

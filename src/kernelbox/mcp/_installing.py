@@ -32,7 +32,8 @@ async def install(state: State, requirement: str) -> CallToolResult:
     if state.options.sandbox is not None:  # what is installed may bring code that the installer runs
         raise KernelBoxError(
             f"{requirement} was not installed: kernels are sandboxed here, and an installer would run outside of the "
-            f"sandbox. Ask the user to install it for {sys.executable}"
+            f"sandbox. Ask the user to install it for {sys.executable}, or run `%pip install` in a cell, which works "
+            "if the sandbox has a network"
         )
     command = [*installer(), requirement]
     async with _installing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 from fastapi import APIRouter, Query, Request
@@ -40,9 +41,10 @@ async def list_kernels(
     kernels = kernels_of(request, "read")
     records = await kernels.measured(await kernels.all())
     if refresh:
-        for record in records:
-            if record.alive and not await kernels.answers(record):
-                record.status = "unknown"
+        live = [record for record in records if record.alive]
+        answers = await asyncio.gather(*map(kernels.answers, live))  # one that is stuck takes seconds
+        for record in (record for record, answered in zip(live, answers, strict=True) if not answered):
+            record.status = "unknown"
     return KernelList(kernels=[show(request, kernels, record) for record in records])
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import uvicorn
 
 from kernelbox.base._errors import StartFailed
+from kernelbox.server._draining import Drained
 from kernelbox.server._logs import log_to_stderr
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._state import State, require_home
@@ -125,7 +126,12 @@ async def _run(
     await asyncio.wait({serving, first}, return_when=asyncio.FIRST_COMPLETED)
     first.cancel()
     if not serving.done():
-        drained = await state.executions.drain(grace, hurry=signals.second)
+        drained = sum(
+            await asyncio.gather(
+                state.executions.drain(grace, hurry=signals.second), state.front_ends.drain(grace, hurry=signals.second)
+            ),
+            start=Drained(0, 0),
+        )
         kernels = "end with it" if state.options.lifetime == "process" else "stay, and are found again"
         await state.jobs.settle()
         _log.info(
