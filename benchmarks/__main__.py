@@ -13,7 +13,19 @@ from importlib.metadata import version
 
 from benchmarks._measure import Row, table
 
-_BENCHMARKS = ("engine", "cli", "store", "executor", "tools", "tokens", "http", "service", "gateway", "sandbox")
+_BENCHMARKS = (
+    "engine",
+    "cli",
+    "store",
+    "executor",
+    "tools",
+    "tokens",
+    "http",
+    "service",
+    "gateway",
+    "sandbox",
+    "guard",
+)
 
 
 def main() -> None:
