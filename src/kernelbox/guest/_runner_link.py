@@ -38,6 +38,7 @@ class Link:
 
     def __init__(self, channel: Socket) -> None:
         self.channel = channel
+        self.ended = False
 
     def __repr__(self) -> str:
         return f"<Link fd={self.channel.fileno()}>"
@@ -79,6 +80,7 @@ class Delegated(Child):
                     self.returncode = said[1] if said else -signal.SIGKILL
                     self._control.close()
                     if not said:
+                        note_end()
                         raise RuntimeError(ENDED)
             return self.returncode
 
@@ -165,7 +167,13 @@ def is_there() -> bool:
         return True
     poller = select.poll()
     poller.register(_link.channel.fileno(), 0)
-    return not poller.poll(0)
+    return not _link.ended and not poller.poll(0)
+
+
+def note_end() -> None:
+    """Notes that the runner has ended: of what it had open, the channel may be closed last."""
+    if _link is not None:
+        _link.ended = True
 
 
 def stop_programs(since: float) -> None:
