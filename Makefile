@@ -25,7 +25,8 @@ test: bootstrap system ## run the tests on all cores; ARGS="-k timeout" runs pyt
 	$(BIN)/python -m pytest $(or $(ARGS),$(ALL_CORES) -m "not slow")
 
 slow: bootstrap ## run the tests that take long or install programs
-	@sh scripts/system_packages.sh chromium:chromium buildah:buildah mmdebstrap:mmdebstrap bwrap:bubblewrap
+	@sh scripts/system_packages.sh chromium:chromium buildah:buildah mmdebstrap:mmdebstrap bwrap:bubblewrap \
+		socat:socat rg:ripgrep
 	$(BIN)/python -m pytest $(ALL_CORES) -m slow
 
 check: bootstrap ## lint, formatting and types

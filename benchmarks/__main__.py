@@ -14,17 +14,8 @@ from importlib.metadata import version
 from benchmarks._measure import Row, table
 
 _BENCHMARKS = (
-    "engine",
-    "cli",
-    "store",
-    "executor",
-    "tools",
-    "tokens",
-    "http",
-    "service",
-    "gateway",
-    "sandbox",
-    "guard",
+    *("engine", "cli", "store", "executor", "tools", "tokens", "http", "service", "gateway"),
+    *("sandbox", "srt", "guard"),
 )
 
 

@@ -330,6 +330,13 @@ def test_on_a_terminal_the_status_of_a_kernel_has_a_colour_and_its_name_has_none
     assert "\r\nidle  \x1b[32midle" in shown
 
 
+def test_code_and_names_are_utf_8_where_the_locale_knows_only_ascii(home: Path) -> None:
+    ascii_only = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    result = succeed("exec", "--name", "Küche", "print('é😀'); 'ü'", **ascii_only)
+    assert (result["output"], result["return_value"]) == ("é😀\n", "'ü'")
+    assert succeed("status", "--name", "Küche")["alive"]
+
+
 def test_pretty_survives_a_terminal_that_knows_only_ascii(home: Path) -> None:
     done = kernelbox("exec", "--name", "demo", "--pretty", "print('é')", PYTHONIOENCODING="ascii")
     assert done.stdout == "\\xe9\n"

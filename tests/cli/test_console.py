@@ -71,6 +71,16 @@ def test_an_unfinished_cell_goes_on_in_the_next_line(terminal: Terminal) -> None
     terminal.expect("4200")
 
 
+def test_a_kernel_types_nothing_but_blanks_in_the_place_of_the_person(terminal: Terminal) -> None:
+    execute("demo", "get_ipython().check_complete = lambda code: ('incomplete', 'typed = 1')")
+    terminal.enter("first = 1")
+    terminal.expect(r"\.\.\.:")
+    execute("demo", "del get_ipython().check_complete")
+    terminal.enter("last = 1")
+    terminal.wait_for_prompt(4)
+    assert execute("demo", "'typed' in globals(), last").return_value == "(False, 1)"
+
+
 def test_tab_completes_from_the_live_objects_of_the_kernel(terminal: Terminal) -> None:
     terminal.enter("extraordinary_name = 'found it'")
     terminal.wait_for_prompt(2)

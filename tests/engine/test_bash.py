@@ -35,6 +35,72 @@ def test_bash_starts_in_the_kernels_directory_with_its_environment(kernel: Kerne
     assert say(kernel, "pwd; echo $SET_IN_PYTHON") == f"{tmp_path}\nyes\n"
 
 
+def test_a_bash_that_was_killed_between_cells_is_replaced_and_said_to_be(kernel: KernelRecord) -> None:
+    pid = int(say(kernel, "kept=1; echo $$"))
+    os.kill(pid, signal.SIGKILL)
+    wait_for_end(pid)
+    result = bash(kernel, "echo ${kept-gone}; echo error >&2")
+    said = "[bash has ended since the last bash cell; this is a new one]\n"
+    assert (result.output, result.stderr) == ("gone\n", f"{said}error\n")
+    assert bash(kernel, "echo again").stderr == ""
+
+
+TAKEN = {
+    "functions": "printf() { :; }; set() { :; }; .() { :; }",
+    "aliases": "shopt -s expand_aliases; alias printf=false set=false .=false",
+    "the editor vi": "set -o vi",
+    "the editor emacs": "set -o emacs",
+}
+
+
+@pytest.mark.parametrize("code", TAKEN.values(), ids=TAKEN)
+def test_what_a_cell_makes_of_the_commands_that_we_use_harms_no_cell(code: str, kernel: KernelRecord) -> None:
+    assert bash(kernel, f"kept=1; {code}").text == ""
+    assert say(kernel, "echo $kept") == "1\n"
+
+
+def descriptor(kernel: KernelRecord, what: str) -> str:
+    """Returns the number of a descriptor that we share with bash, by what it leads to."""
+    listed = say(kernel, "for fd in /proc/$$/fd/1??; do echo ${fd##*/} $(readlink $fd); done")
+    return next(line.partition(" ")[0] for line in listed.splitlines() if what in line)
+
+
+def test_a_cell_that_closes_how_bash_tells_its_end_is_told_so_at_once(kernel: KernelRecord) -> None:
+    result = bash(kernel, f"exec {descriptor(kernel, 'pipe')}>&-; sleep 1000")
+    assert result.error is not None
+    assert (result.status, result.error.ename) == ("error", "BashUnavailable")
+    assert "a cell has closed descriptor" in result.error.evalue
+    assert say(kernel, "echo again") == "again\n"
+
+
+def test_a_cell_runs_though_the_one_before_closed_the_descriptors_of_bash(kernel: KernelRecord) -> None:
+    say(kernel, f"kept=1; exec {descriptor(kernel, 'memfd')}>&-")
+    result = bash(kernel, "echo ${kept-gone}")
+    assert result.output == "gone\n"
+    assert result.stderr == "[a bash cell has closed descriptors that bash needs; this is a new one]\n"
+
+
+def test_what_a_users_terminal_is_set_to_does_not_show_in_cells(kernel: KernelRecord, tmp_path: Path) -> None:
+    mailbox = tmp_path / "mailbox"
+    mailbox.write_text("From a friend\n\nhello\n")
+    terminal = {
+        "PROMPT_COMMAND": "echo prompt",
+        "TMOUT": "1",
+        "MAIL": str(mailbox),
+        "MAILCHECK": "0",
+        "PS0": "x",
+        "PS1": "y",
+    }
+    execute(kernel, f"import os; os.environ.update({terminal!r})", timeout=DEADLINE)
+    assert say(kernel, "kept=1; echo first") == "first\n"
+    assert (
+        say(kernel, "echo ${TMOUT-none}; bash -c 'echo ${PROMPT_COMMAND-none} ${MAILCHECK-none}'")
+        == "none\nnone none\n"
+    )
+    mailbox.write_text("From a friend\n\nhello again\n")
+    assert say(kernel, "echo $kept") == "1\n"
+
+
 def test_stdout_and_stderr_are_apart_and_stream(kernel: KernelRecord, tmp_path: Path) -> None:
     result = bash(kernel, "echo out; echo err >&2")
     assert (result.output, result.stderr) == ("out\n", "err\n")

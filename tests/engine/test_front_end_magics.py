@@ -104,6 +104,17 @@ def test_pip_is_uv_where_there_is_no_pip(kernel: KernelRecord, tmp_path: Path) -
         assert run(kernel, code).output.splitlines()[0] == called
 
 
+def test_uv_installs_where_pip_would(kernel: KernelRecord, tmp_path: Path) -> None:
+    make_uv(tmp_path, 0)
+    run(kernel, f"{WITHOUT_PIP}os.environ.update(PATH={str(tmp_path)!r}, PIP_TARGET='/a b')")
+    python = run(kernel, "import sys; print(sys.executable)").output.strip()
+    assert (
+        run(kernel, "%pip install rich").output.splitlines()[0]
+        == f"uv pip install --python {python} --target /a b rich"
+    )
+    assert run(kernel, "%pip list").output.splitlines()[0] == f"uv pip list --python {python}"
+
+
 def test_an_installer_that_fails_is_an_error(kernel: KernelRecord, tmp_path: Path) -> None:
     make_uv(tmp_path, 2)
     run(kernel, f"{WITHOUT_PIP}os.environ['PATH'] = {str(tmp_path)!r} + ':' + os.environ['PATH']")

@@ -144,7 +144,7 @@ def test_interrupt_spares_the_programs_of_a_cell_that_takes_its_time_to_stop(
     clean_up = f"open({str(tmp_path / 'go')!r}).read(); print(child.poll())"
     code = (
         "import subprocess, time; child = subprocess.Popen(['sleep', '1000'], process_group=0)\n"
-        f"print('begun', flush=True)\ntry: time.sleep(1000)\nexcept KeyboardInterrupt: {clean_up}"
+        f"try: print('begun', flush=True); time.sleep(1000)\nexcept KeyboardInterrupt: {clean_up}"
     )
     running = Running(kernel, code)
     running.wait_for_output()

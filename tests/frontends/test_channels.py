@@ -271,3 +271,16 @@ def test_a_slow_front_end_slows_the_cell_down_and_loses_nothing(served: Served, 
     with attached(served, kernel_id) as front_end:
         answered = front_end.run("for n in range(60): print(str(n % 10) * 1_000_000)")
         assert len(answered.text) == 60 * 1_000_001
+
+
+def test_a_flood_of_interrupts_is_refused_and_holds_up_nobody(served: Served, kernel_id: str) -> None:
+    with attached(served, kernel_id) as front_end:
+        sent = [front_end.send("interrupt_request", channel="control") for _ in range(2000)]
+        assert served.http.get("/health").status_code == 200
+        replies: dict[str, str] = {}
+        while len(replies) < len(sent):
+            message = front_end.receive()
+            if message.kind == "interrupt_reply":
+                replies[message.parent["msg_id"]] = message.content.get("ename", "")
+        assert set(replies.values()) == {"", "QueueFull"}
+        assert front_end.run("1").content["status"] == "ok"

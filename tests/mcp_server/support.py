@@ -128,7 +128,7 @@ def links(result: CallToolResult) -> list[ResourceLink]:
 class Person:
     """Answers what a server asks, and keeps what was asked."""
 
-    def __init__(self, action: str = "accept", **content: str) -> None:
+    def __init__(self, action: str = "accept", **content: Any) -> None:
         self.asked: list[str] = []
         self._action = action
         self._content = content

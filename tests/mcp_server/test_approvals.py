@@ -108,9 +108,10 @@ def test_a_cell_with_many_commands_is_not_lost(served: Served, mode: str) -> Non
     assert len(person.asked) == (12 if mode == "legacy" else 10)
 
 
+@pytest.mark.parametrize("remember", ["for ever", ["cell", "kernel"], 5])
 @pytest.mark.parametrize("mode", GENERATIONS)
-def test_an_answer_that_is_no_answer_accepts_once_only(served: Served, mode: str) -> None:
-    person = Person(remember="for ever", other="x")
+def test_an_answer_that_is_no_answer_accepts_once_only(served: Served, mode: str, remember: object) -> None:
+    person = Person(remember=remember, other="x")
 
     async def scenario() -> None:
         async with http_client(served, mode, elicitation_callback=person) as client:

@@ -25,11 +25,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def test_a_package_is_installed_where_the_kernel_runs(tmp_path: Path, own_home: Path, installer: str) -> None:
     python = make_environment(tmp_path / "environment", with_pip=installer == "pip")
     wheel = make_wheel(tmp_path)
+    (tmp_path / "uv.toml").write_text("what a stranger's workspace says")
+    (tmp_path / "pip.py").write_text("raise SystemExit('code of the workspace')")
 
     async def scenario() -> None:
         async with client_of(python, tmp_path, installer) as client:
             assert "ModuleNotFoundError" in await failure(client, "execute_ipython_cell", code="import tiny_package")
-            assert "tiny" in await text(client, "install_package", package_name=str(wheel))
+            assert "tiny" in await text(client, "install_package", package_name=f"./{wheel.relative_to(tmp_path)}")
             code = "import tiny_package; print(tiny_package.__file__)"
             shown = await text(client, "execute_ipython_cell", code=code)
             assert shown.startswith(str(tmp_path / "environment"))

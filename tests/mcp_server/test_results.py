@@ -14,6 +14,7 @@ from mcp_types import BlobResourceContents, TextResourceContents
 from PIL import Image
 
 from kernelbox import ExecutionResult
+from kernelbox.host._workspace import Workspace
 from kernelbox.mcp._outputs import Outputs
 from kernelbox.mcp._pictures import scale
 from kernelbox.mcp._results import DEFAULT_BUDGET, LEAST_BUDGET, describe_changes, fit, shape
@@ -170,7 +171,7 @@ def test_changed_variables_are_one_bounded_line() -> None:
 
 @pytest.mark.parametrize("size", [LEAST_BUDGET, LEAST_BUDGET + 1, 5000, 100_000])
 def test_cut_text_never_exceeds_its_budget(size: int) -> None:
-    outputs = Outputs("images")
+    outputs = Outputs(Workspace("."))
     for length in (0, size - 1, size, size + 1, size * 3):
         whole = "".join(chr(97 + n % 26) for n in range(length))
         shown = fit(whole, outputs, size)
@@ -186,7 +187,7 @@ def test_a_result_with_much_of_everything_stays_within_its_budget(tmp_path: Path
     for written in ("", "x" * 50, "x" * 50_000):
         for state in ("kept", "lost"):
             result = ExecutionResult("success", text=written, state=state, images=images, changed=changed)
-            shown = text_of(asyncio.run(shape(result, Outputs(str(tmp_path)), budget, paths=paths)))
+            shown = text_of(asyncio.run(shape(result, Outputs(Workspace(str(tmp_path))), budget, paths=paths)))
             assert len(shown) <= budget
             assert "more pictures: files in …" in shown
             assert ("Generated images:\n- [20260101" in shown) is (paths and budget > LEAST_BUDGET)
@@ -204,13 +205,13 @@ def test_a_result_with_much_of_everything_stays_within_its_budget(tmp_path: Path
     ],
 )
 def test_a_range_of_an_output_is_bounded(start: int, end: int | None, expected: tuple[int, int]) -> None:
-    outputs, whole = Outputs("images"), "".join(chr(97 + n % 26) for n in range(300_000))
+    outputs, whole = Outputs(Workspace(".")), "".join(chr(97 + n % 26) for n in range(300_000))
     address = outputs.keep(whole)
     assert outputs.read(address.rpartition("/")[2], start, end) == whole[slice(*expected)]
 
 
 def test_the_oldest_outputs_make_room_for_new_ones() -> None:
-    outputs = Outputs("images")
+    outputs = Outputs(Workspace("."))
     first = outputs.keep("x" * 9_000_000)
     second = outputs.keep("y" * 9_000_000)
     assert outputs.read(second.rpartition("/")[2], 0, 1) == "y"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
+from mcp.shared.exceptions import MCPError
 from tests.tools.support import PLAIN, cell, generate
 
-from .support import GENERATIONS, Person, call, failure, links, pictures, run, stdio_client, text
+from .support import GENERATIONS, Person, call, failure, links, pictures, run, stdio_client, text, text_of
 
 pytestmark = pytest.mark.skipif(os.uname().sysname != "Linux", reason="sandboxed kernels need Linux")
 
@@ -76,6 +78,57 @@ def test_files_and_pictures_of_a_sandboxed_cell_are_those_of_the_workspace(tmp_p
             assert len(pictures(drawn)) == len(links(drawn)) == 1
 
     run(scenario)
+
+
+def test_files_that_a_sandboxed_cell_cannot_read_or_write_are_not_read_or_written_for_a_model(
+    tmp_path: Path, own_home: Path
+) -> None:
+    workspace = tmp_path / "workspace"
+    for path in (".git/hooks/pre-commit", ".bashrc", "deep/er/.git/config", "secrets/key", "kept/data.txt"):
+        (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / path).write_text("s3cret")
+    rules = {"filesystem": {"denyRead": ["secrets"], "allowWrite": ["."], "denyWrite": ["kept"]}}
+    (tmp_path / "sandbox.json").write_text(json.dumps(rules))
+
+    async def scenario() -> None:
+        words = ("--sandbox", "--sandbox-config", str(tmp_path / "sandbox.json"), "--toolset", "all")
+        async with stdio_client(workspace, *words) as client:
+            for path in (".git/hooks/pre-commit", ".bashrc", "deep/er/.git/config", "kept/data.txt", "kept/new.txt"):
+                assert "keep it from being written" in await failure(client, "write_file", path=path, text="x")
+                assert "OSError" in await failure(client, "execute", code=f"open({path!r}, 'w')")
+            for path in ("secrets/key", "secrets"):
+                tool = "list_files" if path == "secrets" else "read_file"
+                assert "the rules of the sandbox hide it" in await failure(client, tool, path=path)
+                assert "hide it" in await failure(client, "write_file", path=f"{path}/x", text="x")
+            assert "s3cret" in await text(client, "read_file", path="kept/data.txt")
+            await text(client, "write_file", path="deep/er/new/file.txt", text="x")
+
+    run(scenario)
+    assert (workspace / ".git/hooks/pre-commit").read_text() == "s3cret"
+
+
+def test_a_link_that_a_sandboxed_cell_puts_in_the_place_of_its_pictures_leads_nowhere(
+    tmp_path: Path, own_home: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    workspace = tmp_path / "workspace"
+    for made in (elsewhere, workspace):
+        made.mkdir()
+    (elsewhere / "private.png").write_text("s3cret")
+
+    async def scenario() -> None:
+        for plant in (f"import os; os.symlink({str(elsewhere)!r}, 'images')", "1"):  # the second server finds the link
+            async with stdio_client(workspace, "--sandbox") as client:
+                await text(client, "execute_ipython_cell", code=plant)
+                drawn = await call(client, "execute_ipython_cell", code=PICTURE)
+                assert "images could not be written" in text_of(drawn)
+                assert not pictures(drawn)
+                assert not links(drawn)
+                with pytest.raises(MCPError, match="link"):
+                    await client.read_resource("kernelbox://images/private.png")
+
+    run(scenario)
+    assert [path.name for path in elsewhere.iterdir()] == ["private.png"]
 
 
 PICTURE = """

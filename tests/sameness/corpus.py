@@ -2549,7 +2549,66 @@ install()
     needs=("ipywidgets", "nbformat", "pandas", "plotly", "rich", "tqdm"),
 )
 
+FIRST = session(
+    "the first cells of a kernel",
+    """
+# %%
+%tb
+# %%
+(_i, _ii, _iii, _ih, _oh, _dh == [__import__('pathlib').Path.cwd()])
+# %%
+%history -n -o
+# %%
+x = 1
+y = 2
+# %%
+%reset_selective y
+# %%
+sorted(name for name in ('x', 'y') if name in globals())
+# %%
+%save kept.py 4
+# %%
+%save kept.py 4
+# %%
+%reset
+# %% raises NameError
+x
+# %%
+%tb
+# %%
+%rerun 4
+# %%
+x, y
+# %%
+%notebook kept.ipynb
+# %%
+__import__('os').path.exists('kept.ipynb')
+# %%
+{kind: sorted(names) for kind, names in get_ipython().magics_manager.lsmagic().items()}
+# %%
+from IPython.utils.capture import capture_output
+# docs/kernels.md has what asks, opens, installs or belongs to a front end; the others show what is new in each run.
+differing = {'autosave', 'conda', 'connect_info', 'debug', 'ed', 'edit', 'gui', 'mamba', 'micromamba', 'pip'}
+differing |= {'qtconsole', 'reset', 'reset_selective', 'script', 'subshell', 'uv', 'config', 'env', 'hist', 'history'}
+differing |= {'less', 'magic', 'man', 'more', 'page', 'prun', 'quickref', 'recall', 'rep'}  # shown in a pager
+def try_all(kind, run, *arguments):
+    ends = {}
+    for name in sorted(set(get_ipython().magics_manager.lsmagic()[kind]) - differing):
+        with capture_output():
+            try:
+                ends[name] = repr(run(name, *arguments))
+            except BaseException as exc:
+                ends[name] = f'{type(exc).__name__}: {exc}'
+    return ends
+# %%
+try_all('line', get_ipython().run_line_magic, '--nonsense')
+# %%
+try_all('cell', get_ipython().run_cell_magic, '--nonsense', 'x = 1')
+""",
+)
+
 SESSIONS = (
+    FIRST,
     VALUES,
     SHOWN,
     HISTORY,

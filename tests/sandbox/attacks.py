@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PROLOGUE = """
-import ctypes, errno, mmap, os, re, resource, shutil, signal, socket, struct, subprocess, sys, time
+import base64, ctypes, errno, mmap, os, re, resource, shutil, signal, socket, struct, subprocess, sys, time
+from urllib.parse import unquote
 libc = ctypes.CDLL(None, use_errno=True)
 NUMBERS = {"x86_64": 0, "aarch64": 1}[os.uname().machine]
 def call(x86, arm, *args):
@@ -23,6 +24,41 @@ def connects(family, kind, address):
         client.settimeout(5)
         client.connect(address)
         client.send(b"hello")
+        return client.recv(16) == b"heard"
+def relay(port):
+    # to the proxy of srt, where there is one; where not, to what is to be reached through it
+    return socket.create_connection(("127.0.0.1", port if not os.environ.get("SANDBOX_RUNTIME") else 3128), 5)
+def token():
+    return base64.b64encode(unquote(os.environ["HTTP_PROXY"].split("//")[1].split("@")[0]).encode()).decode()
+def tunnels(host, port):
+    with relay(port) as client:
+        if os.environ.get("SANDBOX_RUNTIME"):
+            client.sendall(f"CONNECT {host}:{port} HTTP/1.1\\r\\nHost: {host}:{port}\\r\\n".encode())
+            client.sendall(f"Proxy-Authorization: Basic {token()}\\r\\n\\r\\n".encode())
+            if b" 200 " not in client.recv(4096):
+                return False
+        client.sendall(b"hello")
+        return client.recv(16) == b"heard"
+def gets(host, port, name=""):
+    with relay(port) as client:
+        request = f"GET http://{host}:{port}/ HTTP/1.1\\r\\nHost: {name or host}\\r\\n"
+        if os.environ.get("SANDBOX_RUNTIME"):
+            request += f"Proxy-Authorization: Basic {token()}\\r\\n"
+        client.sendall(f"{request}\\r\\n".encode())
+        answer = client.recv(4096)
+        return b"heard" in answer or b" 502 " in answer or b" 200 " in answer
+def socks(kind, address, port):
+    with relay(port) as client:
+        if os.environ.get("SANDBOX_RUNTIME"):
+            user, _, word = base64.b64decode(token()).partition(b":")
+            client.sendall(b"\\5\\1\\2")
+            client.recv(2)
+            client.sendall(bytes([1, len(user)]) + user + bytes([len(word)]) + word)
+            client.recv(2)
+            client.sendall(b"\\5\\1\\0" + bytes([kind]) + address + struct.pack(">H", port))
+            if client.recv(16)[1:2] != b"\\0":
+                return False
+        client.sendall(b"hello")
         return client.recv(16) == b"heard"
 def writes(path):
     with open(path, "a") as file:
@@ -53,6 +89,7 @@ WRITE, META, PERSIST, GIT = "write outside", "change files outside", "persist", 
 NETWORK, UNIX, EXOTIC = "network", "Unix sockets", "other sockets and io_uring"
 SIGNAL, TRACE, PRIVILEGE = "signals", "trace and enter processes", "namespaces, mounts, setuid"
 SYSTEM, SURFACE = "the system", "parts of the Linux kernel"
+PROXY, SRT = "the network through a proxy", "srt outside of the sandbox"
 
 ATTACKS = [
     # -- read files
@@ -445,4 +482,28 @@ return call(298, 241, attributes, 0, -1, -1, 0) >= 0
     ),
     Attack(SURFACE, "calls by the numbers of x32", "return call(0x40000000 + 39, 0x40000000) >= 0"),
     Attack(SURFACE, "mount by the new interface", "return call(430, 430, b'tmpfs', 0) >= 0"),
+    # -- the proxy that kernels in srt have
+    Attack(PROXY, "a tunnel to loopback", "return tunnels('127.0.0.1', T['tcp'])"),
+    Attack(PROXY, "a tunnel to localhost", "return tunnels('localhost', T['tcp'])"),
+    Attack(PROXY, "a tunnel to another address of loopback", "return tunnels('127.0.0.2', T['tcp'])"),
+    Attack(PROXY, "a tunnel to loopback as a number", "return tunnels('2130706433', T['tcp'])"),
+    Attack(PROXY, "a tunnel to no address", "return tunnels('0.0.0.0', T['tcp'])"),
+    Attack(PROXY, "a tunnel to loopback in an address of IPv6", "return tunnels('[::ffff:127.0.0.1]', T['tcp'])"),
+    Attack(PROXY, "a tunnel to an address of the machine", "return tunnels(T['address'], T['tcp'])"),
+    Attack(PROXY, "a page of loopback", "return gets('127.0.0.1', T['tcp'])"),
+    Attack(PROXY, "a page of loopback by another name", "return gets('127.0.0.1', T['tcp'], 'example.org')"),
+    Attack(PROXY, "SOCKS to loopback", "return socks(1, bytes([127, 0, 0, 1]), T['tcp'])"),
+    Attack(PROXY, "SOCKS to localhost", "return socks(3, b'\\x09localhost', T['tcp'])"),
+    # -- what of srt runs outside
+    Attack(SRT, "its settings", "return 'network' in open(T['srt_place'] + '/settings.json').read()"),
+    Attack(SRT, "new settings", "return writes(T['srt_place'] + '/settings.json')"),
+    Attack(SRT, "its sockets", "return os.listdir(T['srt_place'])"),
+    Attack(SRT, "its environment", "return b'PATH=' in open(f'/proc/{T[\"srt\"]}/environ', 'rb').read()"),
+    Attack(SRT, "a signal", "os.kill(T['srt'], 0); return True"),
+    Attack(SRT, "a signal to its deputy", "os.kill(T['deputy'], 0); return True"),
+    Attack(
+        SRT,
+        "its proxy by the port that it has outside",
+        "with socket.create_connection(('127.0.0.1', T['srt_port']), 5): return True",
+    ),
 ]

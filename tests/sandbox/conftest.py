@@ -9,6 +9,8 @@ import pytest
 
 from kernelbox import KernelRecord, get_or_create
 
+from .support import LEVEL
+
 _numbers = itertools.count(1)
 
 
@@ -24,4 +26,4 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def box(home: Path, workspace: Path) -> KernelRecord:
     """Opens a sandboxed kernel."""
-    return get_or_create(f"box-{next(_numbers)}", sandbox=True)
+    return get_or_create(f"box-{next(_numbers)}", sandbox=True, sandbox_level=LEVEL)

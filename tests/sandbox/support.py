@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.engine.support import is_running
@@ -11,6 +12,12 @@ from tests.engine.support import is_running
 from kernelbox import KernelRecord
 
 needs_linux = pytest.mark.skipif(os.uname().sysname != "Linux", reason="sandboxed kernels need Linux")
+
+# `test_as_user.py` runs the tests again as an ordinary user, in srt.
+LEVEL: Literal["native", "srt"] = "srt" if os.environ.get("TEST_SANDBOX_LEVEL") == "srt" else "native"
+
+of_native = pytest.mark.skipif(LEVEL != "native", reason="in srt it is otherwise")
+in_srt = pytest.mark.skipif(LEVEL != "srt", reason="test_as_user.py runs it in srt")
 
 
 def namespace(pid: int | None, kind: str = "pid") -> str:

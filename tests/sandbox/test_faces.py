@@ -49,6 +49,25 @@ def test_create_opens_a_sandboxed_kernel(workspace: Path, config: Path) -> None:
     assert REFUSED in execute(strict, "open('here', 'w')").text
 
 
+def test_a_cell_cannot_change_the_rules_of_the_next_kernel(workspace: Path) -> None:
+    rules = workspace / "sandbox.json"
+    rules.write_text(json.dumps({"filesystem": {"denyRead": ["secret"], "allowWrite": ["."]}}))
+    box = get_or_create("ruled", sandbox="sandbox.json")
+    before = rules.read_text()
+    for code in ("open('sandbox.json', 'w')", "import os; os.unlink('sandbox.json')", "os.rename('x', 'sandbox.json')"):
+        run(box, "open('x', 'w').write('{}')")
+        assert execute(box, code).error is not None
+    assert rules.read_text() == before
+
+
+def test_an_empty_configuration_is_one_and_an_empty_path_is_refused(workspace: Path) -> None:
+    strict = get_or_create("strict", sandbox={})
+    assert strict.sandbox == "native"
+    assert REFUSED in execute(strict, "open('here', 'w')").text
+    with pytest.raises(InvalidInput, match="sandbox"):
+        get_or_create("none", sandbox="")
+
+
 def test_an_executor_confines_its_kernel(workspace: Path) -> None:
     async def scenario() -> None:
         async with CodeExecutor(sandbox=True) as executor:
@@ -143,6 +162,16 @@ def test_the_http_service_confines_its_kernels_and_uses_no_others(workspace: Pat
             assert answer.status_code == 409, answer.text
             assert "no sandbox, not one" in answer.text
     assert "NameError" in execute(plain, "x").text
+
+
+def test_the_http_service_reads_and_writes_no_file_that_its_kernels_could_not(workspace: Path) -> None:
+    (workspace / ".git/hooks").mkdir(parents=True)
+    with serving(workspace, "--sandbox") as served:
+        refused = served.http.put("/files/.git/hooks/pre-commit", content=b"evil")
+        assert refused.status_code == 422, refused.text
+        assert "the rules of the sandbox" in refused.text
+        assert served.http.put("/files/data.txt", content=b"fine").is_success
+    assert list((workspace / ".git/hooks").iterdir()) == []
 
 
 def test_the_mcp_server_confines_its_kernels(workspace: Path) -> None:

@@ -15,7 +15,7 @@ from tests.tools.support import PLAIN, cell, executing, generate
 
 from kernelbox import ApprovalPolicy, CodeExecutor, KernelRecord, execute, get_or_create
 
-from .support import needs_linux
+from .support import LEVEL, needs_linux
 
 pytestmark = needs_linux
 
@@ -132,7 +132,9 @@ def test_files_are_written_with_the_user_s_own_id(box: KernelRecord, workspace: 
 
 def test_commands_are_approved_in_a_sandbox(workspace: Path, home: Path) -> None:
     async def scenario() -> None:
-        async with CodeExecutor(sandbox=True, approve_shell_cmds=True, require_shell_escape=True) as executor:
+        async with CodeExecutor(
+            sandbox=True, sandbox_level=LEVEL, approve_shell_cmds=True, require_shell_escape=True
+        ) as executor:
             asked, result = await answer_all(executor, "!echo approved", accept)
             assert [request.tool_args["cmd"] for request in asked] == ["echo approved"]
             assert result is not None
@@ -145,13 +147,32 @@ def test_a_tool_is_called_from_a_sandbox(workspace: Path, home: Path) -> None:
     generate(workspace, PLAIN)
 
     async def scenario() -> None:
-        async with executing(workspace, mcp_servers={"plain": PLAIN}, sandbox=True) as executor:
+        async with executing(workspace, mcp_servers={"plain": PLAIN}, sandbox=True, sandbox_level=LEVEL) as executor:
             asked, result = await answer_all(executor, cell("echo", text="hello"), accept)
             assert [request.tool_name for request in asked] == ["echo"]
             assert result is not None
             assert "hello" in (result.text or "")
 
     run_async(scenario)
+
+
+def test_a_link_that_a_cell_puts_in_the_place_of_its_images_leads_nowhere(workspace: Path, home: Path) -> None:
+    elsewhere = workspace.parent / "elsewhere"
+    elsewhere.mkdir()
+    picture = "display({'image/png': b'png'}, raw=True)"
+
+    async def scenario() -> None:
+        for chosen in (workspace / "shown", None, None):  # the last finds the link that the one before has made
+            async with CodeExecutor(sandbox=True, images_dir=chosen) as executor:
+                name = executor.images_dir.name
+                await executor.execute(
+                    f"import os\nif not os.path.lexists({name!r}): os.symlink({str(elsewhere)!r}, {name!r})"
+                )
+                result = await executor.execute(picture)
+                assert "images could not be written" in (result.text or "")
+
+    run_async(scenario)
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_a_rule_denies_a_command_in_a_sandbox(box: KernelRecord) -> None:
@@ -167,7 +188,7 @@ def other(box: KernelRecord, tmp_path: Path) -> KernelRecord:
     """Opens a second sandboxed kernel, in a directory of its own."""
     directory = tmp_path / "other"
     directory.mkdir()
-    return get_or_create("other-box", sandbox=True, cwd=directory)
+    return get_or_create("other-box", sandbox=True, sandbox_level=LEVEL, cwd=directory)
 
 
 def test_two_sandboxed_kernels_see_neither_each_other_s_processes_nor_private_files(
@@ -185,11 +206,11 @@ def test_two_sandboxed_kernels_see_neither_each_other_s_processes_nor_private_fi
 def test_a_sandboxed_kernel_cannot_write_where_another_works(box: KernelRecord, other: KernelRecord) -> None:
     result = execute(box, f"open({other.cwd!r} + '/x', 'w')")
     assert result.error is not None
-    assert list(Path(other.cwd).iterdir()) == []
+    assert not Path(other.cwd, "x").exists()
 
 
 def test_kernels_in_one_directory_share_its_files(box: KernelRecord) -> None:
-    beside = get_or_create("beside", sandbox=True)
+    beside = get_or_create("beside", sandbox=True, sandbox_level=LEVEL)
     run(box, "open('shared', 'w').write('x')")
     assert value(beside, "open('shared').read()") == "'x'"
 

@@ -12,16 +12,16 @@ from tests.engine.support import DEADLINE, Running, eventually, is_running, pare
 from kernelbox import KernelExists, KernelRecord, destroy, execute, get_or_create, interrupt, list_kernels, restart
 from kernelbox.base._config import scrubbed_environment
 
-from .support import namespace, needs_linux, processes_in, processes_in_namespace
+from .support import LEVEL, namespace, needs_linux, of_native, processes_in, processes_in_namespace
 
 pytestmark = needs_linux
 
 
 def test_a_sandboxed_kernel_runs_cells_and_says_what_it_is(box: KernelRecord) -> None:
     assert value(box, "1 + 1") == "2"
-    assert box.sandbox == "native"
+    assert box.sandbox == LEVEL
     assert '"allowWrite": ["."]' in box.sandbox_config
-    assert [record.sandbox for record in list_kernels() if record.name == box.name] == ["native"]
+    assert [record.sandbox for record in list_kernels() if record.name == box.name] == [LEVEL]
 
 
 def test_the_operating_system_shows_the_sandbox_armed(box: KernelRecord) -> None:
@@ -33,6 +33,7 @@ def test_the_operating_system_shows_the_sandbox_armed(box: KernelRecord) -> None
         assert namespace(box.pid, kind) != namespace(os.getpid(), kind)
 
 
+@of_native
 def test_a_plain_kernel_of_the_same_template_is_not_confined(box: KernelRecord) -> None:
     plain = get_or_create("plain-beside", env=scrubbed_environment({}))
     assert parent_of(plain.pid or 0) == parent_of(box.pid or 0)
@@ -132,8 +133,9 @@ def test_a_cell_cannot_end_the_first_process(box: KernelRecord) -> None:
     assert value(box, "1 + 1") == "2"
 
 
+@of_native
 def test_a_template_that_is_killed_leaves_sandboxed_kernels_alive(own_home: Path, workspace: Path) -> None:
-    box = get_or_create("box", sandbox=True)
+    box = get_or_create("box", sandbox=True, sandbox_level=LEVEL)
     run(box, "x = 42")
     template = parent_of(box.pid or 0)
     os.kill(template, signal.SIGKILL)
@@ -144,8 +146,9 @@ def test_a_template_that_is_killed_leaves_sandboxed_kernels_alive(own_home: Path
     assert processes_in_namespace(inside) == []
 
 
+@of_native
 def test_a_sandboxed_kernel_without_template_or_files_ends(own_home: Path, workspace: Path) -> None:
-    box = get_or_create("box", sandbox=True)
+    box = get_or_create("box", sandbox=True, sandbox_level=LEVEL)
     template = parent_of(box.pid or 0)
     os.kill(template, signal.SIGKILL)
     wait_for_end(template)
@@ -158,20 +161,21 @@ def test_a_sandboxed_kernel_without_template_or_files_ends(own_home: Path, works
 
 def test_the_death_of_one_kernel_harms_no_other_that_is_being_made(own_home: Path, workspace: Path) -> None:
     """Orphans of a dead kernel are ended: what makes a sandbox, or is the first process in one, is none."""
-    boxes = [get_or_create(f"box-{number}", sandbox=True) for number in range(3)]
+    boxes = [get_or_create(f"box-{number}", sandbox=True, sandbox_level=LEVEL) for number in range(3)]
     plain = get_or_create("plain")
     for _ in range(5):
         execute(plain, "import os\nos._exit(1)", timeout=DEADLINE)
         plain = get_or_create("plain")
-        boxes.append(get_or_create(f"box-{len(boxes)}", sandbox=True))
+        boxes.append(get_or_create(f"box-{len(boxes)}", sandbox=True, sandbox_level=LEVEL))
     assert [value(box, "1 + 1") for box in boxes] == ["2"] * len(boxes)
 
 
+@of_native
 def test_a_kernel_without_a_warm_template_is_sandboxed_too(
     own_home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELBOX_TEMPLATE", "0")
-    box = get_or_create("cold", sandbox=True)
+    box = get_or_create("cold", sandbox=True, sandbox_level=LEVEL)
     assert value(box, "import os; os.getpid()") == "2"
     inside, keeper = namespace(box.pid), parent_of(box.pid or 0)
     assert destroy(box)
@@ -183,29 +187,32 @@ def test_a_kernel_that_ends_with_its_owner_does_so_in_a_sandbox(home: Path, work
     from tests.programs import run_program
 
     told = run_program(
-        "from kernelbox import get_or_create\nprint(get_or_create('owned', sandbox=True, lifetime='process').pid)"
+        "from kernelbox import get_or_create\n"
+        f"print(get_or_create('owned', sandbox=True, sandbox_level={LEVEL!r}, lifetime='process').pid)"
     )
     wait_for_end(int(told))
 
 
 def test_the_name_of_a_live_kernel_with_another_sandbox_is_refused(box: KernelRecord, home: Path) -> None:
-    with pytest.raises(KernelExists, match=r"a sandbox \(native\), not none"):
+    with pytest.raises(KernelExists, match=rf"a sandbox \({LEVEL}\), not none"):
         get_or_create(box.name, sandbox=False)
     with pytest.raises(KernelExists, match="a sandbox with another denyRead, allowWrite"):
-        get_or_create(box.name, sandbox={"filesystem": {"allowWrite": []}})
-    assert get_or_create(box.name, sandbox=True).pid == box.pid
+        get_or_create(box.name, sandbox={"filesystem": {"allowWrite": []}}, sandbox_level=LEVEL)
+    assert get_or_create(box.name, sandbox=True, sandbox_level=LEVEL).pid == box.pid
     assert get_or_create(box.name).pid == box.pid
     plain = get_or_create("plain-one")
     with pytest.raises(KernelExists, match="no sandbox, not one"):
-        get_or_create(plain.name, sandbox=True)
+        get_or_create(plain.name, sandbox=True, sandbox_level=LEVEL)
     assert get_or_create(plain.name, sandbox=False).pid == plain.pid
 
 
 def test_the_host_s_environment_is_not_passed_on(home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_SECRET", "s3cret")
-    box = get_or_create("env-box", sandbox=True)
+    box = get_or_create("env-box", sandbox=True, sandbox_level=LEVEL)
     assert value(box, "import os; 'API_SECRET' in os.environ") == "False"
-    given = get_or_create("given-box", sandbox=True, env={"API_SECRET": "meant", "PATH": os.environ["PATH"]})
+    given = get_or_create(
+        "given-box", sandbox=True, sandbox_level=LEVEL, env={"API_SECRET": "meant", "PATH": os.environ["PATH"]}
+    )
     assert value(given, "import os; os.environ['API_SECRET']") == "'meant'"
 
 

@@ -12,7 +12,7 @@ from tests.limits.support import WAYS, death, run
 
 from kernelbox import KernelRecord, get_or_create
 
-from .support import namespace, needs_linux, processes_in_namespace
+from .support import LEVEL, namespace, needs_linux, processes_in_namespace
 
 pytestmark = needs_linux
 
@@ -25,7 +25,7 @@ def way(groups: str, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def limited(**limits: int | str) -> KernelRecord:
-    return get_or_create("limited-box", sandbox=True, limits=limits)
+    return get_or_create("limited-box", sandbox=True, sandbox_level=LEVEL, limits=limits)
 
 
 @both_ways

@@ -41,11 +41,18 @@ class Served:
 
 @contextlib.contextmanager
 def serving(workspace: Path, *words: str, port: str = "0", **env: str) -> Iterator[Served]:
-    """Starts a server and ends it."""
+    """Starts a server and ends it; LOG in the environment is the file that its log goes to."""
     command = [sys.executable, "-m", "kernelbox", "serve", "--port", port, "--workspace", str(workspace), *words]
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}
-    )
+    with contextlib.ExitStack() as files:
+        stderr = files.enter_context(open(env["LOG"], "w", encoding="utf-8")) if "LOG" in env else None
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env={**os.environ, **env},
+        )
     assert process.stdout is not None
     with process.stdout:
         try:

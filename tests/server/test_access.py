@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -299,6 +300,8 @@ def test_the_token_is_not_in_the_environment_of_kernels(guarded: Served) -> None
         ("", "write one \\[\\[token\\]\\] for each"),
         ("token = 5", "write one"),
         ("secret = 'x", "it is not TOML"),
+        (f"token = {'[' * 100_000}", "it is not TOML"),
+        (f"#{'x' * 1024 * 1024}\n[[token]]\nsecret = 'long-enough-to-be-one'", "more than 1,048,576 bytes"),
         ("[[token]]\nname = 'a'", "needs a secret, or its sha256"),
         ("[[token]]\nsecret = 'short'", "16 or more"),
         ("[[token]]\nsecret = 'long enough, but with blanks'", "without blanks"),
@@ -322,6 +325,16 @@ def test_a_file_of_tokens_that_makes_no_sense_is_refused_without_showing_one(
     with pytest.raises(InvalidInput, match=sentence) as refused:
         read_tokens(str(path))
     assert "long-enough" not in str(refused.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can give a file away, and read it then")
+def test_a_file_of_tokens_of_another_user_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text("[[token]]\nsecret = 'long-enough-to-be-one'")
+    path.chmod(0o600)
+    os.chown(path, 65534, 65534)
+    with pytest.raises(InvalidInput, match="belongs to another user"):
+        read_tokens(str(path))
 
 
 def test_a_file_of_tokens_that_others_can_read_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -365,3 +366,18 @@ def test_a_job_whose_events_were_deleted_holds_neither_the_server_nor_its_follow
     assert wait_for(served, job_id)["state"] == "done"
     following.join(DEADLINE)
     assert followed[-1]["type"] == "lost"
+
+
+def test_a_request_that_is_refused_is_refused_to_all_who_sent_it_at_once(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home, serving(tmp_path, "--max-queue", "1", KERNELBOX_HOME=str(home)) as served:
+        served.post("/sessions/busy")
+        served.post("/kernels/busy/jobs", {"code": "import time; time.sleep(100)"})
+
+        def send(number: int) -> int:
+            return served.post(
+                "/kernels/busy/execute", {"code": "1"}, **{"Idempotency-Key": f"{number % 2}"}
+            ).status_code
+
+        with ThreadPoolExecutor(10) as pool:
+            assert set(pool.map(send, range(40))) == {429}
+        served.http.delete("/kernels")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
@@ -199,3 +200,15 @@ def test_files_of_callers_are_apart(key_file: Path, service_home: Path, tmp_path
 def test_the_documentation_may_load_nothing_from_elsewhere(served: Served) -> None:
     for path in ("/docs", "/redoc"):
         assert served.http.get(path).headers["content-security-policy"].startswith("default-src 'self'")
+
+
+def test_no_refusal_of_a_path_names_the_directory_of_the_workspace(served: Served) -> None:
+    for path in ("/etc/passwd", "../x", ".env", "x" * 300, "no/such"):
+        for method in ("GET", "PUT"):
+            assert str(served.workspace) not in served.http.request(method, f"/files/{path}").text
+
+
+def test_metrics_that_are_asked_for_at_the_same_time_are_whole(served: Served, key: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(lambda _: served.http.get("/metrics").text, range(40)))
+    assert all(f'kernelbox_kernel_memory_bytes{{kernel="{key}"}}' in text for text in told)

@@ -6,16 +6,18 @@ import contextlib
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from websockets.exceptions import ConnectionClosed
+from tests.conftest import new_home
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
-from .support import DEADLINE, Served
+from .support import DEADLINE, Served, serving
 
 MEBIBYTE = 1024 * 1024
 
@@ -152,3 +154,44 @@ def test_what_is_left_of_the_body_of_an_answered_request_does_not_hold_a_connect
                     return
                 client.sendall(b"y")
             pytest.fail("the connection is still open")
+
+
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [
+        pytest.param("/jobs/x/events?after=" + "0" * 10_000, (), id="long path"),
+        pytest.param("/jobs/x/events", [f"X-{number}: 1" for number in range(200)], id="many headers"),
+        pytest.param("/jobs/x/events", ["X: " + "y" * 10_000], id="long header"),
+    ],
+)
+def test_a_websocket_with_too_large_a_head_is_answered_and_closed(
+    served: Served, path: str, lines: Sequence[str]
+) -> None:
+    upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+    with connected(served) as client:
+        client.sendall(head(served, f"GET {path}", *upgrade, "Sec-WebSocket-Key: " + "A" * 22 + "==", *lines))
+        assert read_all(client).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_websocket_that_is_refused_is_no_error_in_the_log(tmp_path: Path, key_file: Path) -> None:
+    log = tmp_path / "log"
+    with new_home() as home, serving(tmp_path, LOG=str(log), KERNELBOX_HOME=str(home)) as served:
+        for path in ("/nowhere", "/api/kernels/none/channels"):
+            with pytest.raises(InvalidStatus):
+                connect(f"{served.url.replace('http:', 'ws:')}{path}", open_timeout=DEADLINE, proxy=None)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {line["level"] for line in lines} == {"INFO"}
+    assert [line["path"] for line in lines if line["message"] == "request"] == [
+        "/nowhere",
+        "/api/kernels/none/channels",
+    ]
+
+
+def test_no_command_for_a_terminal_gets_into_the_log(tmp_path: Path, key_file: Path) -> None:
+    log = tmp_path / "log"
+    with new_home() as home, serving(tmp_path, LOG=str(log), KERNELBOX_HOME=str(home)) as served:
+        served.http.get("/kernels/%1b]0;x%07%c2%9b31m%e2%80%ae")
+    first, *_ = log.read_text().splitlines()
+    assert first.isascii()
+    assert first.isprintable()
+    assert json.loads(first)["path"] == "/kernels/\x1b]0;x\x07\x9b31m\u202e"

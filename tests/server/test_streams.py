@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from .support import DEADLINE, PICTURE, Served, events_of, read_events, serving
@@ -307,3 +307,19 @@ def test_many_websockets_that_say_nothing_do_no_harm(served: Served, key: str) -
         for _ in range(50):
             stack.enter_context(dial(served, f"/kernels/{key}/stream"))
         assert served.execute(key, "1 + 1")["return_value"] == "2"
+
+
+def test_an_answer_to_no_question_is_refused_and_the_cell_goes_on(served: Served, key: str) -> None:
+    url = f"{served.url.replace('http:', 'ws:')}/kernels/{key}/stream"
+    code = "import os, time\nwhile not os.path.exists('answered'): time.sleep(0.01)\n'done'"
+    with connect(url, open_timeout=DEADLINE, proxy=None) as client:
+        client.send(json.dumps({"code": code, "on_disconnect": "interrupt"}))
+        job_id = json.loads(client.recv(DEADLINE))["job_id"]
+        client.send(json.dumps({"type": "answer", "id": "none", "accept": True}))
+        said = json.loads(client.recv(DEADLINE))
+        assert (said["type"], said["code"]) == ("failed", "approval_closed")
+        with pytest.raises(ConnectionClosedError):
+            client.recv(DEADLINE)
+    (served.workspace / "answered").touch()
+    *_, last = events_of(served, job_id)
+    assert last["result"]["return_value"] == "'done'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -273,6 +274,34 @@ def test_a_tree_of_ten_thousand_levels_is_removed(place: Place) -> None:
         fd = below
     os.close(fd)
     place.remove_tree("deeper")
+    assert place.listdir() == []
+
+
+WRITE_AGAIN = """
+import os, sys
+print("begun", flush=True)
+for number in range(200):
+    left = 3
+    while left:
+        try:
+            os.close(os.open(f"{sys.argv[1]}/tree-{number}/note", os.O_CREAT | os.O_EXCL))
+            left -= 1
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            break
+"""
+
+
+def test_a_directory_that_another_process_writes_to_meanwhile_is_removed(place: Place) -> None:
+    for number in range(200):  # in some of them the other is quicker once
+        Path(place.path, f"tree-{number}").mkdir()
+        Path(place.path, f"tree-{number}", "note").touch()
+    with subprocess.Popen([sys.executable, "-c", WRITE_AGAIN, place.path], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        for number in range(200):
+            place.remove_tree(f"tree-{number}")
     assert place.listdir() == []
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ def test_a_home_that_came_with_a_clone_is_neither_used_nor_changed(
 
 def test_every_command_says_so_in_a_sentence(clone: Path) -> None:
     before = snapshot(clone)
-    for words in (["list"], ["wipe"], ["exec", "--name", "x", "1"], ["logs", "--template"], ["list", "--pretty"]):
+    uses = (["list"], ["wipe"], ["exec", "--name", "x", "1"], ["logs", "--template"], ["list", "--pretty"])
+    for words in (*uses, ["serve", "--port", "0"], ["export", "--name", "x"]):
         assert "was not made by this user's kernelbox" in fail(*words)
     assert snapshot(clone) == before
 
@@ -1003,6 +1005,26 @@ def test_processes_that_use_a_home_with_its_own_key_for_the_first_time_do_not_re
     assert list_kernels() == [], "a process has made the key, and is about to seal the home"
     code = "from kernelbox.api._here import kernels\nwith kernels().store.locking('k'): answer = list_kernels()"
     assert in_many_processes(8, code) == [[]] * 8
+
+
+def test_a_home_with_its_own_key_is_waited_for_while_a_process_writes_its_seal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("KERNELBOX_HOME", str(home))
+    monkeypatch.setenv("KERNELBOX_KEY_FILE", str(home / "key"))
+    with kernels().store.locking("k"):
+        seal = (home / "seal").read_bytes()
+    for path in home.iterdir():
+        if path.name != "key":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (home / "seal.1-abcdef.new").write_bytes(seal[:20])
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(list_kernels)
+        with pytest.raises(TimeoutError):
+            looking.result(0.05)
+        (home / "seal.1-abcdef.new").write_bytes(seal)
+        assert looking.result() == []
 
 
 def test_a_key_on_a_read_only_disk_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """A tool server without the SDK, which starts at once and misbehaves on demand: `plain_server.py [TOOLS.json]`.
 
 It speaks the older generation of the protocol. A tool does what its name says; a file given on the command line has
-the list of tools, its pages, what a tool returns as `structuredContent`, a file that gets a line for each list, and one
-that has the next list never come.
+the list of tools, its pages, what a tool returns as `structuredContent`, a file that gets a line for each list, one
+that has the next list never come, and whether requests are served one after the other.
 """
 
 from __future__ import annotations
@@ -215,7 +215,10 @@ def main() -> None:
                 replied.notify_all()
         elif "id" in message:
             cancelled[message["id"]] = threading.Event()
-            threading.Thread(target=respond, args=(message,), daemon=True).start()
+            if SPEC.get("serial"):
+                respond(message)
+            else:
+                threading.Thread(target=respond, args=(message,), daemon=True).start()
     os._exit(0)  # threads may wait for ever
 
 

@@ -88,6 +88,11 @@ def test_help_shows_how_a_tool_is_called_and_that_call_works(home: Path, hub: Pa
     assert "run(Params(repo: str, path: str))" in (by_module or "")
 
 
+def test_help_says_where_a_tool_takes_any_arguments(project: Path) -> None:
+    (shown,) = ask(project, "print(mcptools.help('plain.echo'))")
+    assert "run(Params(**others))" in (shown or "")
+
+
 def test_a_server_is_an_attribute_of_the_package_without_being_imported(home: Path, hub: Path) -> None:
     names, called, missing = ask(
         hub,

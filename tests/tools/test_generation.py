@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.support import succeed
 from tests.executor.support import run, text
 from tests.tools.support import PLAIN, SDK, executing, generate, plain
 
-from kernelbox import InvalidInput, KernelBoxConfig, ToolServerFailed, generate_mcp_sources
+from kernelbox import InvalidInput, KernelBoxConfig, StoreFailed, ToolServerFailed, generate_mcp_sources
+from kernelbox.tools._package import write_package
 from kernelbox.tools._servers import Servers
 
 
@@ -147,6 +149,26 @@ def test_what_a_cell_puts_in_the_place_of_a_package_is_neither_waited_for_nor_re
     os.mkfifo(package / "tools.json")
     with pytest.raises(InvalidInput, match="was not generated"):
         generate(tmp_path, PLAIN)
+
+
+def test_a_directory_for_packages_that_is_a_link_is_not_followed(home: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "mcptools").symlink_to(elsewhere)
+    with pytest.raises(InvalidInput, match="it is a link"):
+        generate(tmp_path, PLAIN)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_package_behind_a_link_is_neither_written_nor_removed(home: Path, tmp_path: Path) -> None:
+    generate(tmp_path, PLAIN)
+    kept = (tmp_path / "mcptools").rename(tmp_path / "kept")
+    before = sorted(kept.rglob("*"))
+    (tmp_path / "mcptools").symlink_to(kept)
+    with pytest.raises(StoreFailed, match="Not a directory"):
+        write_package(str(tmp_path / "mcptools"), "plain", {"tools.json": "{}"})
+    assert succeed("tools", "remove", "plain") == {"removed": "plain", "package_removed": False}
+    assert sorted(kept.rglob("*")) == before
 
 
 def test_all_pages_of_a_list_are_read(home: Path, tmp_path: Path) -> None:

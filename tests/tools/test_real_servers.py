@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
+import os
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 from scripts import mcp_servers
+from tests.engine.support import eventually
 from tests.executor.support import run, text
 from tests.tools.support import executing, generate
 
@@ -146,3 +150,39 @@ print(run(Params(duration=1, steps=3)))
     steps = [item.progress for item in items if isinstance(item, ToolEvent) and item.kind == "progress"]
     assert steps == [1, 2, 3]
     assert "completed" in items[-1].text
+
+
+@pytest.mark.parametrize(("transport", "path"), [("sse", "sse"), ("streamableHttp", "mcp")])
+def test_the_everything_server_is_called_at_an_address(home: Path, tmp_path: Path, transport: str, path: str) -> None:
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+from mcptools.everything import get_structured_content, get_sum, get_tiny_image
+print([type(part).__name__ for part in get_tiny_image.run(get_tiny_image.Params())][-3:])
+print(get_structured_content.run(get_structured_content.Params(location="Chicago")).temperature > 0)
+with ThreadPoolExecutor(4) as pool:
+    print(len(list(pool.map(lambda n: get_sum.run(get_sum.Params(a=n, b=1)), range(20)))))
+"""
+    with listening("mcp-server-everything", transport) as port:
+        generate(tmp_path, {"url": f"http://127.0.0.1:{port}/{path}"}, "everything")
+        told = call(tmp_path, code).splitlines()
+    assert told[-3:] == ["['str', 'Media', 'str']", "True", "20"]
+
+
+@contextlib.contextmanager
+def listening(name: str, transport: str) -> Iterator[int]:
+    """Runs a server that listens at a port of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen([mcp_servers.install(name), transport], env={**os.environ, "PORT": str(port)})
+    try:
+        eventually(lambda: is_taken(port))
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def is_taken(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.executor.support import run, text
-from tests.tools.support import cell, executing
+from tests.tools.support import PLAIN, cell, executing, failure, generate
 
 from kernelbox import InvalidInput, KernelBoxConfig, StoreFailed
 from kernelbox.tools._parameters import read_parameters
@@ -136,3 +136,20 @@ def test_a_safe_schema_keeps_what_describes_values_and_nothing_else() -> None:
     assert make_safe(schema) == {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     assert make_safe({"$ref": "#"}) != {}
     assert make_safe("no schema") == {}
+
+
+def test_a_call_fails_with_a_sentence_where_the_directory_of_the_key_has_gone(
+    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_KEY_FILE", str(tmp_path / "private/key"))
+    generate(tmp_path, PLAIN)
+
+    async def scenario() -> str:
+        async with executing(tmp_path) as executor:
+            (tmp_path / "private").rename(tmp_path / "moved")
+            try:
+                return await failure(executor, cell("echo"))
+            finally:
+                (tmp_path / "moved").rename(tmp_path / "private")
+
+    assert "plain.echo: FileNotFoundError: " in run(scenario)

@@ -137,6 +137,32 @@ def test_a_server_that_hangs_is_replaced(project: Path) -> None:
     assert run(scenario) == "fine"
 
 
+def test_a_call_that_keeps_its_server_busy_is_not_ended_for_one_that_was_cancelled(home: Path, tmp_path: Path) -> None:
+    generate(tmp_path, plain(tmp_path, serial=True))
+    code = f"""
+import asyncio
+from pathlib import Path
+from mcptools.plain import echo, meet
+marks = Path({str(tmp_path)!r})
+busy = asyncio.create_task(meet.run_async(meet.Params(marks=str(marks), name="busy", others=["free"])))
+while not (marks / "busy").exists():
+    await asyncio.sleep(0.01)
+try:
+    await asyncio.wait_for(echo.run_async(echo.Params()), 2)  # it is not read, because its server is busy
+except TimeoutError:
+    print("given up")
+print(await echo.run_async(echo.Params(a=1)))
+(marks / "free").touch()
+print(await busy)
+"""
+
+    async def scenario() -> str | None:
+        async with executing(tmp_path) as executor:
+            return await text(executor, code)
+
+    assert run(scenario) == 'given up\n{"a": 1}\nbusy met'
+
+
 def test_a_server_that_says_that_its_tools_have_changed_is_asked_for_them_again(project: Path) -> None:
     async def scenario() -> str:
         async with executing(project) as executor:

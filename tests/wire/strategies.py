@@ -37,6 +37,7 @@ FROM_GUEST: set[type[Message]] = {
     _messages.Reply,
     _messages.Farewell,
     _messages.Spawned,
+    _messages.Introduced,
     _messages.Refused,
 }
 

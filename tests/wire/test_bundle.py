@@ -61,7 +61,7 @@ def test_bytes_of_any_type_travel_as_bytes(kind: Any) -> None:
     assert type(display.blobs["application/octet-stream"]) is bytes
 
 
-@pytest.mark.parametrize("value", ["not base64!", "A", "abc", "", " ", "é", "\ud800", 5, None])
+@pytest.mark.parametrize("value", ["not base64!", "iVBO!Rw0=", "A", "abc", "", " ", "é", "\ud800", 5, None])
 def test_a_picture_that_is_none_stays_what_it_is(value: object) -> None:
     display = build({"image/png": value})
     assert (display.blobs, display.data) == ({}, {"image/png": value})
@@ -144,6 +144,20 @@ def test_more_types_than_anybody_shows_are_left_out(size: int) -> None:
     Decoder().feed(encode(display))
 
 
+def test_texts_and_pictures_are_counted_together() -> None:
+    pictures = {f"image/x-{number}": PNG for number in range(60)}
+    texts = {f"text/x-{number}": "x" for number in range(60)}
+    display = build({**texts, **pictures})
+    assert (len(display.data), len(display.blobs), display.cut) == (60, 39, True)
+
+
+def test_values_share_the_room_with_what_comes_after_them() -> None:
+    parts = {f"a/{number}": ["x" * 1_000_000] * 2 for number in range(3)}
+    display = build(parts, text_limit=0)
+    assert [*display.data] == ["a/0", "a/1", "text/plain"]
+    assert display.cut is True
+
+
 def test_a_name_longer_than_that_of_any_type_is_left_out() -> None:
     display = build({"a/" + "b" * 253: 1, "a/" + "b" * 254: 2, "text/plain": "x"})
     assert (display.data, display.cut) == ({"text/plain": "x", "a/" + "b" * 253: 1}, True)
@@ -172,7 +186,7 @@ def test_json_that_has_no_form_is_the_cells_own_error(value: object) -> None:
 
 @pytest.mark.parametrize("data", [5, "x", [("text/plain", "x")], None, {5: "x"}, {b"text/plain": "x"}])
 def test_what_is_no_bundle_is_the_cells_own_error(data: Any) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="a MIME type is a string" if isinstance(data, dict) else "are dictionaries"):
         build(data)
 
 

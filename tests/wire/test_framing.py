@@ -64,6 +64,7 @@ EXAMPLES: list[m.Message] = [
     m.Farewell("bye"),
     m.Spawn("k", "/d", "/c", 0o22),
     m.Spawned(1, 2),
+    m.Introduced("k"),
     m.Refused("no"),
 ]
 

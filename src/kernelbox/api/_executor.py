@@ -15,7 +15,7 @@ from kernelbox.base._limits import check_limits
 from kernelbox.core._arguments import check_environment, check_limit, check_path, check_seconds, check_switch
 from kernelbox.core._executor_options import ExecutorOptions
 from kernelbox.core._executor_values import CodeExecutionResult
-from kernelbox.core._images import check_images_dir
+from kernelbox.core._images import choose_images_dir
 from kernelbox.core._options import choose_sandbox
 from kernelbox.core._policy import check_policy
 from kernelbox.shells._asyncio_executor import Executor
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from kernelbox.base._limits import Limits
     from kernelbox.core._executor_values import CodeExecutionChunk, Variable
+    from kernelbox.core._options import SandboxLevel
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._requests import ApprovalRequest
     from kernelbox.core._tool_events import ToolEvent
@@ -51,7 +52,8 @@ class CodeExecutor:
     """Runs code in a kernel whose variables last from call to call: a private one, or the kernel called `name`.
 
     Calls queue: one cell runs at a time, in the order of the calls. See docs/streaming-and-approvals.md. With `sandbox`
-    the kernel is confined, by the rules of `sandbox_config` if that is given: see docs/sandbox.md.
+    the kernel is confined, by the rules of `sandbox_config` if that is given, and at `sandbox_level` "srt" inside of
+    sandbox-runtime: see docs/sandbox.md.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class CodeExecutor:
         limits: Limits | Mapping[str, object] | None = None,
         sandbox: bool = False,
         sandbox_config: str | os.PathLike[str] | None = None,
+        sandbox_level: SandboxLevel | None = None,
         log_level: str = "WARNING",
         **gone: object,
     ) -> None:
@@ -83,13 +86,14 @@ class CodeExecutor:
             warnings.warn(text, DeprecationWarning, stacklevel=2)
         self.name = name
         self.working_dir = None if working_dir is None else Path(check_path("working_dir", working_dir))
-        self.images_dir = Path(check_images_dir("images" if images_dir is None or images_dir == "" else images_dir))
+        self.images_dir = Path(choose_images_dir(images_dir))
         self.approval_timeout = check_seconds("approval_timeout", approval_timeout)
         self.approval_policy = check_policy(approval_policy)
         self.log_level = _check_log_level(log_level)
         self.sandbox = check_switch("sandbox", sandbox)
         self.sandbox_config = sandbox_config
-        self._rules = choose_sandbox(self.sandbox, sandbox_config)
+        self.sandbox_level = sandbox_level
+        self._rules = choose_sandbox(self.sandbox, sandbox_config, sandbox_level)
         self.kernel_env = check_environment(kernel_env, "kernel_env") or {}
         self.approve_tool_calls = check_switch("approve_tool_calls", approve_tool_calls)
         self.approve_shell_cmds = check_switch("approve_shell_cmds", approve_shell_cmds)

@@ -7,8 +7,8 @@ import os
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound, attach_attempts
 from kernelbox.core._arguments import check_code, check_key, check_language, check_limit, check_timeout
-from kernelbox.core._images import ImageFiles, check_images_dir
-from kernelbox.core._options import KernelOptions
+from kernelbox.core._images import ImageFiles, choose_images_dir
+from kernelbox.core._options import KernelOptions, at_level
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
 from kernelbox.shells._blocking_cell import Cell, holds_commands, run_cell
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kernelbox.base._limits import Limits
     from kernelbox.core._kernels import Kernels
-    from kernelbox.core._options import Sandbox
+    from kernelbox.core._options import Sandbox, SandboxLevel
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._requests import Approve, SyncApprovalRequest
     from kernelbox.core._tool_events import ToolEvent
@@ -40,6 +40,7 @@ def get_or_create(
     lifetime: Lifetime = "kernel",
     limits: Limits | Mapping[str, object] | None = None,
     sandbox: Sandbox | None = None,
+    sandbox_level: SandboxLevel | None = None,
 ) -> KernelRecord:
     """Returns the live kernel of a name, a new one if there is none.
 
@@ -47,9 +48,12 @@ def get_or_create(
     must not outlive this process. `limits` is what the kernel may use, such as `{"memory": "512MB"}`: see `Limits`.
     With `sandbox` a new kernel is confined before it runs any code: True for the default (it can write its working
     directory and has no network), the path of a configuration file, or a dict of what would be in one; it raises
-    StartFailed where that cannot be done. See docs/sandbox.md.
+    StartFailed where that cannot be done. `sandbox_level="srt"` has it confined by sandbox-runtime as well, whose proxy
+    lets it reach the domains that the configuration allows. See docs/sandbox.md.
     """
-    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits, sandbox)
+    options = KernelOptions(
+        session_name, tags, cwd, env, lifetime, kernel_type, limits, at_level(sandbox, sandbox_level)
+    )
     return kernels().get_or_create(name, options)
 
 
@@ -218,9 +222,12 @@ def create(
     lifetime: Lifetime = "kernel",
     limits: Limits | Mapping[str, object] | None = None,
     sandbox: Sandbox | None = None,
+    sandbox_level: SandboxLevel | None = None,
 ) -> KernelRecord:
     """Opens a kernel under a name that no live kernel has; raises KernelExists. The options are `get_or_create`'s."""
-    options = KernelOptions(session_name, tags, cwd, env, lifetime, kernel_type, limits, sandbox)
+    options = KernelOptions(
+        session_name, tags, cwd, env, lifetime, kernel_type, limits, at_level(sandbox, sandbox_level)
+    )
     return kernels().create(name, options)
 
 
@@ -262,7 +269,7 @@ def _begin(
 def _image_files(here: Kernels, images_dir: str | os.PathLike[str] | None) -> ImageFiles:
     if images_dir is None or images_dir == "":
         return ImageFiles(Home(here.config.home, here.config.key_file))
-    return ImageFiles(check_images_dir(images_dir))
+    return ImageFiles(choose_images_dir(images_dir))
 
 
 def _key(kernel: KernelRecord | str) -> str:

@@ -49,7 +49,7 @@ def run(options: Namespace) -> int:
     """Runs the command."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidInput.saying("the console needs a terminal on stdin and stdout; use `kernelbox exec` in scripts")
-    sandbox = choose_sandbox(options.sandbox, options.sandbox_config)
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
     with progress(f"starting kernel {options.name!r}"):
         limits = parse_limits("--limit", options.limit)
         record = _sync.get_or_create(options.name, limits=limits, sandbox=sandbox)
@@ -131,13 +131,19 @@ def _key_bindings(record: KernelRecord) -> KeyBindings:
         if at_end and reply.get("status") != "incomplete":
             buffer.validate_and_handle()
         else:
-            buffer.insert_text("\n" + str(reply.get("indent", "")))
+            buffer.insert_text("\n" + _indent(reply))
 
     @bindings.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
     return bindings
+
+
+def _indent(reply: dict[str, object]) -> str:
+    """Returns how far the next line is indented; what else a kernel says must not stand there as if it were typed."""
+    indent = reply.get("indent")
+    return indent if isinstance(indent, str) and not indent.strip(" ") else ""
 
 
 def _ask(record: KernelRecord, what: str, args: dict[str, object]) -> dict[str, object]:

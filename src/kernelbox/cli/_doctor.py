@@ -225,6 +225,28 @@ def _check_sandbox() -> Iterator[Check]:
             _sync.destroy(name)
 
 
+def _check_sandbox_in_srt() -> Iterator[Check]:
+    """Opens a kernel in srt, if that is installed. The superuser, and who wants no network, can do without it."""
+    import tempfile
+
+    from kernelbox.host.own._srt import find_srt, search_path
+
+    try:
+        program, version = find_srt(search_path())
+    except KernelBoxError as exc:
+        yield Check("sandbox in srt", "ok", f"not used: {exc}")
+        return
+    name = f"doctor-{os.urandom(4).hex()}"
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            record = _sync.get_or_create(name, cwd=directory, sandbox=True, sandbox_level="srt")
+            yield Check("sandbox in srt", "ok", f"{record.sandbox} {version}: {program}")
+        except KernelBoxError as exc:
+            yield Check("sandbox in srt", "warning", f"not available: {exc}")
+        finally:
+            _sync.destroy(name)
+
+
 _CHECKS = (
     _check_python,
     _check_packages,
@@ -238,6 +260,7 @@ _CHECKS = (
     _check_template,
     _check_system,
     _check_sandbox,
+    _check_sandbox_in_srt,
 )
 
 

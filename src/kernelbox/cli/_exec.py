@@ -151,7 +151,10 @@ def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Cal
 
 
 def _read_key(options: Namespace) -> str:
-    sandbox, limits = choose_sandbox(options.sandbox, options.sandbox_config), parse_limits("--limit", options.limit)
+    sandbox, limits = (
+        choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level),
+        parse_limits("--limit", options.limit),
+    )
     walled = sandbox is not None or limits is not None
     if options.id is None:
         if walled and not _has_death_to_tell(options.name):

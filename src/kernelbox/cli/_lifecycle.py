@@ -36,7 +36,7 @@ def create(options: Namespace) -> int:
             raise InvalidInput("--tag", text, "use KEY=VALUE")
         tags[key] = value
     limits = parse_limits("--limit", options.limit)
-    sandbox = choose_sandbox(options.sandbox, options.sandbox_config)
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
     with _progress(options, f"starting kernel {options.name!r}"):
         record = _sync.create(
             options.name, cwd=options.cwd, kernel_type=options.kernel_type, tags=tags, limits=limits, sandbox=sandbox

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from kernelbox.cli._commands import COMMANDS, top_help
@@ -14,9 +15,18 @@ def main() -> int:
         from kernelbox.cli._closed import fill_closed_streams
 
         fill_closed_streams()
-    status = run(sys.argv[1:])
+    status = run([word if word.isascii() else _read_word(word) for word in sys.argv[1:]])
     _leave(status)
     return status
+
+
+def _read_word(word: str) -> str:
+    """Returns a word as UTF-8 if the locale cannot read it, as C's cannot; what is no text stays as it is."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(word).decode("utf-8", "surrogateescape")
+    return word
 
 
 def run(words: list[str]) -> int:

@@ -43,7 +43,7 @@ def _read_options(options: Namespace) -> ServerOptions:
 
     # Before the workspace is entered: a relative path is the caller's, and code in a kernel can write to the workspace.
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
-    sandbox = choose_sandbox(options.sandbox, options.sandbox_config)
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
     workspace = enter_workspace(options.workspace)
     variables, unread = read_dotenv(os.path.join(workspace, ".env"))
     if unread:
@@ -82,6 +82,8 @@ def _print_config(options: Namespace) -> int:
     command += [word for limit in options.limit for word in ("--limit", limit)]
     if options.sandbox_config:
         command += ["--sandbox-config", _absolute(options.sandbox_config)]
+    if options.sandbox_level:
+        command += ["--sandbox-level", options.sandbox_level]
     for name in ("require_shell_escape", "keep_kernels", "sandbox"):
         command += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
     print(client_config(options.print_config, command, options.http))

@@ -249,6 +249,11 @@ def _target(parser: Parser, name_help: str) -> None:
 def _sandbox(parser: Parser) -> None:
     parser.add_argument("--sandbox", action="store_true", help="confine a kernel that is opened: see docs/sandbox.md")
     parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
+    parser.add_argument(
+        "--sandbox-level",
+        choices=["native", "srt"],
+        help="how it is made: by kernelbox alone, or inside of sandbox-runtime (native); needs --sandbox",
+    )
 
 
 def _pretty(parser: Parser) -> None:

@@ -63,6 +63,11 @@ def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that confine kernels."""
     parser.add_argument("--sandbox", action="store_true", help="confine the kernel: see docs/sandbox.md")
     parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
+    parser.add_argument(
+        "--sandbox-level",
+        choices=["native", "srt"],
+        help="how it is made: by kernelbox alone, or inside of sandbox-runtime (native); needs --sandbox",
+    )
 
 
 def add_serve_options(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,7 @@ _SUFFIXES = {
     "image/webp": ".webp",
 }
 
-_IN_HOME = "images"
+_NAME = "images"
 
 # Files of one execution, and their bytes: all figures of a long report; more would fill a disk that no one looks at.
 _MOST_FILES = 500
@@ -41,13 +41,14 @@ _MOST_BYTES = 1024 * 1024 * 1024
 class ImageFiles:
     """Writes the images of one execution to a directory, under names that never meet: time, a random part, a number.
 
-    A directory that the caller named may be a link, which is resolved now. `images` in a home must not be one.
+    A directory by its path is one that `choose_images_dir` has returned, before there was a cell that could put a link
+    in its place. `images` in a home must not be a link either.
     """
 
     def __init__(self, directory: str | Home) -> None:
         self.paths: list[str] = []
         self._home = None if isinstance(directory, str) else directory
-        self._directory = os.path.realpath(directory) if isinstance(directory, str) else f"{directory.path}/{_IN_HOME}"
+        self._directory = directory if isinstance(directory, str) else f"{directory.path}/{_NAME}"
         self._stem = ""
         self._size = 0
         self._notice = ""
@@ -132,12 +133,22 @@ class ImageFiles:
         if self._home is None:
             parts = filter(None, self._directory.split("/"))
             return open_directory("/", parts, make=True, flags=SEARCHABLE)
-        with self._home.make() as home, home.enter(_IN_HOME, make=True) as images:
+        with self._home.make() as home, home.enter(_NAME, make=True) as images:
             return os.dup(images.fd)
 
 
-def check_images_dir(directory: object) -> str:
-    """Returns a directory for images as an absolute path; raises InvalidInput for what is none."""
+def choose_images_dir(directory: object = None) -> str:
+    """Returns the path of a directory for images; links on it are followed now, and never again. Raises InvalidInput.
+
+    Where none is given it is `images` in the working directory. That name is not the caller's: a link there may be a
+    cell's, and is not followed.
+    """
+    if directory is None or directory == "":
+        return os.path.join(os.path.realpath(_absolute(".")), _NAME)
+    return os.path.realpath(_absolute(directory))
+
+
+def _absolute(directory: object) -> str:
     try:
         path = os.path.abspath(os.fsdecode(directory))  # type: ignore[arg-type]  # a TypeError is what it raises
     except TypeError as exc:

@@ -19,7 +19,7 @@ from kernelbox.wire._values import dataclass
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+    from typing import Any, Literal
 
     from kernelbox.base._limits import Limits
     from kernelbox.host._record import KernelRecord, Lifetime
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     # True for the default, the path of a configuration file, or what would be in one; False for none.
     Sandbox = bool | str | os.PathLike[str] | Mapping[str, Any] | SandboxConfig
+
+    # How it is made: by kernelbox alone, or inside of sandbox-runtime.
+    SandboxLevel = Literal["native", "srt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +107,19 @@ class KernelOptions:
 
     def sandbox_rules(self) -> str:
         """Returns what the sandbox allows, as a record keeps it; "" if there is to be none. Raises InvalidInput."""
-        if not self.sandbox:
-            return ""
-        from kernelbox.sandbox._config import check_sandbox  # few kernels have one
-
-        config = check_sandbox(self.sandbox)
+        config = self.sandbox_config()
         rules = "" if config is None else config.to_text()
         if len(rules) > MAX_RULES:
             raise InvalidInput.saying(f"sandbox: these rules have more than {MAX_RULES:,} characters; use fewer paths")
         return rules
+
+    def sandbox_config(self) -> SandboxConfig | None:
+        """Returns what sandbox these options ask for; None for none. Raises InvalidInput."""
+        if self.sandbox is None or self.sandbox is False:
+            return None
+        from kernelbox.sandbox._config import check_sandbox  # few kernels have one
+
+        return check_sandbox(self.sandbox)
 
     def checked(self) -> KernelOptions:
         """Returns the options with their values copied and made absolute; raises InvalidInput."""
@@ -124,20 +131,37 @@ class KernelOptions:
             lifetime=check_lifetime(self.lifetime),
             kernel_type=check_kernel_type(self.kernel_type),
             limits=_check_limits(self.limits),
-            sandbox=self.sandbox,
+            sandbox=self.sandbox_config() or self.sandbox,
             guarded=self.guarded,
         )
 
 
-def choose_sandbox(sandbox: bool, config: str | os.PathLike[str] | None) -> SandboxConfig | None:
-    """Returns what two arguments ask for: whether there is to be a sandbox, and the file that says what it allows."""
+def choose_sandbox(
+    sandbox: bool, config: str | os.PathLike[str] | None, level: str | None = None
+) -> SandboxConfig | None:
+    """Returns what three arguments ask for: whether there is to be a sandbox, the file that says what it allows, and
+    how it is made."""
     if not sandbox:
         if config is not None:
             raise InvalidInput("sandbox_config", str(config), "without sandbox=True it would have no effect")
+        if level is not None:
+            raise InvalidInput("sandbox_level", level, "without sandbox=True it would have no effect")
         return None
-    from kernelbox.sandbox._config import check_sandbox, read_config
+    from kernelbox.sandbox._config import check_level, check_sandbox, read_config
 
-    return check_sandbox(True) if config is None else read_config(config)
+    chosen = check_level("native" if level is None else level)
+    return check_sandbox(True, level=chosen) if config is None else read_config(config, level=chosen)
+
+
+def at_level(sandbox: Sandbox | None, level: str | None) -> Sandbox | None:
+    """Returns what is asked for by a sandbox and its level."""
+    if level is None:
+        return sandbox
+    if sandbox is None or sandbox is False:
+        raise InvalidInput("sandbox_level", level, "without sandbox= it would have no effect")
+    from kernelbox.sandbox._config import check_level, check_sandbox
+
+    return check_sandbox(sandbox, level=check_level(level))
 
 
 def _check_limits(limits: Limits | Mapping[str, object] | None) -> Limits | None:

@@ -32,7 +32,7 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
     """Returns the record of a kernel that is about to be started; raises InvalidInput for a type it cannot have."""
     kernel_type = options.kernel_type or config.kernel_type
     engine = check_start(kernel_type, config.engine)
-    rules = options.sandbox_rules()
+    rules, config_of_sandbox = options.sandbox_rules(), options.sandbox_config()
     if rules and engine.name != "kernelbox":
         allowed = "only python3 kernels of kernelbox's own engine can be sandboxed"
         raise InvalidInput("sandbox", options.sandbox, f"{allowed}, and {kernel_type!r} is one of Jupyter's")
@@ -58,7 +58,7 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
         lifetime=options.lifetime,
         environment="caller" if options.env is None else "given",
         limits=options.effective_limits(config.limits),
-        sandbox="native" if rules else None,
+        sandbox=None if config_of_sandbox is None else config_of_sandbox.level,
         sandbox_config=rules,
         guarded=options.guarded,
     )

@@ -25,20 +25,22 @@ from kernelbox.frontends._message import TIME_FORMAT, Author
 from kernelbox.frontends._others import Others
 from kernelbox.host._engine import language_of
 from kernelbox.shells._asyncio import query
-from kernelbox.shells._asyncio_watch import Ended, Missed, Restarted, Watch
+from kernelbox.shells._asyncio_watch import Ended, Lent, Missed, Restarted, Watch
 from kernelbox.shells._loop_connection import in_thread
 from kernelbox.wire._messages import Output
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from contextlib import AbstractContextManager
     from typing import Any, Protocol
 
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._memory import Sessions
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.frontends._message import JupyterMessage
+    from kernelbox.host._record import KernelRecord
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import ExecutionResult
@@ -54,13 +56,24 @@ if TYPE_CHECKING:
 # Requests that wait; a front end that runs a large notebook at once sends a few hundred.
 _MOST_WAITING = 10_000
 
+# Requests that are served at once, at the same time: a person interrupts a kernel once or twice.
+_MOST_AT_ONCE = 100
+
 # Seconds that a Jupyter kernel has to describe itself; one that is busy is described by us.
 _INFO_PATIENCE = 2.0
+
+# Seconds that a cell has to end when it is interrupted because its server ends.
+_STOP_PATIENCE = 5.0
 
 _MISSED = "the connection to the kernel was lost for a moment; what it said meanwhile is missing here"
 
 # What is served at once, also while a cell runs and whichever channel it comes on.
 _AT_ONCE = ("interrupt_request", "shutdown_request", "debug_request")
+
+
+@contextlib.contextmanager
+def _take_no_notes(record: KernelRecord, language: str) -> Iterator[Callable[[ExecutionResult], None]]:
+    yield lambda result: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +93,8 @@ class Rules:
     sessions: Sessions
     toolbox: Toolbox
     version: str
+    # Holds a place for a cell in a kernel, or raises why there is none; the function takes what came of it.
+    noted: Callable[[KernelRecord, str], AbstractContextManager[Callable[[ExecutionResult], None]]] = _take_no_notes
 
 
 class Channels:
@@ -110,7 +125,7 @@ class Channels:
         return not self._front_ends and self._worker is None and not self._at_once
 
     def attach(self, front_end: FrontEnd) -> None:
-        """Takes a front end; it is told from now on what the kernel says, whoever runs it."""
+        """Takes a front end; it is told from now on what the kernel says, in the cells of all clients."""
         self._front_ends.add(front_end)
         if self._following is None:
             self._following = asyncio.get_running_loop().create_task(self._follow())
@@ -120,6 +135,18 @@ class Channels:
         self._front_ends.discard(front_end)
         if self._cell is not None:
             self._cell.lose(front_end)
+
+    @property
+    def working(self) -> asyncio.Task[None] | None:
+        """What serves the requests that wait, while there are any."""
+        return self._worker
+
+    async def stop(self) -> None:
+        """Interrupts the cell that runs, so that its front end is told; one that does not stop is left to `close`."""
+        if (working := self._worker) is not None:
+            with contextlib.suppress(KernelBoxError):  # it has gone meanwhile
+                await self._reached.interrupt()
+            await asyncio.wait({working}, timeout=_STOP_PATIENCE)
 
     async def close(self) -> None:
         """Interrupts what runs for front ends, and returns when it has ended."""
@@ -143,14 +170,20 @@ class Channels:
             if self._cell is not None:
                 self._cell.answer_input(front_end, request)
         elif request.channel == "control" or request.kind in _AT_ONCE:
-            self._begin(self._serve(front_end, request))
+            if len(self._at_once) < _MOST_AT_ONCE:
+                self._begin(self._serve(front_end, request))
+            else:
+                self._refuse(front_end, request, _MOST_AT_ONCE)
         elif len(self._waiting) < _MOST_WAITING:
             self._waiting.append((front_end, request))
             if self._worker is None:
                 self._worker = asyncio.get_running_loop().create_task(self._work())
         else:
-            sentence = f"{_MOST_WAITING:,} requests wait for this kernel already; wait for some, or interrupt it"
-            self._begin(front_end.send(Exchange(self.author, request).reply(failure("QueueFull", sentence))))
+            self._refuse(front_end, request, _MOST_WAITING)
+
+    def _refuse(self, front_end: FrontEnd, request: JupyterMessage, most: int) -> None:
+        sentence = f"{most:,} requests wait for this kernel already; wait for some, or interrupt it"
+        self._begin(front_end.send(Exchange(self.author, request).reply(failure("QueueFull", sentence))))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -279,7 +312,33 @@ class Channels:
 
     async def _run(self, front_end: FrontEnd, exchange: Exchange, request: Execute) -> ExecutionResult:
         place = await self._watch.take() or await self._reached.find()
-        cell = await FrontEndCell.begin(place, request, front_end, exchange, self._others, self._rules)
+        with self._noted(place, request) as note:
+            cell = await FrontEndCell.begin(place, request, front_end, exchange, self._others, self._rules)
+            await self._follow_cell(cell, exchange, request)
+            note(cell.result)
+        result = cell.result
+        if result.error is not None:
+            for message in exchange.fail(result.error):
+                await self._broadcast(message)
+        self._death_told |= result.ending == "died"
+        return result
+
+    @contextlib.contextmanager
+    def _noted(self, place: Kernel | Lent, request: Execute) -> Iterator[Callable[[ExecutionResult], None]]:
+        """Has a cell noted; what comes for comms is none: a widget that is moved sends hundreds."""
+        noted = _take_no_notes if request.language == "comm" else self._rules.noted
+        kernel = place.kernel if isinstance(place, Lent) else place
+        with contextlib.ExitStack() as ending:
+            try:
+                note = ending.enter_context(noted(kernel.record, request.language))
+            except KernelBoxError:
+                if isinstance(place, Lent):
+                    place.give_back()
+                raise
+            yield note
+
+    async def _follow_cell(self, cell: FrontEndCell, exchange: Exchange, request: Execute) -> None:
+        """Tells all front ends what a cell says until it has ended."""
         self._cell = cell
         if request.language != "comm":
             self._others.follow_up(exchange)
@@ -289,12 +348,6 @@ class Channels:
                     await self._broadcast(message)
         finally:
             self._cell = None
-        result = cell.result
-        if result.error is not None:
-            for message in exchange.fail(result.error):
-                await self._broadcast(message)
-        self._death_told |= result.ending == "died"
-        return result
 
     async def _shut_down(self, exchange: Exchange) -> JupyterMessage:
         restart = exchange.request.content.get("restart") is True

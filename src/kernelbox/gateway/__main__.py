@@ -30,7 +30,7 @@ def main() -> int:
             tokens=(Token.of(token),) if token else (),
             lifetime="process",
             max_kernels=0,
-            sandbox=choose_sandbox(options.sandbox, options.sandbox_config),
+            sandbox=choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level),
         )
         lifeline = sys.stdin.fileno() if options.lifeline else None
         binding = Binding(options.host, options.port)
@@ -64,6 +64,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--sandbox", action="store_true", help="confine the kernels: see docs/sandbox.md")
     parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
+    parser.add_argument(
+        "--sandbox-level",
+        choices=["native", "srt"],
+        help="how it is made: by kernelbox alone, or inside of sandbox-runtime (native); needs --sandbox",
+    )
     parser.add_argument("--lifeline", action="store_true", help="end when stdin is closed")
     return parser
 

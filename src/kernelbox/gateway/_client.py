@@ -10,7 +10,7 @@ from pathlib import Path
 from kernelbox.base._config import host_variable
 from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout
 from kernelbox.core._arguments import check_code, check_seconds
-from kernelbox.core._images import ImageFiles, check_images_dir
+from kernelbox.core._images import ImageFiles, choose_images_dir
 from kernelbox.gateway._link import Link, Unreachable
 from kernelbox.gateway._remote_cell import RemoteCell
 from kernelbox.wire._values import dataclass
@@ -50,7 +50,7 @@ class KernelClient:
         """`images_dir` is `images` in the current directory by default. `token` defaults to KERNELBOX_TOKEN."""
         self.host = host
         self.port = port
-        self.images_dir = Path(check_images_dir("images" if images_dir is None or images_dir == "" else images_dir))
+        self.images_dir = Path(choose_images_dir(images_dir))
         self.ping_interval = check_seconds("ping_interval", ping_interval)
         self._token = host_variable(_TOKEN_VARIABLE) if token is None else token
         self._link: Link | None = None

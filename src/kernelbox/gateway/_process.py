@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kernelbox.base._limits import Limits
+    from kernelbox.core._options import SandboxLevel
 
 # Seconds that a gateway may take until it listens: it imports for a second or two, and machines are busy.
 _START_PATIENCE = 60.0
@@ -47,11 +48,13 @@ class KernelGateway:
         *,
         working_dir: str | os.PathLike[str] | None = None,
         limits: Limits | Mapping[str, object] | None = None,
+        sandbox_level: SandboxLevel | None = None,
     ) -> None:
         """`port` 0 lets the system choose one. Kernels work in `working_dir`, by default this process's directory.
 
         `limits` is what each kernel may use.
-        With `sandbox` they are confined, by the rules of `sandbox_config` if that is given: see docs/sandbox.md.
+        With `sandbox` they are confined, by the rules of `sandbox_config` if that is given, and at `sandbox_level`
+        "srt" inside of sandbox-runtime: see docs/sandbox.md.
         """
         if log_level.upper() not in _LOG_LEVELS:
             raise InvalidInput("log_level", log_level, f"use one of {', '.join(_LOG_LEVELS)}")
@@ -59,7 +62,8 @@ class KernelGateway:
         self.port = port
         self.sandbox = check_switch("sandbox", sandbox)
         self.sandbox_config = sandbox_config
-        choose_sandbox(self.sandbox, sandbox_config)  # raises for a file that cannot be used
+        self.sandbox_level = sandbox_level
+        choose_sandbox(self.sandbox, sandbox_config, sandbox_level)  # raises for a file that cannot be used
         self._rules_file = None if sandbox_config is None else os.path.abspath(os.path.expanduser(sandbox_config))
         self.log_level = log_level.upper()
         self.log_to_stderr = check_switch("log_to_stderr", log_to_stderr)
@@ -127,6 +131,8 @@ class KernelGateway:
             command.append("--sandbox")
         if self._rules_file is not None:
             command += ["--sandbox-config", self._rules_file]
+        if self.sandbox_level is not None:
+            command += ["--sandbox-level", self.sandbox_level]
         try:
             return await asyncio.create_subprocess_exec(
                 *(*command, "--log-level", self.log_level, "--lifeline"),

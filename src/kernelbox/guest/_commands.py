@@ -12,11 +12,11 @@ from subprocess import TimeoutExpired
 
 from kernelbox.guest._child import Child, Sink
 from kernelbox.guest._interrupts import held
-from kernelbox.guest._outbox import Decoder
 from kernelbox.guest._pristine import os, signal, time
 from kernelbox.guest._program import Program
 from kernelbox.guest._runner_link import start
 from kernelbox.guest._streams import OutStream
+from kernelbox.guest._text_pipes import TextDecoder
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
@@ -76,7 +76,7 @@ def _collect(child: Child, out: Callable[[str], object] | None, err: Callable[[s
     for pipe, write in ((child.stdout, out), (child.stderr, err)):
         if pipe is not None and write is not None:
             os.set_blocking(pipe.fileno(), False)
-            readers.append((pipe.fileno(), Decoder(), write))
+            readers.append((pipe.fileno(), TextDecoder(), write))
     pause = 0.0005
     while readers:
         ended = child.poll() is not None  # asked before reading: what it wrote before it ended is then all there

@@ -1,12 +1,13 @@
 """How a forked process becomes a kernel in a sandbox, before it runs any code of a user's.
 
-    template ─fork→ maker            namespaces of its own, and what is seen in them
+    template ─fork→ maker            namespaces of its own
                     ├─spawn→ first   pid 1 of the namespace: when it ends the system ends all that is in there
-                    └─fork→  kernel  pid 2: shows its processes, gives up all privileges, filters system calls
+                    └─fork→  kernel  pid 2: builds what it sees, gives up all privileges, filters system calls
 
-The maker tells the template of the two, and ends; the template is their parent then. The first process waits at
-a pipe whose other end only the kernel holds, so that it does not outlive the kernel when the template is gone; or at
-one that ends with the template, if that looks after limits which the kernel must not be without.
+The maker does no more than it must: the pages that it touches are copied, for it and again for the kernel. It tells the
+template of the two, and ends; the template is their parent then. The first process waits at a pipe whose other end only
+the kernel holds, so that it does not outlive the kernel when the template is gone; or at one that ends with the
+template, if that looks after limits which the kernel must not be without.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from kernelbox.guest._system_calls import (
 )
 from kernelbox.guest._view import build_view, show_processes
 from kernelbox.wire._confinement import Confinement
+from kernelbox.wire._layout import PACKAGES
 
-_NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
+_NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP
 
 # What the maker tells the template: the first process and the kernel.
 MADE = struct.Struct("ii")
@@ -50,16 +52,14 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _NO_CORE = (1, 1)
 
 
-def make(confinement: Confinement, template: socket.socket, report: int, lifeline: int) -> int:
-    """Makes the sandbox, and in it the kernel's process, in which this returns what keeps the first process alive.
+def make(template: socket.socket, report: int, lifeline: int, *, own_network: bool) -> int:
+    """Makes the namespaces, and in them the kernel's process, in which this returns what keeps the first process alive.
 
     Only the kernel keeps `report`: that it ends shows that the kernel has. With a `lifeline`, a pipe that ends with the
     template, the first process waits there, and the kernel does not outlive the template.
     """
     with template:
-        _enter_namespaces()
-        build_view(confinement)
-        os.chdir("/")
+        _enter_namespaces(own_network)
         drop_bounding_set()
         forbid_new_privileges()
         waits, alive = os.pipe()
@@ -73,32 +73,19 @@ def make(confinement: Confinement, template: socket.socket, report: int, lifelin
     return alive
 
 
-def arm(confinement: Confinement) -> None:
-    """Gives up, in the kernel's process, whatever could undo the sandbox."""
+def furnish(confinement: Confinement, *, own_network: bool) -> None:
+    """Makes, in the kernel's process, what is there in the namespaces: a network with a loopback, files, processes."""
+    if own_network:
+        _raise_loopback()
+    build_view(confinement)
     show_processes()
+    os.makedirs(f"{confinement.scratch}/{PACKAGES}")
     for path, target in confinement.links.items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink(target, path)
-    resource.setrlimit(resource.RLIMIT_CORE, _NO_CORE)
-    drop_capabilities()
-    filter_system_calls(confinement.filter)
 
 
-def close_others(kept: set[int]) -> None:
-    """Closes every descriptor but these: a directory or a process that one leads to would be a way out."""
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        if fd > 2 and fd not in kept:
-            try:
-                os.close(fd)
-            except OSError:
-                continue  # the one that the list was read by
-
-
-def _enter_namespaces() -> None:
-    user, group = os.geteuid(), os.getegid()
-    unshare(_NAMESPACES)
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-        _write(f"/proc/self/{name}", text)
+def _raise_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
             fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
@@ -106,20 +93,31 @@ def _enter_namespaces() -> None:
             raise Unarmed("loopback", exc) from exc
 
 
+def arm(confinement: Confinement) -> None:
+    """Gives up, in the kernel's process, whatever could undo the sandbox."""
+    resource.setrlimit(resource.RLIMIT_CORE, _NO_CORE)
+    drop_capabilities()
+    filter_system_calls(confinement.filter)
+
+
+def _enter_namespaces(own_network: bool) -> None:
+    user, group = os.geteuid(), os.getegid()
+    unshare(_NAMESPACES | (CLONE_NEWNET if own_network else 0))
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        _write(f"/proc/self/{name}", text)
+
+
 def _write(path: str, text: str) -> None:
     try:
-        with open(path, "w") as file:
-            file.write(text)
+        fd = os.open(path, os.O_WRONLY)
+        os.write(fd, text.encode())
+        os.close(fd)
     except OSError as exc:
         raise Unarmed(f"write {os.path.basename(path)}", exc) from exc
 
 
 def _start_first(waits: int) -> int:
-    actions = [
-        (os.POSIX_SPAWN_DUP2, waits, 0),
-        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-    ]
+    actions = [(os.POSIX_SPAWN_DUP2, waits, fd) for fd in range(3)]  # it has nothing to say, and no place to say it
     try:
         return os.posix_spawn(_FIRST, [_FIRST], {}, file_actions=actions, setsid=True)
     except OSError as exc:

@@ -1,6 +1,6 @@
 """The history: the last cells that a kernel's process has run, with what came of each, in bounded memory.
 
-It keeps the frames that were sent, as they are: nothing is made or looked at for a history that nobody asks for.
+It keeps the frames that were sent, as they are: nothing is made or looked at for a history that is never asked for.
 """
 
 from __future__ import annotations

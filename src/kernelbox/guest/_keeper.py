@@ -193,7 +193,6 @@ class Keeper:
             kill(kept.first)  # it ends when its kernel has been reaped: it must not be waited for here
         oom_kills = _count_oom_kills()
         note: dict[str, object] = {
-            "pid": pid,
             "reason": kept.reason,
             "start_time": kept.start_time,
             "signal": -code if code < 0 else None,
@@ -210,7 +209,7 @@ class Keeper:
             if not kept.first:
                 _remove_groups(kept.watch.groups)
             kept.watch.leave(self._others(pid))
-        _write_note(kept.directory, note)
+        write_note(kept.directory, note)
         for fd in kept.descriptors:
             if fd >= 0:
                 os.close(fd)
@@ -325,8 +324,9 @@ def _read_rest(pipe: int) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-def _write_note(directory: int, note: dict[str, object]) -> None:
-    """Writes the note under a name that a cell cannot have guessed, and moves it to its place, whatever is there."""
+def write_note(directory: int, note: dict[str, object]) -> None:
+    """Writes a note of a death under a name that a cell cannot have guessed, and moves it to its place, whatever is
+    there."""
     new = f"{DEATH}.{os.urandom(8).hex()}"
     with contextlib.suppress(OSError):  # the directory may be gone already, and every reader with it
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=directory)

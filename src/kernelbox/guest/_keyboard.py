@@ -6,6 +6,8 @@ import pdb
 import sys as user_sys
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.error import StdinNotImplementedError
+
 from kernelbox.guest._pristine import os, sys
 from kernelbox.wire._approvals import ApprovalRejectedError
 from kernelbox.wire._pristine import keep_builtins, replace_builtin
@@ -19,8 +21,11 @@ keep_builtins(globals())
 _END_OF_FILE = "\x04"
 
 
-class InputUnavailable(RuntimeError):
-    """Raised by `input()`, `getpass()` and debuggers: there is no keyboard."""
+class InputUnavailable(StdinNotImplementedError):
+    """Raised by `input()`, `getpass()` and debuggers: there is no keyboard.
+
+    IPython knows what to do then: `%reset` does not ask, `%save` replaces no file.
+    """
 
 
 class Keyboard:

@@ -41,7 +41,7 @@ class FrontEnd(Magics):
 
     @line_cell_magic
     def debug(self, line: str, cell: str | None = None) -> None:
-        """Looks at the error of the last cell, if someone is at the keyboard."""
+        """Looks at the error of the last cell, if a person is at the keyboard."""
         keyboard.require()
         assert self.shell is not None
         ExecutionMagics(self.shell).debug(line, cell)
@@ -83,7 +83,9 @@ class Installers(PackagingMagics):
             raise UsageError(f"%pip: this environment has neither pip nor uv; run !{python} -m ensurepip")
         action, _, rest = line.strip().partition(" ")
         python = f"--python {shlex.quote(sys.executable)}" if action.isalpha() else ""
-        self._install(" ".join(filter(None, (uv, "pip", action, python, rest))))
+        where = os.environ.get("PIP_TARGET", "") if action == "install" else ""  # pip reads it, uv does not
+        target = f"--target {shlex.quote(where)}" if where else ""
+        self._install(" ".join(filter(None, (uv, "pip", action, python, target, rest))))
 
     @line_magic
     def uv(self, line: str) -> None:  # type: ignore[override]  # as above

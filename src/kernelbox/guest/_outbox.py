@@ -7,17 +7,16 @@ they outlive the kernel, whose keeper holds their other ends, so text printed ju
 
 from __future__ import annotations
 
-from _codecs import utf_8_decode
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernelbox.guest._history import History
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._late import LateOutput
 from kernelbox.guest._peer import Peer
-from kernelbox.guest._pristine import fcntl, os, select, threading, time
-from kernelbox.guest._reserve import spend_reserve
+from kernelbox.guest._pristine import threading, time
+from kernelbox.guest._text_pipes import FullPipes, TextDecoder, read_pipe
 from kernelbox.guest._watchers import Watchers
 from kernelbox.wire import _state as state
 from kernelbox.wire._framing import encode
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
 
 keep_builtins(globals())
 
-_READ = 256 * 1024
-_SMALL_READ = 4096  # where memory is short
-
-_NONE: list[int] = []
 _NOBODY: list[Peer] = []
 
 # What a front end shows below a cell, beside text.
@@ -56,7 +51,7 @@ class Outbox:
         self._memory = identity.memory
         pipes = identity.outputs
         self._full = FullPipes(pipes)
-        self._origins = {pipe: (name, Decoder()) for name, pipe in zip(state.STREAMS, pipes, strict=True)}
+        self._origins = {pipe: (name, TextDecoder()) for name, pipe in zip(state.STREAMS, pipes, strict=True)}
         self._interrupts = interrupts
         self.lock = self._lock = threading.RLock()
         self.streams: list[OutStream] = []
@@ -276,7 +271,7 @@ class Outbox:
                 if self.congested and not final:
                     self._full.put_back(pipe)
                     break
-                if not (data := _read(pipe)):
+                if not (data := read_pipe(pipe)):
                     break
                 much |= len(data) >= _NEARLY_FULL
                 if text := decoder.decode(data):
@@ -333,72 +328,7 @@ class Outbox:
         )
 
 
-class FullPipes:
-    """The pipes in which something waits to be read, in the order in which it was written.
-
-    epoll(7) keeps them in that order; edge-triggered it names a pipe again only when more has been written since.
-    """
-
-    def __init__(self, pipes: tuple[int, int]) -> None:
-        self._rest: list[int] = []
-        self._epoll = select.epoll() if hasattr(select, "epoll") else None
-        self._poll: Any = select.poll() if self._epoll is None else self._epoll
-        for pipe in pipes:
-            os.set_blocking(pipe, False)
-            self._poll.register(pipe, select.POLLIN if self._epoll is None else select.EPOLLIN | select.EPOLLET)
-
-    def take(self) -> list[int]:
-        """Returns the pipes; what is not read until a pipe is empty must be put back."""
-        events = self._poll.poll(0)
-        if not self._rest:
-            return [pipe for pipe, _ in events] if events else _NONE
-        taken, self._rest = self._rest, []
-        return [*taken, *(pipe for pipe, _ in events if pipe not in taken)]
-
-    def put_back(self, pipe: int) -> None:
-        self._rest.append(pipe)
-
-
-class Decoder:
-    """Turns what is read of a pipe into text; a character may come in parts."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    @property
-    def has_rest(self) -> bool:
-        """Whether a character has come in part."""
-        return bool(self._rest)
-
-    def decode(self, data: bytes, final: bool = False) -> str:
-        data = self._rest + data
-        text, used = utf_8_decode(data, "backslashreplace", final)
-        self._rest = data[used:]
-        return text
-
-
-def open_writer(pipe: int) -> int:
-    """Returns a second way into a pipe that does not block, while subprocesses have one that does.
-
-    O_NONBLOCK belongs to the open file, not to the descriptor, so the pipe is opened anew.
-    """
-    try:
-        return os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, 3)
-
-
 def _describe(request: Execute, execution_count: int) -> Begun:
     """Returns what watchers are told of a cell that begins; not the key that came with it."""
     code = "" if request.language == "comm" else request.code[:_LONGEST_CODE]
     return Begun(request.id, code, request.language, execution_count, request.silent, request.parent)
-
-
-def _read(pipe: int) -> bytes:
-    try:
-        return os.read(pipe, _READ)
-    except BlockingIOError:
-        return b""
-    except MemoryError:
-        spend_reserve()
-        return os.read(pipe, _SMALL_READ)

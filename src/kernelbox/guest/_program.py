@@ -20,6 +20,9 @@ _OPTIONS = re.compile(r"(?<!\S)--(?:bg|no-raise-error|(?:out|err|proc)(?:=|\s+)\
 _HALF = re.compile("[\ud800-\udfff]")
 
 
+# What an interactive bash would run at its first prompt, end after, or look for mail by.
+_FOR_TERMINALS = (b"MAILCHECK", b"PROMPT_COMMAND", b"TMOUT")
+
 Kind = Literal["shell", "script", "bash"]
 
 
@@ -80,9 +83,10 @@ def bash_program(code: str, environment: Environment, directory: bytes | None) -
 
 
 def lasting_bash(environment: Environment, directory: bytes | None) -> Program:
-    """Returns the bash that bash cells share."""
+    """Returns the bash that bash cells share. It is interactive, but at no terminal."""
     words = (b"bash", b"--noprofile", b"--norc", b"--noediting", b"-i")
-    return Program("bash", words, environment, "bash", directory=directory)
+    pairs = tuple(pair for pair in environment.pairs if pair[0] not in _FOR_TERMINALS)
+    return Program("bash", words, Environment((*pairs, (b"MAILCHECK", b"-1"))), "bash", directory=directory)
 
 
 def script_program(

@@ -19,7 +19,6 @@ from socket import socket as Socket
 from typing import Any, NoReturn
 
 from kernelbox.guest._child import file_of, spawn
-from kernelbox.guest._confine import close_others
 from kernelbox.guest._descendants import begun_since, kill_descendants, signal_all
 from kernelbox.guest._directory import directory_of
 from kernelbox.guest._errand import LONGEST, Errand, Refusal
@@ -28,7 +27,7 @@ from kernelbox.guest._pristine import contextlib, fcntl, os, select, signal, sta
 from kernelbox.guest._program import Program
 from kernelbox.guest._runner_bash import MOVED, LastingBash, go_to
 from kernelbox.guest._subreaper import become_subreaper
-from kernelbox.guest._system_calls import hide_memory
+from kernelbox.guest._system_calls import close_but, hide_memory
 from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._questions import seal_of
 
@@ -49,7 +48,7 @@ _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 def run(channel: Socket, listener: Socket, log: int, ready: int) -> NoReturn:
     """Makes this process the runner of its parent; says through `ready` that it serves. Never returns."""
     try:
-        close_others({channel.fileno(), listener.fileno(), log, ready})
+        close_but((0, 1, 2, channel.fileno(), listener.fileno(), log, ready))
         hide_memory()
         os.setsid()  # or the kernel, which leads a session, could give it and what it starts a terminal
         become_subreaper()

@@ -6,6 +6,10 @@ notebook (pandas, rich, tqdm, plotly); no ZeroMQ is involved.
 
 from __future__ import annotations
 
+# What IPython and Python import when a cell first needs it: here, and not from the working directory.
+import difflib  # noqa: F401
+import hashlib  # noqa: F401
+import html  # noqa: F401
 import re
 import sys
 import warnings

@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, NoReturn
 from kernelbox.guest import _directory, _environment
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._subreaper import become_subreaper, die_with_parent
-from kernelbox.wire._layout import IMPORTING, PROFILE, TOOLS, UNGUARDED, WARM
+from kernelbox.wire._layout import IMPORTING, PACKAGES, PROFILE, TOOLS, UNGUARDED, WARM
 from kernelbox.wire._messages import Spawn
 
 if TYPE_CHECKING:
     from kernelbox.guest._kernel import Kernel
+    from kernelbox.guest._srt import Srt
 
 # Tools behave when they know that no terminal shows their output; plots go to the notebook backend.
 _ENVIRONMENT = {
@@ -75,11 +76,13 @@ class Birth:
 @dataclass(slots=True)
 class Box:
     """What a child that is to be sandboxed has besides: what it is confined to, a way to tell the template which
-    processes it has made, and a pipe that ends with the template."""
+    processes it has made, and a pipe that ends with the template. In srt it introduces itself to the opener."""
 
     confinement: int
     template: socket.socket
     lifeline: int
+    srt: Srt | None
+    opener: socket.socket
 
 
 @dataclass(slots=True)
@@ -106,7 +109,7 @@ def specialize(birth: Birth) -> NoReturn:
             os.execvpe(birth.spawn.argv[0], birth.spawn.argv, os.environ)  # closes the report, which says that it ran
         _environment.keep_given()
         ready = _start_runner(identity, birth)
-        kernel = _build(identity, birth.spawn, scratch or os.path.join(birth.spawn.directory, PROFILE))
+        kernel = _build(identity, birth.spawn, scratch)
         _shut_in(birth, ready)
         os.write(birth.report, READY)
         os.close(birth.report)
@@ -179,22 +182,30 @@ def _open(birth: Birth) -> Identity:
 
 def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity, str]:
     """Makes the sandbox and enters it; returns in the kernel's process, in which no code of the user's has run yet."""
-    from kernelbox.guest._confine import arm, close_others, make
-    from kernelbox.guest._system_calls import Unarmed
+    from kernelbox.guest._confine import arm, furnish, make
+    from kernelbox.guest._system_calls import Unarmed, close_but
     from kernelbox.wire._confinement import Confinement, describe_failure
 
-    confinement = Confinement.decode(_read_all(box.confinement))
-    given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
-    guard = () if birth.guard is None else (birth.guard.listener, birth.guard.filter)
-    close_others({*given, *guard, box.lifeline, box.template.fileno()})
     try:
-        alive = make(confinement, box.template, birth.report, box.lifeline if watched else -1)
+        alive = make(box.template, birth.report, box.lifeline if watched else -1, own_network=box.srt is None)
+        confinement = Confinement.decode(_read_all(box.confinement))
+        given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
+        guard = () if birth.guard is None else (birth.guard.listener, birth.guard.filter)
+        opener = (box.opener.fileno(),) if box.srt is not None else ()
+        close_but(
+            (0, 1, 2, *given, *guard, *opener, box.lifeline, alive)
+        )  # a directory or a process would be a way out
+        furnish(confinement, own_network=box.srt is None)  # in srt it has the way to srt's proxy
         identity = _open(birth)
         identity.lifeline, identity.alive = box.lifeline, alive
         _take_limits(birth, alone=True)
         arm(confinement)
     except Unarmed as exc:
         raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
+    if box.srt is not None:
+        from kernelbox.guest._srt import introduce
+
+        introduce(box.opener, birth.spawn.kernel_id)
     return identity, confinement.scratch
 
 
@@ -256,15 +267,17 @@ def _take_limits(birth: Birth, *, alone: bool = False) -> None:
         take(birth.spawn.limits, alone=alone)
 
 
-def _build(identity: Identity, spawn: Spawn, profile: str) -> Kernel:
-    """Returns the kernel that this process is to be."""
+def _build(identity: Identity, spawn: Spawn, scratch: str) -> Kernel:
+    """Returns the kernel that this process is to be; in a sandbox, `scratch` is where it keeps what is its own."""
     from kernelbox.guest._kernel import Kernel
     from kernelbox.guest._shell import ZMQInteractiveShell
 
     sys.argv = [""]
     shell = ZMQInteractiveShell.instance()
-    shell.profile_dir.place(profile)
+    shell.profile_dir.place(scratch or os.path.join(spawn.directory, PROFILE))
     gc.enable()
+    if scratch:
+        sys.path.append(f"{scratch}/{PACKAGES}")
     kernel = Kernel(shell, identity, spawn.idle_timeout)
     if sys.path[:1] != [""]:
         sys.path.insert(0, "")  # last: what we import ourselves does not come from the working directory
@@ -297,6 +310,8 @@ def _take_environment(birth: Birth) -> None:
         if separator:
             given[name] = value
     given[b"KERNELBOX_KERNEL_ID"] = birth.spawn.kernel_id.encode()
+    if birth.box is not None and birth.box.srt is not None:
+        given |= birth.box.srt.variables
     for name, value in _ENVIRONMENT.items():
         if name not in _DEFAULTS or name not in given:
             given[name] = value

@@ -6,8 +6,9 @@ import io
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kernelbox.guest._outbox import Outbox, open_writer
+from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._pristine import os, threading
+from kernelbox.guest._text_pipes import open_writer
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())

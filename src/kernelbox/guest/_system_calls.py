@@ -6,13 +6,15 @@ import contextlib
 import ctypes
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 _libc: Any = ctypes.CDLL(None, use_errno=True)
+for _name in ("syscall", "unshare", "mount", "prctl", "capset"):
+    getattr(_libc, _name)  # found here, and kept: not by every fork of the template
 
 # These have one number on all architectures (include/uapi/asm-generic/unistd.h).
-_OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
+_OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436, 437, 442
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
 
 _AT_FDCWD = -100
@@ -69,16 +71,34 @@ def place(path: str) -> Iterator[int]:
 
 def clone_tree(path: str) -> int:
     """Returns a descriptor of a copy of what is mounted at a path and below it; it is mounted nowhere yet."""
-    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE | _AT_EMPTY_PATH
     with place(path) as fd:
-        return _check(f"open_tree {path}", _libc.syscall(_OPEN_TREE, fd, b"", ctypes.c_uint(flags)))
+        return _clone(fd, "", path)
+
+
+def clone_own(path: str) -> int:
+    """Does the same for a path that no cell can have changed."""
+    return _clone(_AT_FDCWD, path, path)
+
+
+def _clone(fd: int, path: str, name: str) -> int:
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE | _AT_EMPTY_PATH
+    return _check(f"open_tree {name}", _libc.syscall(_OPEN_TREE, fd, os.fsencode(path), ctypes.c_uint(flags)))
 
 
 def attach(tree: int, path: str) -> None:
     """Mounts a tree at a path."""
-    flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH)
     with place(path) as fd:
-        _check(f"move_mount {path}", _libc.syscall(_MOVE_MOUNT, tree, b"", fd, b"", flags))
+        _attach(tree, fd, "", path)
+
+
+def attach_own(tree: int, path: str) -> None:
+    """Does the same for a path that no cell can have changed."""
+    _attach(tree, _AT_FDCWD, path, path)
+
+
+def _attach(tree: int, fd: int, path: str, name: str) -> None:
+    flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH)
+    _check(f"move_mount {name}", _libc.syscall(_MOVE_MOUNT, tree, b"", fd, os.fsencode(path), flags))
 
 
 def restrict(place: int | str, attributes: int) -> None:
@@ -88,6 +108,16 @@ def restrict(place: int | str, attributes: int) -> None:
     flags = ctypes.c_uint(_AT_RECURSIVE | _AT_EMPTY_PATH)
     size = ctypes.c_size_t(ctypes.sizeof(wanted))
     _check("mount_setattr", _libc.syscall(_MOUNT_SETATTR, fd, path, flags, wanted, size))
+
+
+def close_but(kept: Iterable[int]) -> None:
+    """Closes every descriptor but these."""
+    after = 0
+    for fd in (*sorted(kept), 1 << 31):
+        if fd > after:
+            last = ctypes.c_uint(fd - 1)
+            _check("close_range", _libc.syscall(_CLOSE_RANGE, ctypes.c_uint(after), last, ctypes.c_int(0)))
+        after = fd + 1
 
 
 def drop_bounding_set() -> None:

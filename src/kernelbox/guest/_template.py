@@ -20,6 +20,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kernelbox.guest._descendants import start_time
 from kernelbox.guest._keeper import Keeper, Kept, appoint_keeper, identify
@@ -29,6 +30,9 @@ from kernelbox.guest._specialize import READY, Birth, Box, Guard, preload, speci
 from kernelbox.guest._unborn import Unborn
 from kernelbox.wire._framing import Decoder, ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
+
+if TYPE_CHECKING:
+    from kernelbox.guest._srt import Srt
 
 # A request comes in one piece; an opener that stops in the middle of it must not stop us.
 _CLIENT_PATIENCE = 5.0
@@ -60,11 +64,15 @@ _MOST_DESCRIPTORS = 32
 
 
 class Template:
-    """Forks kernels on request and keeps them. Without a seat it is cold: it takes one request, from `sock` itself."""
+    """Forks kernels on request and keeps them. Without a seat it is cold: it takes one request, from `sock` itself.
 
-    def __init__(self, sock: socket.socket, seat: Seat | None, idle_timeout: float) -> None:
+    With `srt` it runs in that, and all its kernels are confined besides.
+    """
+
+    def __init__(self, sock: socket.socket, seat: Seat | None, idle_timeout: float, srt: Srt | None = None) -> None:
         self._socket = sock
         self._seat = seat
+        self._srt = srt
         self._pid = os.getpid()
         self._idle_timeout = idle_timeout
         self._keeper = Keeper()
@@ -170,6 +178,8 @@ class Template:
             return f"a keeper takes no {type(request).__name__}"
         if request.argv and self._seat is not None:
             return "a template forks kernels and runs no other programs"
+        if self._srt is not None and not request.sandbox:
+            return "a template in srt forks sandboxed kernels only"
         if len(fds) != _DESCRIPTORS + request.lifeline + len(request.groups) + request.sandbox + 2 * request.guard:
             return f"{len(fds)} descriptors came with the request"
         return ""
@@ -193,6 +203,8 @@ class Template:
         if request.limits:
             import kernelbox.guest._limits
             import kernelbox.guest._watch  # before the fork: the child, and later ones, need not
+        if self._seat is not None:
+            self._seat.see(directory)
         entrances = {name: identify(name, directory) for name in request.entrances}
         if not any(entrances.values()):
             return "the files of the kernel are gone"
@@ -211,16 +223,15 @@ class Template:
             _close_each(*outputs, *inputs, reports, report, ours, theirs)
             return f"fork failed: {exc}"
         if pid == 0:
-            self._close_all(client, directory, reports, opening, *lifeline, ours)
-            if self._lifeline is not None:
-                _close_each(self._lifeline[1], -1 if request.sandbox else self._lifeline[0])
+            if not request.sandbox:  # else all but what the kernel needs is closed, when there is one
+                self._close_all(client, directory, reports, opening, *lifeline)
             specialize(
                 Birth(
                     *(request, listener, state, log, environment, outputs, inputs, report),
                     keeper=self._pid,
                     files_limit=self._files_limit,
                     groups=groups,
-                    box=self._box(confinement, theirs),
+                    box=self._box(confinement, theirs, client),
                     guard=Guard(*guard) if guard else None,
                 )
             )
@@ -245,10 +256,10 @@ class Template:
         if self._lifeline is None:
             self._lifeline = os.pipe()
 
-    def _box(self, confinement: list[int], template: socket.socket | None) -> Box | None:
+    def _box(self, confinement: list[int], template: socket.socket | None, opener: socket.socket) -> Box | None:
         if template is None or self._lifeline is None:
             return None
-        return Box(confinement[0], template, self._lifeline[0])
+        return Box(confinement[0], template, self._lifeline[0], self._srt, opener)
 
     def _answer_opener(self, reports: int, unborn: Unborn) -> None:
         """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""
@@ -264,6 +275,8 @@ class Template:
                 self._keeper.kill(unborn.pid)
                 _answer(unborn.client, Refused(fault))
                 return
+            if self._srt is not None:
+                self._srt.note(unborn.kept.directory, unborn.kept.start_time)
             if not _answer(unborn.client, Spawned(unborn.pid, unborn.kept.start_time)):
                 self._keeper.kill(unborn.pid)  # the opener has gone, and no record leads to the process
             return
@@ -291,6 +304,7 @@ class Template:
 
     def _close_all(self, *others: socket.socket | int | None) -> None:
         """Closes, in a child, what belongs to the template and to its other kernels."""
+        _close_each(*(self._lifeline or ()))
         _close_each(self._socket, *self._clients.values(), *others)
         for unborn in self._unborn.values():
             _close_each(unborn.client, unborn.maker)
@@ -307,24 +321,43 @@ class Template:
 def main(argv: list[str]) -> None:
     """Runs a template: `warm socket directory name idle_timeout [module …]`; or a keeper of one, `cold socket` for a
     kernel of ours and `program socket` for others. Socket and directory are descriptors.
+
+    One that runs in srt, `srt socket name idle_timeout token variables [module …]`, has a deputy that starts it; srt
+    passes the first three descriptors on and no others.
     """
     mode, fd, *rest = argv
-    if os.fork() > 0:
+    if mode != "srt" and os.fork() > 0:
         os._exit(0)  # the process that started us need not wait for us: init, or its subreaper, does
     _reset_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if mode == "program":
         appoint_keeper(int(fd))
     sys.argv = [f"kernelbox-template-{mode}"]
-    sock, seat, idle_timeout = socket.socket(fileno=int(fd)), None, 60.0
-    os.set_inheritable(int(fd), False)
+    sock, seat, idle_timeout, srt = _take_socket(int(fd)), None, 60.0, None
     if mode == "warm":
         directory, name, seconds, *rest = rest
         os.set_inheritable(int(directory), False)
         seat, idle_timeout = Seat.take(int(directory), name), float(seconds)
+    if mode == "srt":
+        from kernelbox.guest._srt import Srt
+
+        name, seconds, token, variables, *rest = rest
+        seat, idle_timeout, srt = Seat.unseen(name), float(seconds), Srt.around_us(token, variables.split(","))
+    if seat is not None:
         sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
-    Template(sock, seat, idle_timeout).run(rest)
+    Template(sock, seat, idle_timeout, srt).run(rest)
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
+
+
+def _take_socket(fd: int) -> socket.socket:
+    """Returns the socket that came with us, which no kernel inherits; in the place of our standard input is nothing."""
+    if fd == 0:
+        fd = os.dup(0)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+    os.set_inheritable(fd, False)
+    return socket.socket(fileno=fd)
 
 
 def _reset_signals() -> None:

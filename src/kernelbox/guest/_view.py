@@ -19,6 +19,8 @@ from kernelbox.guest._system_calls import (
     MS_REC,
     MS_REMOUNT,
     attach,
+    attach_own,
+    clone_own,
     clone_tree,
     mount,
     place,
@@ -46,7 +48,7 @@ def build_view(confinement: Confinement) -> None:
     """Builds the view in a mount namespace of the process's own; /proc is still the host's."""
     mount("", "/", "", MS_REC | MS_PRIVATE)
     trees = [clone_tree(mount.path) if mount.kind in ("read", "write") else -1 for mount in confinement.mounts]
-    devices = [(name, clone_tree(f"/dev/{name}")) for name in _DEVICES if os.path.exists(f"/dev/{name}")]
+    devices = [(name, clone_own(f"/dev/{name}")) for name in _DEVICES if os.path.exists(f"/dev/{name}")]
     restrict("/", MOUNT_ATTR_RDONLY | _HARMLESS)
     _make_devices(devices)
     screens = []
@@ -76,7 +78,7 @@ def _apply(wanted: Mount, tree: int) -> None:
             _mount_empty(path, f"{_SMALL},mode=0755")
         case "hide" | "pin":
             _make_place(path, directory=wanted.directory)
-            _attach(clone_tree(f"{_COVERS}/{'directory' if wanted.directory else 'file'}"), path)
+            _attach(clone_own(f"{_COVERS}/{'directory' if wanted.directory else 'file'}"), path)
         case "read" | "write":
             _make_place(path, directory=wanted.directory)
             restrict(tree, _HARMLESS | (MOUNT_ATTR_RDONLY if wanted.kind == "read" else 0))
@@ -113,7 +115,8 @@ def _make_devices(devices: list[tuple[str, int]]) -> None:
     for name, tree in devices:
         os.close(os.open(f"/dev/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         restrict(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID)  # it can be written to, but its mode not be changed
-        _attach(tree, f"/dev/{name}")
+        attach_own(tree, f"/dev/{name}")
+        os.close(tree)
     for name, target in _LINKS.items():
         os.symlink(target, f"/dev/{name}")
     for name in ("shm", "pts"):

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import io
 import linecache
+import sys
 import threading
+from typing import Any
 
 from kernelbox.guest import _kernel  # noqa: F401  # imported for the forks
 from kernelbox.guest._shell import ZMQInteractiveShell
@@ -25,6 +27,10 @@ _CELLS = (
     "await asyncio.sleep(0)",
     "x?",
 )
+
+
+# Where `%tb` and debuggers find the last exception.
+_LAST = ("last_type", "last_value", "last_traceback", "last_exc")
 
 
 class _Nowhere:
@@ -57,7 +63,23 @@ def warm_up() -> None:
         shell.user_ns[name] = pristine[name]
     shell.compile._filename_map.clear()
     linecache.clearcache()
+    _forget(shell)
+
+
+def _forget(shell: ZMQInteractiveShell) -> None:
+    """Takes away what `reset` leaves of the cells: the last inputs, values and exception."""
     shell.error = None
+    shell._last_input_line = None  # type: ignore[attr-defined]  # the shell's own
+    history: Any = shell.history_manager
+    history.output_hist_reprs.clear()
+    history.db_input_cache.clear()
+    history.db_output_cache.clear()
+    for name in ("_i", "_ii", "_iii", "_i00"):
+        setattr(history, name, "")
+    for name in ("_i", "_ii", "_iii"):
+        shell.user_ns[name] = shell.user_ns_hidden[name] = ""
+    for name in _LAST:
+        vars(sys).pop(name, None)
 
 
 async def _run_cells(shell: ZMQInteractiveShell) -> None:

@@ -160,7 +160,8 @@ class Home:
             except FileNotFoundError:
                 if self._is_sealed_twice(place):
                     return True
-            if not all(_is_unfinished(name) for name in names) or time.monotonic() > deadline:
+            is_begun = all(self._is_key(name) or _is_unfinished(name) for name in names)
+            if not is_begun or time.monotonic() > deadline:
                 from kernelbox.host._old_home import move_aside  # few homes are old
 
                 if move_aside(place):

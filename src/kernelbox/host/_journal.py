@@ -56,6 +56,14 @@ class Journal:
 
     def claim(self, job_id: str, record: dict[str, Any]) -> Entry | None:
         """Begins a job, which is this process's own from now on; None if there is a job of this id."""
+        try:
+            return self._claim(job_id, record)
+        except StoreFailed:
+            raise
+        except OSError as exc:
+            raise StoreFailed.because(exc, _FOLDER) from exc
+
+    def _claim(self, job_id: str, record: dict[str, Any]) -> Entry | None:
         with self._folder(make=True) as folder:
             new = f"{job_id}.{os.getpid()}-{os.urandom(3).hex()}.new"
             folder.make(new)
@@ -174,29 +182,58 @@ class Entry:
         return f"<Entry {self.id} {self.last} events>"
 
     def append(self, kind: str, event: bytes) -> int:
-        """Writes an event, which is JSON, on a line of its own, whatever a cell has written; returns its number."""
+        """Writes an event, which is JSON, on a line of its own, whatever a cell has written; returns its number.
+
+        Where the disk is full the earlier events of the job make room; raises OSError if that is not enough.
+        """
         self.last += 1
         data = b"\n" + self._signature.sign(f"{EVENTS}{self.last} {kind}", event)
+        try:
+            self._add(data)
+        except OSError:
+            self._drop_events()
+            self._add(data)
+        return self.last
+
+    def _add(self, data: bytes) -> None:
         if self._fd < 0 or self._sizes[self._first] + len(data) > _LARGEST_FILE:
             self._begin_file()
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._fd, rest) :]
         self._sizes[self._first] += len(data)
-        return self.last
+
+    def _drop_events(self) -> None:
+        self._close_file()
+        with self._journal.place(self.id) as place:
+            for first in self._sizes:
+                with contextlib.suppress(FileNotFoundError):
+                    place.remove(f"{EVENTS}{first}")
+        self._sizes.clear()
 
     def update(self, record: dict[str, Any]) -> None:
         """Writes what is known of the job while it runs."""
         self._write({**record, "server": _this_process()})
 
     def finish(self, record: dict[str, Any]) -> None:
-        """Writes what came of the job; no event follows."""
+        """Writes what came of the job; no event follows. Events make room for it; raises OSError if it needs more."""
         self._close_file()
-        self._write({**record, "server": None})
+        try:
+            self._write({**record, "server": None})
+        except OSError:
+            self._drop_events()
+            self._write({**record, "server": None})
 
     def _write(self, record: dict[str, Any]) -> None:
         with self._journal.place(self.id) as place:
             place.replace(_RECORD, self._signature.sign(_RECORD, _to_json(record)))
+
+    def give_up(self) -> None:
+        """Leaves of the job only that there was one, which needs no room: what came of it cannot be written."""
+        self._drop_events()
+        with self._journal.place(self.id) as place:
+            os.close(place.open_for_writing(f"{EVENTS}{self.last}", os.O_APPEND))
+            place.remove(_RECORD)
 
     def discard(self) -> None:
         """Removes the job, as if it had never been."""

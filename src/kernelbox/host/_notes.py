@@ -1,8 +1,9 @@
 """Notes about the end of a kernel's process: why a host ended it, how its keeper saw it end, whether it has been told.
 
 Each note names the process it is about: a kernel keeps its directory when it is restarted, and a client may still ask
-about the process before. A cell can write to the directory too. What hosts write they sign, and believe only if the
-signature fits; the keeper's note is only shown.
+about the process before. A keeper may know its kernels by other numbers than hosts do, and names them by their start.
+A cell can write to the directory too. What hosts write they sign, and believe only if the signature fits; the keeper's
+note is only shown.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kernelbox.base._text import escape
 from kernelbox.host._engine import CAUSE_PATIENCE
 from kernelbox.host._state_file import read_state
 from kernelbox.wire import _state
-from kernelbox.wire._layout import DEATH, INTENT, REPORTED
+from kernelbox.wire._layout import DEATH, INTENT, KEPT, REPORTED
 from kernelbox.wire._messages import Output
 
 TYPE_CHECKING = False
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 # While the process is a zombie its keeper is about to write; a keeper that takes longer is stuck.
 _ZOMBIE_PATIENCE = 5.0
 
+
+# When srt has ended, with the keeper that ran in it, it takes this long at the most until its deputy has told.
+_DEPUTY_PATIENCE = 5.0
 
 # A keeper sees a death within milliseconds; one that does not by then may have been stopped.
 _STOPPED_AFTER = 0.1
@@ -68,6 +72,8 @@ def _find_cause(directory: KernelDirectory, process: Process, farewell: str, pat
     if farewell:
         return farewell
     note = wait_for_note(directory, process, patience=patience)
+    if note is None and directory.exists() and _has_deputy(directory):
+        note = wait_for_note(directory, process, patience=_DEPUTY_PATIENCE)
     if not directory.exists():
         return "destroyed"
     state = read_state(directory)
@@ -117,7 +123,7 @@ def wait_for_note(
         zombie = process.is_zombie
         if zombie and time.monotonic() - began > _STOPPED_AFTER:
             process.continue_parent()
-        if (note := _read_about(process, directory, DEATH)) is not None:
+        if (note := _read(directory, DEATH)) is not None and note.get("start_time") == process.start_time:
             return note
         if time.monotonic() - began >= (_ZOMBIE_PATIENCE if zombie else patience) or not directory.exists():
             return None
@@ -170,12 +176,26 @@ def _sign_intent(directory: KernelDirectory, process: Process, reason: str) -> s
     return directory.sign(INTENT, process.pid, process.start_time, reason)
 
 
+def _has_deputy(directory: KernelDirectory) -> bool:
+    """Tells whether a kernel's keeper ran in srt, and has a deputy that tells of the kernel's end if it cannot."""
+    try:
+        with directory.open() as place:
+            return place.exists(KEPT)
+    except OSError:
+        return False
+
+
 def _read_about(process: Process, directory: KernelDirectory, name: str) -> dict[str, Any] | None:
+    data = _read(directory, name)
+    if data is None or (data.get("pid"), data.get("start_time")) != (process.pid, process.start_time):
+        return None  # it is about another process
+    return data
+
+
+def _read(directory: KernelDirectory, name: str) -> dict[str, Any] | None:
     try:
         with directory.open() as place:
             data = json.loads(place.read(name, _LONGEST_NOTE))
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(data, dict) or (data.get("pid"), data.get("start_time")) != (process.pid, process.start_time):
-        return None  # it is about another process
-    return data
+    return data if isinstance(data, dict) else None

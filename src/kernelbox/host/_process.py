@@ -241,6 +241,12 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def parent_of(pid: int) -> int | None:
+    """Returns the parent of a process; None if it is gone."""
+    fields = _read_stat(pid)
+    return None if fields is None else int(fields[1])
+
+
 def _read_stat(pid: int) -> list[bytes] | None:
     """Returns the fields of /proc/pid/stat (proc(5)) from the state on, which follow a name that may hold anything."""
     try:

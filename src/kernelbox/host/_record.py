@@ -85,7 +85,7 @@ class KernelRecord:
     limits: dict[str, float] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
     usage: dict[str, float] | None = None
-    sandbox: Literal["native"] | None = None
+    sandbox: Literal["native", "srt"] | None = None
     sandbox_config: str = ""
     guarded: bool = False
 
@@ -249,7 +249,7 @@ _CHECKS: tuple[tuple[str, Callable[[object], bool]], ...] = (
     ("busy_since", lambda value: value is None or _is_time(value)),
     ("stale", lambda value: type(value) is bool),
     ("environment", _one_of("caller", "given")),
-    ("sandbox", lambda value: value is None or value == "native"),
+    ("sandbox", lambda value: value in (None, "native", "srt")),
     ("guarded", lambda value: type(value) is bool),
     ("sandbox_config", lambda value: type(value) is str and len(value) <= MAX_RULES),
     ("death", _is_cause),

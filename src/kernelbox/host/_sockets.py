@@ -14,6 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host._place import Place
 
+# pid, uid and gid, as SO_PEERCRED and SCM_CREDENTIALS give them.
+_CREDENTIALS = struct.Struct("3i")
+
 # A kernel takes calls in milliseconds, between cells and during them; one that is busy starting in less than this.
 _QUEUE_PATIENCE = 5.0
 
@@ -66,6 +69,15 @@ def listen(place: Place, name: str, *, tell_senders: bool = False) -> socket.soc
         sock.close()
         raise
     return sock
+
+
+def receive_from(sock: socket.socket) -> tuple[bytes, int]:
+    """Returns what has arrived at a socket, and the process that sent it if the system was asked to tell; 0 if not."""
+    data, ancillary, _, _ = sock.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
+    for level, kind, value in ancillary:
+        if level == socket.SOL_SOCKET and kind == getattr(socket, "SCM_CREDENTIALS", -1):
+            return data, int(_CREDENTIALS.unpack(value[: _CREDENTIALS.size])[0])
+    return data, 0
 
 
 def _require_own_user(sock: socket.socket, path: str) -> None:

@@ -14,11 +14,11 @@ import sys
 from kernelbox.base._config import template_environment
 from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.base._text import escape
-from kernelbox.host._sockets import listen
+from kernelbox.host._sockets import listen, receive_from
 from kernelbox.host._state_file import create_state
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._layout import LOG, RUNNER, SOCKET, UNARMED, UNGUARDED
-from kernelbox.wire._messages import Refused, Spawn, Spawned
+from kernelbox.wire._messages import Introduced, Refused, Spawn, Spawned
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -39,7 +39,7 @@ _LOG_TAIL = 16 * 1024
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Runs the template of this very copy of the package, whatever is installed where it starts.
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from kernelbox.guest._template import main; del sys.path[0]; main(sys.argv[2:])"  # noqa: E501
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from kernelbox.guest.{} import main; del sys.path[0]; main(sys.argv[2:])"  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,10 @@ def preparing(
             opened.append(launch.lifeline)
         opened += _open_groups(stack, launch.record.groups)
         if confinement is not None:
-            opened.append(_closed_by(stack, _write_secret("confinement", confinement.encode())))
+            opened.append(_closed_by(stack, write_secret("confinement", confinement.encode())))
         if guard:
             opened.append(stack.enter_context(listen(place, RUNNER)).fileno())
-            opened.append(_closed_by(stack, _write_secret("filter", guard)))
+            opened.append(_closed_by(stack, write_secret("filter", guard)))
         yield Request(spawn, opened)
 
 
@@ -111,6 +111,20 @@ def spawn_cold(request: Request, directory: KernelDirectory, environment: dict[s
     return answer
 
 
+def template_command(argv: Sequence[str]) -> list[str]:
+    """Returns the arguments with which an interpreter runs the template."""
+    return _boot("_template", argv)
+
+
+def deputy_command(argv: Sequence[str]) -> list[str]:
+    """Returns the command that runs the deputy of a template in srt, which needs no packages that are installed."""
+    return [sys.executable, "-S", *_boot("_deputy", argv)]
+
+
+def _boot(module: str, argv: Sequence[str]) -> list[str]:
+    return ["-P", "-c", _BOOT.format(module), os.path.dirname(PACKAGE), *argv]
+
+
 def start_keeper(argv: list[str], fds: list[int], place: Place, log_name: str, env: dict[str, str]) -> None:
     """Starts a keeper and returns when it is on its own; it forks away from the process that is waited for."""
     import subprocess
@@ -118,7 +132,7 @@ def start_keeper(argv: list[str], fds: list[int], place: Place, log_name: str, e
     log = open_log(place, log_name)
     try:
         subprocess.run(
-            [sys.executable, "-P", "-c", _BOOT, os.path.dirname(PACKAGE), *argv],
+            [sys.executable, *template_command(argv)],
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -161,12 +175,18 @@ def send_request(client: socket.socket, request: Request) -> None:
 
 
 def receive_answer(client: socket.socket) -> Spawned | None:
-    """Waits for a keeper's answer; None if it ended instead. Raises StartFailed if it refuses."""
-    decoder = Decoder()
-    while piece := client.recv(65536):
+    """Waits for a keeper's answer; None if it ended instead. Raises StartFailed if it refuses.
+
+    A kernel whose keeper knows it by another number introduces itself before; the system says which process that is.
+    """
+    decoder, introduced = Decoder(), 0
+    while (received := receive_from(client))[0]:
+        piece, sender = received
         for message in decoder.feed(piece):
+            if isinstance(message, Introduced):
+                introduced = sender
             if isinstance(message, Spawned):
-                return message
+                return Spawned(introduced, message.start_time) if introduced else message
             if isinstance(message, Refused):
                 raise StartFailed(f"the kernel could not be started: {message.reason}{_advice(message.reason)}")
     return None
@@ -221,10 +241,10 @@ def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:
 
 def _write_environment(env: dict[str, str]) -> int:
     """Returns a file with the variables in the form of environ(7)."""
-    return _write_secret("environment", b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items()))
+    return write_secret("environment", b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items()))
 
 
-def _write_secret(name: str, data: bytes) -> int:
+def write_secret(name: str, data: bytes) -> int:
     """Returns a file that only descriptors lead to."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create(name)

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+# How often a directory is emptied: the keeper of a kernel may write its note there meanwhile, and does so once.
+_ATTEMPTS = 5
+
+
 def remove_directory(name: str, dir_fd: int) -> None:
     """Removes a directory of ours. What cannot be removed is left, and the directory with it: OSError."""
-    fd = _open_to_empty(name, dir_fd)
-    try:
-        if os.fstat(fd).st_uid == os.geteuid():
-            _empty(fd)
-    finally:
-        os.close(fd)
-    os.rmdir(name, dir_fd=dir_fd)
+    for attempt in range(1, _ATTEMPTS + 1):
+        fd = _open_to_empty(name, dir_fd)
+        try:
+            if os.fstat(fd).st_uid == os.geteuid():
+                _empty(fd)
+        finally:
+            os.close(fd)
+        try:
+            os.rmdir(name, dir_fd=dir_fd)
+        except OSError as exc:
+            if exc.errno != errno.ENOTEMPTY or attempt == _ATTEMPTS:
+                raise
+        else:
+            return
 
 
 def _empty(top: int) -> None:

@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kernelbox.sandbox._config import SandboxConfig
+
 # O_NONBLOCK: a FIFO in the place of a file must not make us wait for its other end.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -61,17 +63,23 @@ class Arriving:
 
 
 class Workspace:
-    """A directory and what is below it. Paths are relative to it, or absolute and inside it."""
+    """A directory and what is below it. Paths are relative to it, or absolute and inside it.
 
-    def __init__(self, root: str) -> None:
+    With the sandbox of the kernels that work there, a file can be read or written where they could read or write it.
+    """
+
+    def __init__(self, root: str, sandbox: SandboxConfig | None = None) -> None:
         self.root = os.path.realpath(root)
+        self._sandbox = sandbox
 
     def __repr__(self) -> str:
         return f"<Workspace {self.root!r}>"
 
     def entries(self, path: str, most: int) -> tuple[list[Entry], int]:
         """Returns the first entries of a directory, by name, and how many it has."""
-        with self._refusing(path), self._directory(self._parts(path)) as fd:
+        parts = self._parts(path)
+        self._check_rules(path, parts)
+        with self._refusing(path), self._directory(parts) as fd:
             names = _Names(fd)
             found = [_describe(name, fd) for name in heapq.nsmallest(most, names)]
         return [entry for entry in found if entry is not None], names.count
@@ -79,6 +87,7 @@ class Workspace:
     def read(self, path: str, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
         """Returns bytes of a file from `start`, and how many it has in all."""
         *folders, name = self._file_parts(path)
+        self._check_rules(path, [*folders, name])
         with self._refusing(path), self._directory(folders) as directory:
             fd = os.open(name, os.O_RDONLY | _FILE, dir_fd=directory)
             try:
@@ -92,6 +101,7 @@ class Workspace:
         parts = self._parts(path)
         if not parts:
             return None
+        self._check_rules(path, parts)
         with self._refusing(path), self._directory(parts[:-1]) as directory:
             fd = os.open(parts[-1], os.O_RDONLY | _FILE, dir_fd=directory)
             try:
@@ -113,6 +123,7 @@ class Workspace:
     def writing(self, path: str) -> Iterator[Arriving]:
         """Opens a file that comes in pieces; it is there, whole, when the block has ended without an exception."""
         *folders, name = self._file_parts(path)
+        self._check_rules(path, [*folders, name], write=True)
         with self._refusing(path), self._directory(folders, make=True) as directory:
             mode = _mode_of(name, directory)
             beside = f".{name[:100]}.{os.urandom(6).hex()}"
@@ -134,7 +145,7 @@ class Workspace:
             raise InvalidInput("the path", path, f"use one of at most {_LONGEST_PATH:,} characters")
         if path.startswith("/"):
             if path.rstrip("/") != self.root and not path.startswith(self.root.rstrip("/") + "/"):
-                raise InvalidInput("the path", path, f"use one inside the workspace {self.root}")
+                raise InvalidInput("the path", path, "use one inside the workspace, relative to it")
             inside = path[len(self.root) :]
         parts = [part for part in inside.split("/") if part not in ("", ".")]
         if ".." in parts or "\0" in path:
@@ -148,6 +159,19 @@ class Workspace:
         if not parts or path.endswith("/"):
             raise InvalidInput("the path", path, "use the path of a file")
         return parts
+
+    def _check_rules(self, path: str, parts: list[str], *, write: bool = False) -> None:
+        """Raises InvalidInput for what a cell in the sandbox could not do."""
+        if self._sandbox is None:
+            return
+        from kernelbox.sandbox._native import Surroundings, find_rules
+        from kernelbox.sandbox._rules import state_of
+
+        state = state_of(os.path.join(self.root, *parts), find_rules(self._sandbox, Surroundings(self.root)))
+        if state == "hide":
+            raise InvalidInput("the path", path, "the rules of the sandbox hide it")
+        if write and state != "write":
+            raise InvalidInput("the path", path, "the rules of the sandbox keep it from being written")
 
     @contextlib.contextmanager
     def _directory(self, parts: list[str], *, make: bool = False) -> Iterator[int]:

@@ -58,7 +58,7 @@ _SCHEMA: dict[str, Any] = {
     },
 }
 
-_REMEMBER: dict[object, Literal["execution", "session"]] = {"cell": "execution", "kernel": "session"}
+_REMEMBER: dict[str, Literal["execution", "session"]] = {"cell": "execution", "kernel": "session"}
 
 
 def job_of(ctx: Context) -> str | None:
@@ -127,7 +127,7 @@ async def _settle(request: ApprovalRequest, given: ElicitResult) -> None:
         await _reject(request, "the user declined" if given.action == "decline" else "the user dismissed the question")
         return
     with contextlib.suppress(ApprovalClosed):
-        await request.accept(remember=_REMEMBER.get((given.content or {}).get("remember")))
+        await request.accept(remember=_REMEMBER.get(str((given.content or {}).get("remember"))))
 
 
 def _form(request: ApprovalRequest) -> ElicitRequestFormParams:

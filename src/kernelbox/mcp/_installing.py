@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import shutil
 import sys
 
@@ -18,22 +19,26 @@ from kernelbox.tools._supervised import start_supervised
 _LONGEST_REPORT = 4000
 _MOST_BYTES = 4 * _LONGEST_REPORT + 4
 
+# Where an installer runs. In the workspace, which may be a stranger's, it would read settings (uv.toml), and modules.
+_NEUTRAL = os.sep
+
 # One at a time: two installers in one environment break each other's work.
 _installing = asyncio.Lock()
 
 
 async def install(state: State, requirement: str) -> CallToolResult:
     """Installs what a requirement names; a failure of the installer is a failure of the tool."""
-    requirement = _check(requirement)
+    requirement = _check(requirement, state.options.workspace)
     if state.options.sandbox is not None:  # what is installed may bring code that the installer runs
         raise KernelBoxError(
             f"{requirement} was not installed: kernels are sandboxed here, and an installer would run outside of the "
-            f"sandbox. Ask the user to install it for {sys.executable}"
+            f"sandbox. Ask the user to install it for {sys.executable}, or run `%pip install` in a cell, which works "
+            "if the sandbox has a network"
         )
     command = [*installer(), requirement]
     async with _installing:
         process, lifeline = await start_supervised(
-            command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT
+            command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.STDOUT, cwd=_NEUTRAL
         )
         try:
             assert process.stdout is not None
@@ -71,8 +76,10 @@ def installer() -> list[str]:
     raise KernelBoxError(f"there is no installer: put uv on PATH, or install pip for {sys.executable}")
 
 
-def _check(requirement: str) -> str:
+def _check(requirement: str, workspace: str) -> str:
+    """Returns a requirement; one that is a path in the workspace becomes absolute."""
     text = requirement.strip()
     if not text or text.startswith("-") or not text.isprintable():
         raise InvalidInput("the package", requirement, "use a pip requirement, such as pandas>=2, or a git+https URL")
-    return text
+    inside = os.path.join(workspace, text)
+    return os.path.abspath(inside) if (os.sep in text or text == ".") and os.path.exists(inside) else text

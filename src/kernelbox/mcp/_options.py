@@ -27,5 +27,4 @@ class ServerOptions:
     require_shell_escape: bool = False
     keep_kernels: bool = False
     sandbox: SandboxConfig | None = None
-    images_dir: str = "images"
     log_level: LogLevel = "WARNING"

@@ -10,6 +10,9 @@ from kernelbox.host._workspace import Workspace
 
 SCHEME = "kernelbox"
 
+# The directory of pictures, in the workspace, as ipybox has it.
+IMAGES = "images"
+
 # Characters that one read returns: more than a context window holds is of no use.
 _LONGEST_RANGE = 100_000
 
@@ -23,10 +26,10 @@ _ROOM = 16_000_000
 class Outputs:
     """The whole texts of results that were cut, the last ones, by ids that cannot be guessed."""
 
-    def __init__(self, images_dir: str) -> None:
+    def __init__(self, files: Workspace) -> None:
         self._texts: OrderedDict[str, str] = OrderedDict()
         self._size = 0
-        self._images_dir = images_dir
+        self._files = files
 
     def __repr__(self) -> str:
         return f"<Outputs {len(self._texts)} texts, {self._size:,} characters>"
@@ -55,7 +58,7 @@ class Outputs:
 
     def read_image(self, name: str) -> bytes:
         """Returns the bytes of a picture, which must be a regular file: cells can put links into the directory."""
-        raw, size = Workspace(self._images_dir).read(name, 0, _LARGEST_IMAGE)
+        raw, size = self._files.read(os.path.join(IMAGES, name), 0, _LARGEST_IMAGE)
         if size > _LARGEST_IMAGE:
             raise KernelBoxError(f"the picture {name[:100]!r} has {size:,} bytes; read it in a kernel")
         return raw

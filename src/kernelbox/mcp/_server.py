@@ -18,7 +18,7 @@ from kernelbox.base._config import scrubbed_environment, variables_for_kernels
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.host._workspace import Workspace
 from kernelbox.mcp._options import ServerOptions
-from kernelbox.mcp._outputs import SCHEME, Outputs
+from kernelbox.mcp._outputs import IMAGES, SCHEME, Outputs
 from kernelbox.mcp._state import State
 from kernelbox.mcp._tools import Tools
 from kernelbox.mcp._toolset_files import add_file_tools
@@ -49,10 +49,10 @@ _IMAGE_TYPES = {
 
 def make_state(options: ServerOptions) -> State:
     """Returns what the tools share; kernels are opened when they are first used."""
-    images_dir = os.path.join(options.workspace, options.images_dir)
+    files = Workspace(options.workspace, options.sandbox)
     habit: Literal["accept", "ask"] = "accept" if options.approve == "all" else "ask"
     jobs = JobOptions(
-        images_dir,
+        os.path.join(files.root, IMAGES),
         options.policy,
         shell=habit,
         tools=habit,
@@ -71,7 +71,7 @@ def make_state(options: ServerOptions) -> State:
         sandbox=options.sandbox,
         guarded=options.require_shell_escape,
     )
-    return State(options, workplace, Outputs(images_dir), Workspace(options.workspace))
+    return State(options, workplace, Outputs(files), files)
 
 
 def make_server(state: State) -> MCPServer:

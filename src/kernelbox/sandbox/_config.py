@@ -3,6 +3,8 @@
 It is read strictly. A key that is unknown is refused, and so is what cannot be honoured here: a sandbox that leaves out
 what it was asked for is none. Keys that only other systems or srt's own tools need have no effect. What is left out has
 the default of the README: everything can be read, nothing be written, and there is no network.
+
+At the level "srt" kernels run in srt itself, and what it needs for its proxy and its programs is passed on to it.
 """
 
 from __future__ import annotations
@@ -12,12 +14,17 @@ import os
 from collections.abc import Mapping
 
 from kernelbox.base._errors import InvalidInput
+from kernelbox.sandbox._passed import take_passed
+from kernelbox.sandbox._section import Section
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Literal
+
+    Level = Literal["native", "srt"]
+
+LEVELS: tuple[Level, ...] = ("native", "srt")
 
 # Bytes of a configuration file.
 _LARGEST_FILE = 1024 * 1024
@@ -37,6 +44,9 @@ class SandboxConfig:
     allow_git_config: bool = False
     unix_sockets: bool = False
     depth: int = _DEPTH
+    level: Level = "native"
+    passed: str = ""
+    """What srt is told besides, as JSON; "" at the native level."""
 
     def to_text(self) -> str:
         """Returns what a record keeps: the keys that decide something, in one order."""
@@ -68,26 +78,41 @@ _FIELDS = (
     ("allowGitConfig", "allow_git_config"),
     ("allowAllUnixSockets", "unix_sockets"),
     ("mandatoryDenySearchDepth", "depth"),
+    ("level", "level"),
+    ("network", "passed"),
 )
 
 
-def check_sandbox(sandbox: object, what: str = "sandbox") -> SandboxConfig | None:
+def check_sandbox(sandbox: object, what: str = "sandbox", *, level: Level = "native") -> SandboxConfig | None:
     """Returns what a sandbox was asked for by: True, the path of a file, or what would be in it; None for none."""
     if sandbox is None or sandbox is False:
         return None
     if sandbox is True:
-        return SandboxConfig()
+        return SandboxConfig(level=level)
     if isinstance(sandbox, SandboxConfig):
         return sandbox
     if isinstance(sandbox, Mapping):
-        return _read(dict(sandbox), what)
+        return _read(dict(sandbox), what, level)
     if isinstance(sandbox, str | os.PathLike) and os.fspath(sandbox):
-        return read_config(sandbox, what)
+        return read_config(sandbox, what, level=level)
     raise InvalidInput(what, sandbox, "use True, False, the path of a configuration file, or a dict of what is in one")
 
 
-def read_config(path: str | os.PathLike[str], what: str = "sandbox_config") -> SandboxConfig:
-    """Reads a configuration file; raises InvalidInput."""
+def check_level(level: object) -> Level:
+    """Returns the level of a sandbox; raises InvalidInput for what is none."""
+    for known in LEVELS:
+        if level == known:
+            return known
+    raise InvalidInput("sandbox_level", level, f"use one of {', '.join(LEVELS)}")
+
+
+def read_config(
+    path: str | os.PathLike[str], what: str = "sandbox_config", *, level: Level = "native"
+) -> SandboxConfig:
+    """Reads a configuration file, which is read-only in the sandbox: a cell must not change the rules of the next one.
+
+    Raises InvalidInput.
+    """
     name = os.fsdecode(path)
     try:
         with open(os.path.expanduser(name), "rb") as file:
@@ -101,7 +126,7 @@ def read_config(path: str | os.PathLike[str], what: str = "sandbox_config") -> S
         settings = json.loads(data, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as exc:
         raise InvalidInput(what, name, f"it is not JSON: {exc}") from exc
-    return _read(settings, what)
+    return _read(settings, what, level, own=os.path.abspath(os.path.expanduser(name)))
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -112,9 +137,10 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read(settings: object, what: str) -> SandboxConfig:
-    top = _Section("", settings, what)
+def _read(settings: object, what: str, level: Level, own: str = "") -> SandboxConfig:
+    top = Section("", settings, what)
     network, files = top.section("network"), top.section("filesystem")
+    passed = take_passed(top, network) if level == "srt" else ""
     for key in _WITHOUT_EFFECT:
         top.take(key)
     for key, reason in _REFUSED.items():
@@ -123,10 +149,12 @@ def _read(settings: object, what: str) -> SandboxConfig:
         deny_read=_paths(files, "denyRead", patterns=True),
         allow_read=_paths(files, "allowRead", patterns=True),
         allow_write=_paths(files, "allowWrite", patterns=False),
-        deny_write=_paths(files, "denyWrite", patterns=False),
+        deny_write=_paths(files, "denyWrite", patterns=False) + ((own,) if own else ()),
         allow_git_config=files.flag("allowGitConfig"),
         unix_sockets=network.flag("allowAllUnixSockets"),
         depth=top.number("mandatoryDenySearchDepth", _DEPTH, 1, _MOST_DEPTH),
+        level=level,
+        passed=passed,
     )
     files.refuse("disabled", "a sandbox that leaves the files open is none; name what may be written in allowWrite")
     _check_network(network)
@@ -166,13 +194,13 @@ _PROXY_KEYS = ("httpProxyPort", "socksProxyPort", "mitmProxy", "filterRequest", 
 _NO_PROXY = "there is no proxy here, and no network to use one for; leave it out"
 
 
-def _check_network(network: _Section) -> None:
+def _check_network(network: Section) -> None:
     allowed = network.texts("allowedDomains")
     network.texts("deniedDomains")
     if allowed:
         raise InvalidInput.saying(
             f"{network.what}: network.allowedDomains names {allowed[0]!r}, and a sandboxed kernel has no network: use "
-            "an empty list, and let tools of an MCP server fetch what cells need"
+            "an empty list, and let tools of an MCP server fetch what cells need; or the level srt, which has a proxy"
         )
     for key in _NETWORK_WITHOUT_EFFECT:
         network.take(key)
@@ -180,7 +208,7 @@ def _check_network(network: _Section) -> None:
         network.refuse(key, _NO_PROXY)
 
 
-def _paths(files: _Section, key: str, *, patterns: bool) -> tuple[str, ...]:
+def _paths(files: Section, key: str, *, patterns: bool) -> tuple[str, ...]:
     return tuple(_check_path(path, f"{files.what}: filesystem.{key}", patterns) for path in files.texts(key))
 
 
@@ -202,56 +230,3 @@ def _check_path(path: str, what: str, patterns: bool) -> str:
 def is_pattern(path: str) -> bool:
     """Tells whether a path has wildcards in it."""
     return any(character in path for character in "*?[")
-
-
-class _Section:
-    """One object of the file; a key that has not been taken in the end is unknown."""
-
-    def __init__(self, name: str, settings: object, what: str) -> None:
-        if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
-            raise InvalidInput.saying(f"{what}: {name or 'the configuration'} is an object of keys and values")
-        self.name, self.what = name, what
-        self._settings = dict(settings)
-
-    def section(self, key: str) -> _Section:
-        return _Section(key, self.take(key, {}), self.what)
-
-    def take(self, key: str, default: object = None) -> Any:
-        return self._settings.pop(key, default)
-
-    def refuse(self, key: str, reason: str) -> None:
-        """Refuses a key that is there, unless its value says that it is not wanted."""
-        value = self.take(key)
-        if value not in (None, False):
-            raise InvalidInput.saying(f"{self.what}: {self._path(key)} cannot be honoured: {reason}")
-
-    def texts(self, key: str) -> list[str]:
-        def are_texts(value: object) -> bool:
-            return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-
-        return list(self._checked(key, [], are_texts, "use a list of strings"))
-
-    def flag(self, key: str) -> bool:
-        return bool(self._checked(key, False, lambda value: isinstance(value, bool), "use true or false"))
-
-    def number(self, key: str, default: int, least: int, most: int) -> int:
-        def fits(value: object) -> bool:
-            return type(value) is int and least <= value <= most
-
-        return int(self._checked(key, default, fits, f"use a whole number from {least} to {most}"))
-
-    def finish(self) -> None:
-        if self._settings:
-            key = min(self._settings)
-            raise InvalidInput.saying(
-                f"{self.what}: {self._path(key)} is unknown; docs/sandbox.md lists the keys that there are"
-            )
-
-    def _checked(self, key: str, default: object, is_sound: Callable[[object], bool], allowed: str) -> Any:
-        value = self.take(key, default)
-        if not is_sound(value):
-            raise InvalidInput(f"{self.what}: {self._path(key)}", value, allowed)
-        return value
-
-    def _path(self, key: str) -> str:
-        return f"{self.name}.{key}" if self.name else key

@@ -32,7 +32,11 @@ _COVERED_PROC = (
     "with them uncovered (docker run --security-opt systempaths=unconfined, podman run --security-opt unmask=ALL)"
 )
 _OLD = "the sandbox needs Linux 5.12 or newer: use a newer system, or leave the sandbox out"
-_NO_PROGRAM = "the policy must let a kernel read the programs in /bin and the libraries that these need: use allowRead"
+_BROKEN_SRT = (
+    "srt ended before the kernel's template ran: try `srt -- true` in the same directory, and if that fails too "
+    "install it anew (npm install -g @anthropic-ai/sandbox-runtime); or leave sandbox_level out"
+)
+_BAD_SETTINGS = "srt refuses the configuration: change what it names"
 _NO_GUARD = (
     "require_shell_escape needs seccomp and Landlock, which must be among the security modules that the system has "
     "started with (cat /sys/kernel/security/lsm) and of Linux 5.19 or newer: use a newer system, add `lsm=landlock,…` "
@@ -53,11 +57,18 @@ def advise(reason: str) -> str:
         return _advise_about_namespaces(number)
     if step.startswith("mount proc"):
         return _COVERED_PROC
-    if step.startswith("start "):
-        return _NO_PROGRAM
     if number in (errno.EPERM, errno.EACCES):
         return _APPARMOR if _setting("kernel/apparmor_restrict_unprivileged_userns") == "1" else _IN_CONTAINER
     return _UNKNOWN
+
+
+def advise_about_srt(said: str) -> str:
+    """Returns what to do about an srt that has ended at once, by what it and bubblewrap said."""
+    if "does not hold a valid config" in said:
+        return _BAD_SETTINGS
+    if "namespace" in said or "uid map" in said or "Operation not permitted" in said or "Permission denied" in said:
+        return _advise_about_namespaces(errno.ENOSPC if "No space left" in said else errno.EPERM)
+    return _BROKEN_SRT
 
 
 def _advise_about_namespaces(number: int) -> str:

@@ -12,6 +12,7 @@ from kernelbox.sandbox._paths import absolute, expand, find_protected, outermost
 from kernelbox.sandbox._rules import Rules, is_below, parents, resolve
 from kernelbox.sandbox._seccomp import ARCHITECTURES, build_filter
 from kernelbox.wire._confinement import MOST_MOUNTS, Confinement
+from kernelbox.wire._layout import PACKAGES
 from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
@@ -25,7 +26,7 @@ _PRIVATE = ("/tmp", "/var/tmp", "/run")  # what is there is hidden
 
 # Of these, too, a kernel has its own, whatever the rules say. A directory in one of them is for what its programs keep.
 _OWN = ("/proc", "/dev")
-_SCRATCH = "/dev/shm/.kernelbox"  # nobody else's
+_SCRATCH = "/dev/shm/.kernelbox"  # which no other program uses
 
 # What the superuser can look at the whole system through.
 _SYSTEM = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/firmware")
@@ -84,9 +85,14 @@ def confine(config: SandboxConfig, place: Surroundings) -> Confinement:
     return Confinement(mounts, program, _SCRATCH, _font_lists())
 
 
-def environment_in_sandbox() -> dict[str, str]:
-    """Returns variables for programs in a sandbox: where they can write, and that there is no network to wait for."""
+def environment_in_sandbox(given: dict[str, str]) -> dict[str, str]:
+    """Returns an environment with what programs in a sandbox must know: where they can write, and not to wait long for
+    a network. What pip installs is for this kernel and what it starts."""
+    packages = f"{_SCRATCH}/{PACKAGES}"
     return {
+        **given,
+        "PYTHONPATH": os.pathsep.join(filter(None, (given.get("PYTHONPATH"), packages))),
+        "PIP_TARGET": packages,
         "TMPDIR": _PRIVATE[0],
         "XDG_CACHE_HOME": f"{_SCRATCH}/cache",
         "MPLCONFIGDIR": f"{_SCRATCH}/matplotlib",
@@ -103,9 +109,10 @@ def find_rules(config: SandboxConfig, place: Surroundings) -> Rules:
     _refuse_home(roots, place.homes)
     secrets = _known(map(real, (*place.secrets, *_SYSTEM)))
     _refuse_secret_directory(place.cwd, secrets)
-    needed = _needed(place)
+    interpreter, private = _interpreter(), _known(map(real, _PRIVATE))
+    needed = _needed(place, interpreter, private)
     denied, hidden = _find_denied(config, place, roots)
-    denied.update(path for path in _interpreter() if any(is_below(path, root) for root in roots))
+    denied.update(path for path in interpreter if any(is_below(path, root) for root in roots))
     deny_read = {*_denied_to_read(config, place), *(found for path in hidden if (found := real(path)) is not None)}
     allow_read = _known(
         real_allowed(path, written) for entry in config.allow_read for path in expand(absolute(entry, place.cwd))
@@ -116,7 +123,7 @@ def find_rules(config: SandboxConfig, place: Surroundings) -> Rules:
         allow_read=frozenset(_without_own(allow_read)),
         allow_write=frozenset(_without_own(roots)),
         deny_write=frozenset(denied),
-        private=frozenset(_private()),
+        private=frozenset(private),
         needed=frozenset(needed),
         secret=frozenset(secrets),
         files=frozenset(path for path in everything if os.path.islink(path) or not os.path.isdir(path)),
@@ -164,21 +171,17 @@ def _denied_to_read(config: SandboxConfig, place: Surroundings) -> set[str]:
     return set(_without_own(found))
 
 
-def _needed(place: Surroundings) -> list[str]:
+def _needed(place: Surroundings, interpreter: list[str], private: list[str]) -> list[str]:
     """Returns what a kernel cannot do without: its directory, the interpreter and its packages, our own code."""
-    named = dict.fromkeys((*_interpreter(), os.path.dirname(sys.executable), *place.code, place.cwd))
-    private = _private()
-    return [path for path in _without_own(_known(real(path) for path in named if path)) if path not in private]
+    named = dict.fromkeys((os.path.dirname(sys.executable), *place.code, place.cwd))
+    found = _known([*interpreter, *(real(path) for path in named if path)])
+    return [path for path in _without_own(found) if path not in private]
 
 
 def _interpreter() -> list[str]:
     """Returns where programs outside of the sandbox get their code from, too."""
     prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, _PACKAGE)
     return [path for path in _known(map(real, prefixes)) if path not in ("/", "/usr")]
-
-
-def _private() -> list[str]:
-    return _known(map(real, _PRIVATE))
 
 
 def _refuse_home(roots: list[str], homes: Iterable[str]) -> None:
@@ -193,8 +196,9 @@ def _refuse_home(roots: list[str], homes: Iterable[str]) -> None:
 
 
 def _refuse_secret_directory(cwd: str, secrets: list[str]) -> None:
+    place = real(cwd) or cwd
     for secret in secrets:
-        if cwd == secret or is_below(os.path.realpath(cwd), secret):
+        if place == secret or is_below(place, secret):
             raise StartFailed(
                 f"a sandboxed kernel cannot work in {cwd!r}, because {secret!r} is kernelbox's own and hidden from it; "
                 "choose another working directory, or set KERNELBOX_HOME to another"

@@ -6,6 +6,7 @@ therefore never followed through a link in a directory that cells can write; one
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 # Entries of directories that are looked at for one rule. More take seconds at every start.
 _MOST_ENTRIES = 200_000
+
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENAMETOOLONG)
 
 # What programs outside the sandbox read or run: always read-only, as the README of srt has it.
 _FILES = frozenset(
@@ -49,11 +52,21 @@ def outermost(paths: list[str]) -> list[str]:
 
 
 def real(path: str) -> str | None:
-    """Returns where a path leads; None if nothing is there."""
+    """Returns where a path leads; None if nothing is there, or nothing that this user can reach.
+
+    The system tells, in half the time that looking at each step takes. Another failure is no answer: it is raised.
+    """
     try:
-        return os.path.realpath(path, strict=True)
-    except OSError:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno not in _NOTHING_THERE:
+            raise
         return None
+    try:
+        found = os.readlink(f"/proc/self/fd/{fd}")
+    finally:
+        os.close(fd)
+    return found if found.startswith("/") else None  # a pipe, or something that is mounted nowhere
 
 
 def real_allowed(path: str, writable: list[str]) -> str | None:
@@ -183,6 +196,22 @@ def find_protected(root: str, depth: int, *, git_config: bool, hidden: frozenset
             elif level < depth and entry.is_dir(follow_symlinks=False):
                 waiting.append((entry.path, level + 1))
     return {path for path in protected if os.path.lexists(path)}, named
+
+
+def find_absent(cwd: str, denied: tuple[str, ...]) -> list[str]:
+    """Returns paths at which nothing is, and where srt will put something empty to mount on, so that a cell cannot."""
+    inside = [*_FILES, *_DIRECTORIES, *(f".claude/{folder}" for folder in _IN_CLAUDE)]
+    inside += [".git/hooks", ".git/config"] if os.path.isdir(f"{cwd}/.git") else []
+    found = (_first_absent(absolute(path, cwd)) for path in (*inside, *denied))
+    return sorted({path for path in found if path is not None})
+
+
+def _first_absent(path: str) -> str | None:
+    """Returns the outermost of the directories of a path, or the path, at which nothing is."""
+    if os.path.lexists(path):
+        return None
+    parent = os.path.dirname(path)
+    return path if os.path.lexists(parent) else _first_absent(parent)
 
 
 def _in_git(path: str, git_config: bool) -> Iterator[str]:

@@ -145,7 +145,7 @@ _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 5, 0xF
 # CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _NEW_NAMESPACES = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 
-# S_ISUID: a program that runs as this user, whoever starts it.
+# S_ISUID: a program that runs as this user, whichever user starts it.
 _SETUID = 0o4000
 
 # F_SETLEASE: who opens the file waits for its holder.

@@ -41,7 +41,7 @@ class _Attention:
         self._timer = loop.call_later(_SHORT, self._begin)
 
     def take_cancellation(self) -> bool:
-        """Tells whether it was we who cancelled the task, and nobody else did."""
+        """Tells whether we have cancelled the task, and only we."""
         return self._gone and self._waiting.uncancel() == 0
 
     def end(self) -> None:

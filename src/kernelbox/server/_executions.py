@@ -15,6 +15,7 @@ from kernelbox.core._kernel import Kernel, dead_result
 from kernelbox.core._memory import Sessions
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
+from kernelbox.server._draining import Drained, wait_for_end
 from kernelbox.server._metrics import Metrics
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tracing import CellSpan
@@ -41,14 +42,6 @@ class Cell:
     output_char_limit: int | None = None
 
 
-@dataclass(frozen=True)
-class Drained:
-    """How many cells came to their own end when a server was stopped, and how many were interrupted."""
-
-    finished: int
-    interrupted: int
-
-
 class Executions:
     """Runs cells in kernels, and knows how many wait or run in each."""
 
@@ -67,9 +60,9 @@ class Executions:
         return f"<Executions {len(self._running)} running>"
 
     @property
-    def running(self) -> list[Job]:
-        """The cells that run or wait in their kernels."""
-        return list(self._running)
+    def count(self) -> int:
+        """How many cells run or wait in their kernels, those of front ends among them."""
+        return self._waiting.total()
 
     async def run(
         self, kernel: Kernel, cell: Cell, *, watch: Watch | None = None, on_begin: Callable[[Job], None] | None = None
@@ -82,7 +75,7 @@ class Executions:
         request = options.request(check_code(cell.code), check_language(cell.language))
         timeout = check_timeout(cell.timeout, config.execution_timeout)
         record = kernel.record
-        with self._place_in(record), CellSpan(record, cell.language) as span:
+        with self.noted(record, cell.language) as note:
             if record.status == "dead" and not kernel.is_connected:
                 await self._kernels.note_death(kernel)
                 return dead_result(record, _advice(record))
@@ -94,8 +87,7 @@ class Executions:
                 if on_begin is not None:
                     on_begin(job)
                 result = await job.finished()
-                self._metrics.count(result)
-                span.tell(result)
+                note(result)
             finally:
                 job.cancel()
                 self._running.discard(job)
@@ -105,19 +97,26 @@ class Executions:
                 result.error.evalue += f"; {_advice(record)}"
         return result
 
+    @contextlib.contextmanager
+    def noted(self, record: KernelRecord, language: str) -> Iterator[Callable[[ExecutionResult], None]]:
+        """Holds a place for a cell, whoever runs it, and a span; raises LimitReached. The function takes its result."""
+        with self._place_in(record), CellSpan(record, language) as span:
+
+            def note(result: ExecutionResult) -> None:
+                self._metrics.count(result)
+                span.tell(result)
+
+            yield note
+
     async def drain(self, grace: float, *, hurry: asyncio.Event) -> Drained:
         """Takes no more cells, and returns when those that run have ended.
 
         They have `grace` seconds, or until `hurry` is set; then they are interrupted.
         """
         self.draining = True
-        began, ending = self.running, [asyncio.ensure_future(job.finished()) for job in self.running]
-        if ending:
-            hurried = asyncio.ensure_future(hurry.wait())
-            all_done = asyncio.ensure_future(asyncio.wait(ending))
-            await asyncio.wait({hurried, all_done}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-            hurried.cancel()
-            all_done.cancel()
+        began = list(self._running)
+        ending = [asyncio.ensure_future(job.finished()) for job in began]
+        await wait_for_end(ending, grace, hurry)
         interrupted = [job for job in began if not job.done]
         await asyncio.gather(*(job.stop() for job in interrupted))
         await asyncio.gather(*ending, return_exceptions=True)

@@ -15,6 +15,8 @@ from kernelbox import __version__
 from kernelbox.core._memory import Sessions
 from kernelbox.frontends._channels import Channels, Reached, Rules
 from kernelbox.frontends._websocket import codec_for
+from kernelbox.server._draining import Drained, wait_for_end
+from kernelbox.server._executions import Executions
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._returning import Returning
 from kernelbox.server._socket_front_end import SocketFrontEnd
@@ -25,9 +27,9 @@ from kernelbox.tools._toolbox import Toolbox
 class FrontEnds:
     """The channels of each kernel that a front end of this server is connected to."""
 
-    def __init__(self, kernels: LoopKernels, options: ServiceOptions) -> None:
+    def __init__(self, kernels: LoopKernels, options: ServiceOptions, executions: Executions) -> None:
         self._kernels = kernels
-        self._rules = Rules(options.policy, Sessions(), Toolbox(kernels.config), __version__)
+        self._rules = Rules(options.policy, Sessions(), Toolbox(kernels.config), __version__, executions.noted)
         self._known: dict[str, Returning] = {}
         self.opening_session = asyncio.Lock()  # two requests for one notebook must not open two kernels
 
@@ -65,6 +67,17 @@ class FrontEnds:
         if known is not None:
             known.channels.abort_waiting()
         return await self._kernels.destroy(kernel_id)
+
+    async def drain(self, grace: float, *, hurry: asyncio.Event) -> Drained:
+        """Returns when what runs for front ends has ended, after `grace` seconds or `hurry` because of an interrupt.
+
+        What waits is refused meanwhile, since `Executions` takes no more cells.
+        """
+        busy = {known.channels: working for known in self._known.values() if (working := known.channels.working)}
+        await wait_for_end(busy.values(), grace, hurry)
+        interrupted = [channels for channels, working in busy.items() if not working.done()]
+        await asyncio.gather(*(channels.stop() for channels in interrupted))
+        return Drained(len(busy) - len(interrupted), len(interrupted))
 
     async def close(self) -> None:
         """Interrupts what runs for front ends."""

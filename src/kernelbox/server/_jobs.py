@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from kernelbox.shells._asyncio_jobs import Watch
 
     Work = Callable[[Watch, Callable[[Job], None]], Coroutine[Any, Any, ExecutionResult]]
+
+_log = logging.getLogger("kernelbox.server")
 
 # The kinds of events that no other follows.
 LAST = ("result", "failed", "lost")
@@ -70,7 +73,10 @@ class Jobs:
                 return await self._start(entry, caller, about, work)
             found = await in_thread(self._journal.read, job_id)
             if found is not None:
-                return self._same(found, about)
+                same = self._same(found, about)
+                if (running := self._mine.get(same)) is not None:
+                    await running.until_begun()  # or until it is refused, which both requests are then
+                return same
         raise Refused(
             409, "job_damaged", "what is known of the job of this Idempotency-Key is damaged; use another key"
         )
@@ -136,22 +142,24 @@ class Jobs:
             await running.until_event(after)
             return ""
         record = await in_thread(self._journal.read, job_id)
-        if record is None or record["state"] == "lost":
+        if record is None:
+            return _GONE
+        if record["state"] == "lost":
             return LOST
         if record["state"] == "done":
             return "there is no event after this one"
         await asyncio.sleep(_LOOK_EVERY)  # another server runs it, or its events have been deleted
         return ""
 
-    async def result(self, job_id: str) -> dict[str, Any]:
-        """Returns the record of a job once it has ended."""
+    async def result(self, job_id: str) -> dict[str, Any] | None:
+        """Returns the record of a job once it has ended; None if it was refused, and nothing is left of it."""
         while (running := self._mine.get(job_id)) is not None:
             await asyncio.wait({running.task})
+            if running.outcome is not None:
+                return running.outcome
         while True:
             record = await in_thread(self._journal.read, job_id)
-            if record is None:
-                raise Refused(404, "job_not_found", "the job has been removed")
-            if record["state"] != "running":
+            if record is None or record["state"] != "running":
                 return record
             await asyncio.sleep(_LOOK_EVERY)
 
@@ -220,6 +228,7 @@ class Jobs:
 
 
 DAMAGED = "code of this user has written over the events; GET /jobs/ID has what came of the job"
+_GONE = "nothing is known of this job any more: it ended long ago, or what came of it could not be written"
 LOST = "the server that ran this has ended; how far the cell came is not known"
 
 
@@ -234,6 +243,8 @@ class RunningJob:
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._news = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
+        self._is_written = True
+        self.outcome: dict[str, Any] | None = None
         self.task = asyncio.ensure_future(self._drive(work))
         self.task.add_done_callback(lambda _: self._announce())
 
@@ -293,14 +304,22 @@ class RunningJob:
     async def _end(self, kind: str, outcome: dict[str, Any]) -> None:
         self._append(kind, {"result": outcome} if kind == "result" else outcome)
         done = {"state": "done", "ended_at": now(), "last": self._entry.last, kind: outcome}
-        await in_thread(self._entry.finish, {**self._record, **done})
+        self.outcome = {**self._record, **done}
+        try:
+            await in_thread(self._entry.finish, self.outcome)
+        except OSError as exc:
+            self._note_failure(exc)
+            await in_thread(self._entry.give_up)  # nobody must wait for what cannot be told
 
     def _on_begin(self, job: Job) -> None:
         self._job = job
         self._append("started", {"job_id": self._entry.id, "execution_id": job.execution_id})
         if not self._begun.done():
             self._record |= {"kernel_id": job.kernel_id, "kernel": job.kernel_name}
-            self._entry.update(self._record)
+            try:
+                self._entry.update(self._record)
+            except OSError as exc:
+                self._note_failure(exc)
             self._begun.set_result(None)
 
     def _watch(self, event: OutputItem | ToolEvent | ApprovalRequest, image: str | None) -> None:
@@ -333,8 +352,17 @@ class RunningJob:
                     await self.answer(request_id, answer)
 
     def _append(self, kind: str, event: dict[str, Any]) -> None:
-        self._entry.append(kind, to_json(event))
+        """Writes an event; where that cannot be done the cell goes on all the same, and followers miss the event."""
+        try:
+            self._entry.append(kind, to_json(event))
+        except OSError as exc:
+            self._note_failure(exc)
         self._announce()
+
+    def _note_failure(self, exc: OSError) -> None:
+        if self._is_written:
+            self._is_written = False
+            _log.error("of job %s not all can be written: %s", self._entry.id, exc)
 
     def _announce(self) -> None:
         self._news.set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.base._text import MAX_NAME
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernel import Kernel
     from kernelbox.host._record import KernelRecord
     from kernelbox.server._tokens import Caller
-    from kernelbox.shells._loop_kernels import LoopKernels
+    from kernelbox.shells._loop_kernels import LoopKernels, Wanted
 
 
 class CallerKernels:
@@ -68,33 +69,20 @@ class CallerKernels:
         self._require(kernel.record, key)
         return kernel
 
-    async def create(
-        self,
-        name: str | None = None,
-        *,
-        session_name: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        kernel_type: str | None = None,
-        env: Mapping[str, str] | None = None,
-        limits: Mapping[str, object] | None = None,
-    ) -> KernelRecord:
-        """Opens a kernel under a name that no live kernel has, with `env` beside the server's; raises KernelExists."""
-        named, session = self._name(name), self._name(session_name)
+    async def create(self, name: str | None, wanted: Wanted) -> KernelRecord:
+        """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists."""
+        named, session = self._name(name), self._name(wanted.session_name)
         if named is None and session is None:
             named = self._name(self._kernels.new_name())
-        return await self._kernels.create(
-            named, session_name=session, tags=tags, kernel_type=kernel_type, env=env, limits=limits
-        )
+        return await self._kernels.create(named, dataclasses.replace(wanted, session_name=session))
 
     async def retag(self, key: str, changes: Mapping[str, str | None]) -> KernelRecord:
         """Sets tags of a kernel, and removes those that are None."""
         return await self._kernels.retag(await self._id(key), changes)
 
-    async def open(
-        self, name: str, *, tags: Mapping[str, str] | None = None, limits: Mapping[str, object] | None = None
-    ) -> KernelRecord:
-        """Returns the live kernel of a name; opens one, with these tags and limits, if there is none."""
-        return await self._kernels.open(f"{self._caller.prefix}{name}", tags=tags, limits=limits)
+    async def open(self, name: str, wanted: Wanted) -> KernelRecord:
+        """Returns the live kernel of a name; opens one, as it is wanted, if there is none."""
+        return await self._kernels.open(f"{self._caller.prefix}{name}", wanted)
 
     async def use(self, name: str) -> Kernel:
         """Returns the kernel for a cell that is sent to a name; one that died since it was last used is dead, once."""

@@ -26,9 +26,8 @@ def log_to_stderr(level: str) -> None:
     """Has the whole process log as lines of JSON."""
     handler = logging.StreamHandler()
     handler.setFormatter(
-        JsonFormatter(
-            "{message}{levelname}{name}", style="{", rename_fields=_NAMES, timestamp="time", json_ensure_ascii=False
-        )
+        # In ASCII: paths are the client's to choose, and some characters are commands for a terminal.
+        JsonFormatter("{message}{levelname}{name}", style="{", rename_fields=_NAMES, timestamp="time")
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(max(logging.getLevelName(level), logging.WARNING))

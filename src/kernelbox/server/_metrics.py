@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter as Tally
 
@@ -33,6 +34,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        self._rendering = threading.Lock()  # two requests at once would clear each other's gauges
         self._executions = Counter(
             "kernelbox_executions", "Cells that have ended, by status", ["status"], registry=self._registry
         )
@@ -69,18 +71,19 @@ class Metrics:
 
     def render(self, records: list[KernelRecord], running: int) -> bytes:
         """Returns all of them in Prometheus's format, with what was measured of the kernels."""
-        self._running.set(running)
-        states: Tally[str] = Tally(record.status for record in records)
-        for state in _STATES:
-            self._kernels.labels(state).set(states[state])
-        for gauge in (*self._usage.values(), self._limits):
-            gauge.clear()
-        for record in records:
-            for name, amount in (record.usage or {}).items():
-                self._usage[name].labels(record.name).set(amount)
-            for name, amount in record.limits.items() if record.alive else ():
-                self._limits.labels(record.name, name).set(amount)
-        return generate_latest(self._registry)
+        with self._rendering:
+            self._running.set(running)
+            states: Tally[str] = Tally(record.status for record in records)
+            for state in _STATES:
+                self._kernels.labels(state).set(states[state])
+            for gauge in (*self._usage.values(), self._limits):
+                gauge.clear()
+            for record in records:
+                for name, amount in (record.usage or {}).items():
+                    self._usage[name].labels(record.name).set(amount)
+                for name, amount in record.limits.items() if record.alive else ():
+                    self._limits.labels(record.name, name).set(amount)
+            return generate_latest(self._registry)
 
 
 def cause_of(result: ExecutionResult) -> str:

@@ -200,7 +200,7 @@ class Execute(CellBody):
 
 class JobExecute(CellBody):
     approve: Literal["ask", "all", "none"] | None = Field(
-        None, description="as for `execute`; `ask` puts each to whoever follows the events"
+        None, description="as for `execute`; `ask` puts each to the clients that follow the events"
     )
 
 

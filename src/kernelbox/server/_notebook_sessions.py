@@ -42,7 +42,7 @@ def describe(path: str, name: str, kind: str) -> str:
 
 
 def sessions_of(record: KernelRecord) -> list[NotebookSession]:
-    """Returns the sessions of a kernel; a tag that somebody else has written may make no sense, and is none."""
+    """Returns the sessions of a kernel; a tag that another program has written may make no sense, and is none."""
     found = []
     for tag, value in record.tags.items():
         if tag.startswith(_PREFIX):

@@ -50,7 +50,7 @@ async def run_until_success(
 
 
 def _was_interrupted(result: ExecutionResult) -> bool:
-    """Tells whether somebody wanted the code to stop."""
+    """Tells whether a client has had the code stopped."""
     return result.ending in ("interrupted", "never ran") and result.status == "error" and result.state == "kept"
 
 

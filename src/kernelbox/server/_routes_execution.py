@@ -100,8 +100,10 @@ async def _retry(request: Request, body: RetryExecute, find: FindKernel, once: s
 
 async def _run_once(request: Request, body: Execute, work: Work, once: str) -> Response:
     """Answers with the result of the job that the key began, also where the first answer was lost."""
-    job_id = await begin_job(request, body, work, once)
-    record = await state_of(request).jobs.result(job_id)
+    record = None
+    while record is None:  # where another request with the key was refused this moment, this one is the first
+        job_id = await begin_job(request, body, work, once)
+        record = await state_of(request).jobs.result(job_id)
     headers = {"Location": f"/jobs/{job_id}"}
     match record:
         case {"result": dict(result)}:

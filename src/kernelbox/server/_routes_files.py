@@ -5,10 +5,12 @@ Cells make these files, so nothing in them may act for the server: a browser sav
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import mimetypes
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from io import FileIO
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +22,7 @@ from kernelbox.base._errors import InvalidInput
 from kernelbox.host._workspace import Workspace
 from kernelbox.server._answers import JsonAnswer
 from kernelbox.server._errors import Refused
-from kernelbox.server._models import FileList, Written
+from kernelbox.server._models import Failure, FileList, Written
 from kernelbox.server._responses import HARMLESS, NOT_FOUND
 from kernelbox.server._state import state_of, workspace_of
 from kernelbox.shells._loop_connection import in_thread
@@ -77,10 +79,11 @@ async def get_file(path: str, request: Request) -> Response:
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         }
     },
+    responses={507: {"model": Failure, "description": "the disk is full"}},
 )
 async def put_file(path: str, request: Request) -> Written:
     workspace, size = workspace_of(request, "run"), 0
-    with workspace.writing(path) as arriving:
+    with _while_there_is_room(), workspace.writing(path) as arriving:
         async for piece in request.stream():
             size += len(piece)
             await in_thread(arriving.add, piece)
@@ -109,6 +112,17 @@ async def _found(function: Any, path: str, *args: Any) -> Any:
     except InvalidInput as exc:
         if isinstance(exc.__cause__, FileNotFoundError | NotADirectoryError):
             raise Refused(404, "file_not_found", "there is no such file") from exc
+        raise
+
+
+@contextlib.contextmanager
+def _while_there_is_room() -> Iterator[None]:
+    """Has a full disk answered with 507."""
+    try:
+        yield
+    except InvalidInput as exc:
+        if isinstance(exc.__cause__, OSError) and exc.__cause__.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Refused(507, "disk_full", "the disk of the workspace is full") from exc
         raise
 
 

@@ -30,6 +30,7 @@ from kernelbox.server._jupyter_models import (
 from kernelbox.server._responses import CONFLICT, FULL, HARMLESS, NOT_FOUND
 from kernelbox.server._state import caller_of, kernels_of, state_of
 from kernelbox.shells._loop_connection import in_thread
+from kernelbox.shells._loop_kernels import Wanted
 
 router = APIRouter(tags=["Jupyter"])
 
@@ -37,6 +38,9 @@ _OUR_LOGO = "logo-svg.svg"
 
 # What the variables are called that a front end may give a kernel, as in Jupyter's kernel gateway.
 _VARIABLES = "KERNEL_"
+
+# What a kernelspec tells everybody.
+_SHOWN = ("display_name", "language", "interrupt_mode", "kernel_protocol_version")
 
 # The states of a record, in Jupyter's words.
 _STATES = {"running": "busy", "idle": "idle", "dead": "dead"}
@@ -88,7 +92,7 @@ async def list_kernels(request: Request) -> list[JupyterKernel]:
 async def create_kernel(request: Request, response: Response, body: KernelRequest | None = None) -> JupyterKernel:
     wanted = body or KernelRequest(name=None, path=None, env=None)
     variables = {name: value for name, value in (wanted.env or {}).items() if name.startswith(_VARIABLES)}
-    record = await kernels_of(request, "manage").create(kernel_type=wanted.name, env=variables)
+    record = await kernels_of(request, "manage").create(None, Wanted(kernel_type=wanted.name, env=variables))
     shown = show_kernel(request, record)
     response.headers["Location"] = f"/api/kernels/{shown.id}"
     return shown
@@ -136,20 +140,19 @@ def show_kernel(request: Request, record: KernelRecord) -> JupyterKernel:
 
 
 def _our_spec() -> KernelSpec:
-    spec = {
-        "argv": [],
-        "display_name": DISPLAY_NAME,
-        "language": "python",
-        "interrupt_mode": "message",
-        "env": {},
-        "metadata": {"debugger": False},
-    }
+    spec = {"display_name": DISPLAY_NAME, "language": "python", "interrupt_mode": "message"}
     return _show_spec(SPEC_NAME, spec, [_OUR_LOGO])
 
 
 def _show_spec(name: str, spec: dict[str, Any], logos: list[str]) -> KernelSpec:
+    """Returns a kernelspec as front ends need it: its command, its variables and where it is are the operator's."""
+    shown = {name: spec[name] for name in _SHOWN if name in spec}
+    metadata = {
+        name: value for name, value in spec.get("metadata", {}).items() if isinstance(value, bool | int | float)
+    }
+    shown |= {"argv": [], "env": {}, "metadata": {**metadata, "debugger": False}}
     resources = {os.path.splitext(logo)[0]: f"/kernelspecs/{quote(name)}/{quote(logo)}" for logo in logos}
-    return KernelSpec(name=name, spec=spec, resources=resources)
+    return KernelSpec(name=name, spec=shown, resources=resources)
 
 
 def our_id(kernel_id: str) -> str:

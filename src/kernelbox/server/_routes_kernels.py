@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 from fastapi import APIRouter, Query, Request
@@ -20,6 +21,7 @@ from kernelbox.server._models import (
 )
 from kernelbox.server._responses import CONFLICT, FULL, NOT_FOUND
 from kernelbox.server._state import kernels_of, state_of
+from kernelbox.shells._loop_kernels import Wanted
 
 router = APIRouter()
 
@@ -27,7 +29,8 @@ router = APIRouter()
 @router.post("/kernels", status_code=201, tags=["Kernels"], summary="Open a kernel", responses={**CONFLICT, **FULL})
 async def create_kernel(body: KernelCreate, request: Request) -> KernelModel:
     kernels = kernels_of(request, "manage")
-    record = await kernels.create(body.name, session_name=body.session_name, tags=body.tags, limits=body.limits)
+    wanted = Wanted(session_name=body.session_name, tags=body.tags, limits=body.limits)
+    record = await kernels.create(body.name, wanted)
     return show(request, kernels, record)
 
 
@@ -38,9 +41,10 @@ async def list_kernels(
     kernels = kernels_of(request, "read")
     records = await kernels.measured(await kernels.all())
     if refresh:
-        for record in records:
-            if record.alive and not await kernels.answers(record):
-                record.status = "unknown"
+        live = [record for record in records if record.alive]
+        answers = await asyncio.gather(*map(kernels.answers, live))  # one that is stuck takes seconds
+        for record in (record for record, answered in zip(live, answers, strict=True) if not answered):
+            record.status = "unknown"
     return KernelList(kernels=[show(request, kernels, record) for record in records])
 
 
@@ -87,7 +91,7 @@ async def interrupt_kernel(key: str, request: Request) -> Interrupted:
 @router.post("/sessions/{name}", tags=["Sessions"], summary="Find the kernel of a name, or open it", responses=FULL)
 async def open_session(name: str, request: Request, body: SessionCreate | None = None) -> KernelModel:
     kernels = kernels_of(request, "manage")
-    record = await kernels.open(name, tags=body.tags if body else None, limits=body.limits if body else None)
+    record = await kernels.open(name, Wanted(tags=body.tags, limits=body.limits) if body else Wanted())
     return show(request, kernels, record)
 
 

@@ -43,7 +43,7 @@ async def metrics(request: Request) -> Response:
         raise Refused(403, "scope_missing", "metrics are about the kernels of all callers; use a token without a name")
     state = state_of(request)
     records = await state.kernels.measured(await state.kernels.all())
-    text = await in_thread(state.metrics.render, records, len(state.executions.running))
+    text = await in_thread(state.metrics.render, records, state.executions.count)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 

@@ -12,6 +12,7 @@ from kernelbox.server._notebook_sessions import NotebookSession, all_sessions, d
 from kernelbox.server._responses import CONFLICT, FULL, NOT_FOUND
 from kernelbox.server._routes_jupyter import our_id, show_kernel
 from kernelbox.server._state import kernels_of, state_of
+from kernelbox.shells._loop_kernels import Wanted
 
 router = APIRouter(tags=["Jupyter"])
 
@@ -73,7 +74,7 @@ async def _kernel_for(kernels: CallerKernels, wanted: KernelOfSession, tags: dic
     """Returns the kernel that a session asks for, with the session among its tags."""
     if wanted.id is not None:
         return await kernels.retag(our_id(wanted.id), tags)
-    return await kernels.create(tags=tags, kernel_type=wanted.name)
+    return await kernels.create(None, Wanted(tags=tags, kernel_type=wanted.name))
 
 
 async def _let_go(request: Request, kernels: CallerKernels, session: NotebookSession) -> None:

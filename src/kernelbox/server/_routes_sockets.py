@@ -92,14 +92,20 @@ async def _converse(socket: WebSocket, job_id: str, after: int) -> None:
         await asyncio.wait({sending, taking}, return_when=asyncio.FIRST_COMPLETED)
         if taking.done():
             taking.result()  # it ends with what it raises
-        sending.result()
-        await socket.close()
-    except RuntimeError as exc:  # Starlette's, for a socket that was closed while we were sending
-        raise WebSocketDisconnect from exc
+        await _conclude(socket, sending)
     finally:
         sending.cancel()
         taking.cancel()
         await asyncio.wait({sending, taking})
+
+
+async def _conclude(socket: WebSocket, sending: asyncio.Future[None]) -> None:
+    """Closes a socket on which all has been sent."""
+    try:
+        sending.result()
+        await socket.close()
+    except RuntimeError as exc:  # Starlette's, for a socket that was closed while we were sending
+        raise WebSocketDisconnect from exc
 
 
 async def _take_messages(socket: WebSocket, job_id: str) -> None:

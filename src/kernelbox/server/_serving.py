@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import uvicorn
 
 from kernelbox.base._errors import StartFailed
+from kernelbox.server._draining import Drained
 from kernelbox.server._logs import log_to_stderr
 from kernelbox.server._options import ServiceOptions
-from kernelbox.server._state import State
+from kernelbox.server._state import State, require_home
 from kernelbox.server._tokens import Token
 from kernelbox.server.app import create_app
 from kernelbox.web._listening import BACKLOG, LOOPBACK, Server, allow_descriptors, join_address, listen
@@ -71,6 +72,7 @@ def serve(
         options = dataclasses.replace(options, tokens=(Token.of(secret),))
     log_to_stderr(log_level)
     allow_descriptors()
+    require_home()
     app = create_app(options)
     config = uvicorn.Config(
         app,
@@ -124,7 +126,12 @@ async def _run(
     await asyncio.wait({serving, first}, return_when=asyncio.FIRST_COMPLETED)
     first.cancel()
     if not serving.done():
-        drained = await state.executions.drain(grace, hurry=signals.second)
+        drained = sum(
+            await asyncio.gather(
+                state.executions.drain(grace, hurry=signals.second), state.front_ends.drain(grace, hurry=signals.second)
+            ),
+            start=Drained(0, 0),
+        )
         kernels = "end with it" if state.options.lifetime == "process" else "stay, and are found again"
         await state.jobs.settle()
         _log.info(
@@ -167,7 +174,7 @@ def _listening(binding: Binding) -> Iterator[tuple[socket.socket, Binding]]:
 
 
 def _listen_at_path(path: str) -> socket.socket:
-    """Listens at a path that only this user can connect to; a socket that nobody serves any more is replaced."""
+    """Listens at a path that only this user can connect to; a socket that no process serves any more is replaced."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_unserved(path)

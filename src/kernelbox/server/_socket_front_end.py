@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # Bytes that wait for a front end that reads slowly. With more, the cell that writes them waits too.
 _MOST_UNREAD = 16 * 1024 * 1024
 
+# With this much, what it sends is not read either: it must be replies. Behind the output of a cell it is heard still.
+_MOST_REPLIES = 2 * _MOST_UNREAD
+
 # Seconds that a front end may read nothing while something waits for it: it is gone, and others wait for it.
 PATIENCE = 60.0
 
@@ -62,9 +65,7 @@ class SocketFrontEnd:
         self._unread.append((message, frame))
         self._size += len(frame)
         self._news.set()
-        while self._size > _MOST_UNREAD and not self.closed:
-            self._room.clear()
-            await self._room.wait()
+        await self._until_room(_MOST_UNREAD)
 
     def replace(self) -> None:
         """Closes the connection: its front end has another."""
@@ -97,6 +98,7 @@ class SocketFrontEnd:
 
     async def _read(self, take: Callable[[JupyterMessage], None]) -> None:
         while True:
+            await self._until_room(_MOST_REPLIES)  # who reads no replies is not heard
             event = await self._websocket.receive()
             if event["type"] == "websocket.disconnect":
                 return
@@ -106,6 +108,12 @@ class SocketFrontEnd:
             except BadMessage as exc:
                 self._finish(_BAD_DATA, str(exc)[:100])
                 return
+            await asyncio.sleep(0)  # thousands of messages may have come at once, and others are served too
+
+    async def _until_room(self, most: int) -> None:
+        while self._size > most and not self.closed:
+            self._room.clear()
+            await self._room.wait()
 
     async def _write(self) -> None:
         """Sends what waits, as fast as the front end reads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 
@@ -37,6 +38,12 @@ class State:
     front_ends: FrontEnds
 
 
+def require_home() -> None:
+    """Raises StoreFailed for a home that was not made by this user; one that is missing is made when it is needed."""
+    with contextlib.suppress(FileNotFoundError), kernels().store.runtime():
+        pass
+
+
 def make_state(options: ServiceOptions) -> State:
     """Returns what the routes share; nothing is opened before it is used."""
     environment = scrubbed_environment(variables_for_kernels())
@@ -51,13 +58,14 @@ def make_state(options: ServiceOptions) -> State:
     )
     journal = Journal(Home(reached.config.home, reached.config.key_file))
     metrics = Metrics()
+    executions = Executions(reached, options, metrics)
     return State(
         options=options,
         kernels=reached,
-        executions=Executions(reached, options, metrics),
+        executions=executions,
         metrics=metrics,
         jobs=Jobs(journal, reached),
-        front_ends=FrontEnds(reached, options),
+        front_ends=FrontEnds(reached, options, executions),
     )
 
 
@@ -86,10 +94,11 @@ def kernels_of(connection: HTTPConnection, scope: Scope) -> CallerKernels:
 
 def workspace_of(connection: HTTPConnection, scope: Scope) -> Workspace:
     """Returns the files that the sender of a request sees: of a caller with a name, those in its own folder."""
-    caller, root = caller_of(connection, scope), state_of(connection).options.workspace
+    caller, options = caller_of(connection, scope), state_of(connection).options
+    root = options.workspace
     if caller.name:
         root = os.path.join(root, caller.name)
         os.makedirs(root, exist_ok=True)
         if os.path.islink(root):  # a cell has put it there
             raise Refused(409, "folder_replaced", "the folder of this caller has been replaced by a link")
-    return Workspace(root)
+    return Workspace(root, options.sandbox)

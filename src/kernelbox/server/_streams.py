@@ -89,7 +89,7 @@ async def _with_signs_of_life(events: Events) -> AsyncIterator[tuple[int, str, b
 async def send_events(socket: WebSocket, events: Events) -> None:
     """Sends events over a WebSocket, each as one message with its number and type."""
     async for number, kind, event in events:
-        await socket.send_text(f'{{"seq":{number},"type":"{kind}",{event[1:].decode()}' if event != b"{}" else "{}")
+        await socket.send_text(f'{{"seq":{number},"type":"{kind}",{event[1:].decode()}')
 
 
 async def refuse(socket: WebSocket, exc: KernelBoxError | Refused) -> None:

@@ -30,15 +30,18 @@ def read_tokens(path: str) -> tuple[Token, ...]:
     """Returns the tokens in a file; raises InvalidInput, which tells no secret."""
     try:
         with open(path, "rb") as file:
-            is_private = not stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077
-            text = file.read(_LARGEST)
+            info, text = os.fstat(file.fileno()), file.read(_LARGEST + 1)
     except OSError as exc:
         raise InvalidInput("the tokens", path, exc.strerror or "it cannot be read") from exc
-    if not is_private:
+    if stat.S_IMODE(info.st_mode) & 0o077:
         raise InvalidInput("the tokens", path, "others can read the file; chmod 600 it")
+    if info.st_uid not in (0, os.geteuid()):
+        raise InvalidInput("the tokens", path, f"the file belongs to another user (uid {info.st_uid})")
+    if len(text) > _LARGEST:
+        raise InvalidInput("the tokens", path, f"it has more than {_LARGEST:,} bytes")
     try:
         data = tomllib.loads(text.decode())
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidInput("the tokens", path, "it is not TOML") from None  # its sentence may show a secret
     entries = data.get("token")
     if set(data) != {"token"} or not isinstance(entries, list) or not entries:

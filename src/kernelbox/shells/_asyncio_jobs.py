@@ -208,7 +208,7 @@ class Job:
 
     def _take_request(self, request: ApprovalRequest) -> None:
         if not self._options.present:
-            request.close("nobody is asked in this execution")
+            request.close("no one can be asked in this execution")
         elif self._asks.show(request):
             self.requests[request.id] = request
             self._news.set()

@@ -1,4 +1,4 @@
-"""One client's watch over a kernel: what it says whoever runs it, and its end, its restart and its return.
+"""One client's watch over a kernel: what it says in any client's cell, and its end, its restart and its return.
 
 The client's own cells run on the same connection, so that all it is told comes in one order. A cell takes the
 connection for as long as it runs; what the kernel says meanwhile is among the events of the cell.

@@ -20,6 +20,7 @@ from kernelbox.core._tagging import retag
 from kernelbox.host._limiting import measured
 from kernelbox.shells._asyncio import query
 from kernelbox.shells._loop_connection import connect, in_thread
+from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +42,23 @@ _FULL_PATIENCE = 10
 
 # Seconds that a kernel has to answer a question; one that runs a cell answers after it.
 QUERY_PATIENCE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a caller may ask of a new kernel; all else is the process's that opens it.
+
+    `env` are variables that it gets beside the others, as long as this process restarts it.
+    """
+
+    session_name: str | None = None
+    tags: Mapping[str, str] | None = None
+    kernel_type: str | None = None
+    env: Mapping[str, str] | None = None
+    limits: Mapping[str, object] | None = None
+
+
+_NOTHING = Wanted()
 
 
 class LoopKernels:
@@ -116,40 +134,23 @@ class LoopKernels:
 
     # -- opening ---------------------------------------------------------------------------------------------
 
-    async def create(
-        self,
-        name: str | None = None,
-        *,
-        session_name: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        kernel_type: str | None = None,
-        env: Mapping[str, str] | None = None,
-        limits: Mapping[str, object] | None = None,
-    ) -> KernelRecord:
-        """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists.
-
-        `env` are variables that it gets beside the others, as long as this process restarts it.
-        """
+    async def create(self, name: str | None = None, wanted: Wanted = _NOTHING) -> KernelRecord:
+        """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists."""
         if name is None:
-            name = self.new_name() if session_name is None else session_name
-        options = self._options(session_name=session_name, tags=tags, kernel_type=kernel_type, limits=limits)
-        if env:
-            options = options.with_env({**(self._env or {}), **env})
-        return await in_thread(self._create, check_name(name), options)
+            name = self.new_name() if wanted.session_name is None else wanted.session_name
+        return await in_thread(self._create, check_name(name), self._options(wanted))
 
     @staticmethod
     def new_name() -> str:
         """Returns a name that no kernel has."""
         return f"kernel-{os.urandom(6).hex()}"
 
-    async def open(
-        self, name: str, *, tags: Mapping[str, str] | None = None, limits: Mapping[str, object] | None = None
-    ) -> KernelRecord:
-        """Returns the live kernel of a name; opens one, with these tags, if there is none.
+    async def open(self, name: str, wanted: Wanted = _NOTHING) -> KernelRecord:
+        """Returns the live kernel of a name; opens one, as it is wanted, if there is none.
 
         Raises KernelExists if the live one has other limits than those that are given.
         """
-        return await in_thread(self._open, check_name(name), self._options(tags=tags, limits=limits))
+        return await in_thread(self._open, check_name(name), self._options(wanted))
 
     async def use(self, name: str) -> Kernel:
         """Returns the kernel for a cell that is sent to a name, as `Kernels.use` does."""
@@ -251,20 +252,21 @@ class LoopKernels:
 
     # -- handles ---------------------------------------------------------------------------------------------
 
-    def _options(
-        self,
-        *,
-        session_name: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        kernel_type: str | None = None,
-        limits: Mapping[str, object] | None = None,
-    ) -> KernelOptions:
+    def _options(self, wanted: Wanted = _NOTHING) -> KernelOptions:
         """Returns what a kernel is opened with. What a caller may have is at most what is configured."""
-        wanted = check_limits(limits)
-        if wanted is not None:
-            wanted.require_within(self.config.limits)
-        given = (session_name, dict(tags or {}), self._cwd, self._env, self._lifetime, kernel_type)
-        return KernelOptions(*given, limits=wanted, sandbox=self._sandbox)
+        limits = check_limits(wanted.limits)
+        if limits is not None:
+            limits.require_within(self.config.limits)
+        return KernelOptions(
+            session_name=wanted.session_name,
+            tags=dict(wanted.tags or {}),
+            cwd=self._cwd,
+            env={**(self._env or {}), **wanted.env} if wanted.env else self._env,
+            lifetime=self._lifetime,
+            kernel_type=wanted.kernel_type,
+            limits=limits,
+            sandbox=self._sandbox,
+        )
 
     def _handle(self, record: KernelRecord) -> Kernel:
         return self._kernels.kernel(record, environment=self._environment(record))

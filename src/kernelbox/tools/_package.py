@@ -1,20 +1,26 @@
-"""Writes a generated package: beside the old one, and in its place when it is whole."""
+"""Writes a generated package: beside the old one, and in its place when it is whole.
+
+The directory for packages is in a project, where a clone can bring links and cells can plant them: it must be itself a
+directory, and what is in it is reached by its descriptor, through no link.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import shutil
 
-from kernelbox.base._errors import InvalidInput, KernelBoxError, StoreFailed
+from kernelbox.base._errors import InvalidInput, StoreFailed
 from kernelbox.core._arguments import check_path
-from kernelbox.host._workspace import Workspace
+from kernelbox.host._place import Place
+from kernelbox.host._user_files import READABLE, open_directory, write_new
 from kernelbox.tools._source import ROOT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_INDEX = "tools.json"
 
 # Bytes of an index; those of 10,000 tools are fewer, and a cell can put a file of any size in its place.
 _LARGEST_INDEX = 64 * 1024 * 1024
@@ -26,6 +32,8 @@ _ATTEMPTS = 20
 def check_root(root: str | os.PathLike[str]) -> str:
     """Returns the absolute path of the directory for packages."""
     path = check_path("root_dir", os.path.expanduser(root) if isinstance(root, str) else root)
+    if os.path.islink(path):
+        raise InvalidInput("root_dir", root, "it is a link, which is not followed; name the directory itself")
     if os.path.lexists(path) and not os.path.isdir(path):
         raise InvalidInput("root_dir", root, "it is not a directory")
     return path
@@ -33,69 +41,85 @@ def check_root(root: str | os.PathLike[str]) -> str:
 
 def check_owner(root: str, package: str, server: str) -> None:
     """Raises InvalidInput if a package there is not this server's to replace."""
+    try:
+        with _open(root) as place:
+            if not place.exists(package):
+                return
+            owner = _read_owner(place, package)
+    except OSError:
+        return  # it is not there; or cannot be used, which writing says
     path = os.path.join(root, package)
-    if not os.path.lexists(path):
-        return
-    owner = read_owner(path)
     if owner is None:
         raise InvalidInput("the package", path, "what is there was not generated; remove it, or use another name")
     if owner != server:
         raise InvalidInput("the name of a server", server, f"its package is {package!r}, which server {owner!r} has")
 
 
-def read_owner(path: str) -> str | None:
+def write_package(root: str, package: str, files: Mapping[str, str]) -> None:
+    """Writes the files of a package, in place of an older one; a reader finds one or the other, whole."""
+    new = f".{package}.{os.getpid()}-{os.urandom(3).hex()}.new"
+    try:
+        os.makedirs(root, exist_ok=True)
+        with _open(root) as place:
+            try:
+                os.mkdir(new, dir_fd=place.fd)
+                with _enter(place, new) as inside:
+                    for name, text in files.items():
+                        write_new(name, text.encode(), inside.fd)
+                with contextlib.suppress(FileExistsError):
+                    write_new("__init__.py", ROOT.encode(), place.fd)
+                _put(place, new, package)
+            finally:
+                place.remove_tree(new)
+    except OSError as exc:
+        raise StoreFailed(f"cannot write the package {os.path.join(root, package)!r}: {exc.strerror or exc}") from exc
+
+
+def remove_package(root: str, package: str, server: str) -> bool:
+    """Removes a package if it is this server's; returns whether it was."""
+    with contextlib.suppress(OSError), _open(root) as place:
+        if _read_owner(place, package) == server:
+            place.remove_tree(package)
+            return True
+    return False
+
+
+def _open(root: str) -> Place:
+    return Place(open_directory(root, (), make=False), root)
+
+
+def _enter(place: Place, name: str) -> Place:
+    """Opens a directory in another, which need not be private."""
+    return Place(os.open(name, READABLE, dir_fd=place.fd), place.path_of(name))
+
+
+def _read_owner(place: Place, package: str) -> str | None:
     """Returns the server that a package was generated for, None if it is no such package.
 
     Cells can put a link or a pipe there, which is neither followed nor waited for.
     """
     try:
-        owner = json.loads(Workspace(path).read("tools.json", 0, _LARGEST_INDEX)[0])["server"]
-    except (KernelBoxError, ValueError, KeyError, TypeError):
+        with _enter(place, package) as inside:
+            owner = json.loads(inside.read(_INDEX, _LARGEST_INDEX))["server"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return owner if isinstance(owner, str) else None
 
 
-def write_package(root: str, package: str, files: Mapping[str, str]) -> None:
-    """Writes the files of a package, in place of an older one; a reader finds one or the other, whole."""
-    mark = f"{os.getpid()}-{os.urandom(3).hex()}"
-    new = os.path.join(root, f".{package}.{mark}.new")
-    try:
-        os.makedirs(new)
-        for name, text in files.items():
-            with open(os.path.join(new, name), "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-        with contextlib.suppress(FileExistsError):
-            with open(os.path.join(root, "__init__.py"), "x", encoding="utf-8") as file:
-                file.write(ROOT)
-        _put(new, os.path.join(root, package), os.path.join(root, f".{package}.{mark}.old"))
-    except OSError as exc:
-        raise StoreFailed(f"cannot write the package {os.path.join(root, package)!r}: {exc.strerror or exc}") from exc
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
-def remove_package(root: str, package: str, server: str) -> bool:
-    """Removes a package if it is this server's; returns whether it was."""
-    path = os.path.join(root, package)
-    if read_owner(path) != server:
-        return False
-    shutil.rmtree(path, ignore_errors=True)
-    return True
-
-
-def _put(new: str, path: str, old: str) -> None:
+def _put(place: Place, new: str, package: str) -> None:
+    old = f"{new.removesuffix('.new')}.old"
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
-            os.rename(path, old)
+            place.rename(package, old)
         try:
-            os.rename(new, path)
+            place.rename(new, package)
         except OSError:
-            if not os.path.isdir(path):
+            if not place.exists(package):
                 with contextlib.suppress(OSError):
-                    os.rename(old, path)
+                    place.rename(old, package)
                 raise
         else:
             return
         finally:
-            shutil.rmtree(old, ignore_errors=True)
-    raise OSError(f"others write {path!r} all the time")
+            place.remove_tree(old)
+    raise OSError(f"others write {package!r} all the time")

@@ -45,7 +45,7 @@ class Session:
         self._opened: asyncio.Future[Client] | None = None
         self._closing = asyncio.Event()
         self._words = Words()
-        self._calls: dict[object, tuple[OnEvent, str]] = {}  # those under way: who is told, and the tool
+        self._calls: dict[asyncio.Task[Any], tuple[OnEvent, str]] = {}  # those under way: who is told, and the tool
         self._suspect = False
         self._listed = frozenset[str]()
         self._listing: asyncio.Task[list[Tool]] | None = None
@@ -71,7 +71,8 @@ class Session:
             said = (message or "")[:LONGEST_NOTICE]
             on_event(ToolEvent("progress", self.server, tool, said, progress, total))
 
-        call = object()
+        call = asyncio.current_task()
+        assert call is not None
         self._calls[call] = (on_event, tool)
         try:
             if tool not in self._listed:
@@ -113,13 +114,15 @@ class Session:
 
     async def is_usable(self) -> bool:
         """Tells whether another call can be sent: after one that was cancelled or failed the server must answer."""
+        if any(call.cancelling() for call in self._calls):  # it has been told so, and has not come to its end
+            self._doubt()
         if self._suspect and not self.ended and self._opened is not None:
             try:
                 async with asyncio.timeout(_PROBE):
                     await (await self.open()).list_tools(cache_mode="bypass")
                 self._suspect = False
-            except Exception:  # noqa: BLE001  # however it fails, this session is not used again
-                self.ended = True
+            except Exception:  # noqa: BLE001  # however it fails, no other call is sent; those under way may go on
+                return False
         return not self.ended
 
     @property

@@ -103,6 +103,8 @@ def signature(made: Class) -> str:
     for field in made.fields:
         default = "" if field.default is None else f" = {field.default}"
         shown.append(f"{field.name}: {ast.unparse(field.annotation)}{default}")
+    if made.extra == "allow":
+        shown.append("**others")
     return f"{made.name}({', '.join(shown)})"
 
 

@@ -71,7 +71,7 @@ class Toolbox:
     def forget(self) -> None:
         """Begins without sessions; those of the process that we were forked from are its own."""
         self._sessions: dict[str, Session] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[Session, asyncio.Task[None]] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         forget_in_forks(self)
 
@@ -90,7 +90,7 @@ class Toolbox:
         except KernelBoxError as exc:
             payload = encode_failure(str(exc))
         except Exception as exc:  # noqa: BLE001  # whatever is wrong with an answer harms only this call
-            payload = encode_failure(f"{ask.server_name}.{ask.tool_name}: {type(exc).__name__}: {exc:.1000}")
+            payload = encode_failure(f"{ask.server_name}.{ask.tool_name}: {type(exc).__name__}: {exc!s:.1000}")
         return Answer(ask.id, ask.ask, True, payload=payload)
 
     async def _find_session(self, server: str) -> Session:
@@ -127,13 +127,13 @@ class Toolbox:
                 await asyncio.sleep(0.1)
             await session.close()
 
-        task = asyncio.create_task(close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing[session] = asyncio.create_task(close())
+        self._closing[session].add_done_callback(lambda task: self._closing.pop(session, None))
 
     async def _close(self) -> None:
-        sessions, self._sessions = list(self._sessions.values()), {}
-        await asyncio.gather(*(session.close() for session in sessions), *self._closing, return_exceptions=True)
+        sessions, self._sessions = [*self._sessions.values(), *self._closing], {}
+        closing = list(self._closing.values())
+        await asyncio.gather(*(session.close() for session in sessions), *closing, return_exceptions=True)
 
 
 def _read_servers(servers: object) -> dict[str, ServerParameters]:

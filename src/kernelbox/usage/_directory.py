@@ -1,4 +1,4 @@
-"""What a directory holds, added up a part at a time: whoever adds it up has other things to do."""
+"""What a directory holds, added up a part at a time: a keeper that adds it up has other things to do."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ def members(group: str) -> list[int]:
 
 
 def memory(group: str) -> int | None:
-    """Returns the bytes that a group cannot give back: not the files that it has read; None if nobody counts them."""
+    """Returns the bytes that a group cannot give back: not the files that it has read; None if they are not counted."""
     shown = _table(group, "memory.stat")
     if b"total_rss" in shown:
         return shown[b"total_rss"] + shown.get(b"total_shmem", 0)

@@ -105,11 +105,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Says what is wrong, in the shape of all failures, unless an answer is on its way; closes the connection."""
         self._stop_timers()
-        if not self._is_answering():
-            body = json.dumps({"detail": msg, "code": "bad_request"}).encode("ascii")
-            head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-            self.transport.write(STATUS_LINE[400] + head + body)
-        self.transport.close()
+        if self._is_answering():
+            self.transport.close()
+        else:
+            refuse(self.transport, msg)
 
     def _is_answering(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn says
@@ -146,6 +145,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_timers()
         if not self.transport.is_closing():
             self.transport.close()
+
+
+def refuse(transport: asyncio.Transport, sentence: str) -> None:
+    """Says that a request makes no sense, in the shape of all failures, and closes the connection."""
+    body = json.dumps({"detail": sentence, "code": "bad_request"}).encode("ascii")
+    head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+    transport.write(STATUS_LINE[400] + head + body)
+    transport.close()
 
 
 def find_out_owner(transport: asyncio.Transport) -> dict[str, bool]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from kernelbox.web._protocol import CONNECTION, find_out_owner
+from kernelbox.web._protocol import CONNECTION, find_out_owner, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from uvicorn._types import ASGISendEvent
     from websockets.frames import Frame
 
 # Seconds between pings, and for which one may stay unanswered while nothing is read.
@@ -33,6 +34,16 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     async def run_asgi(self) -> None:
         self.scope[CONNECTION] = find_out_owner(self.transport)  # type: ignore[literal-required]  # a key of ours
         await super().run_asgi()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True  # by a refusal; uvicorn would write to the log that there was none
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
+            refuse(self.transport, "The head of the request is none of a WebSocket, or too large for one.")
 
     def resume_writing(self) -> None:
         self._has_moved = True

@@ -58,8 +58,8 @@ class Confinement:
 
     @classmethod
     def decode(cls, data: bytes) -> Confinement:
-        mounts, program, scratch, links = json.loads(data)
-        return cls([Mount(*mount) for mount in mounts], base64.b64decode(program), scratch, links)
+        mounts, program, *rest = json.loads(data)
+        return cls([Mount(*mount) for mount in mounts], base64.b64decode(program), *rest)
 
 
 def describe_failure(step: str, exc: OSError) -> str:

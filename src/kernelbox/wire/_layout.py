@@ -14,6 +14,7 @@ In a kernel's own directory:
     state              host makes it, the kernel maps it hosts, who take it for what the kernel says of itself
     log                host opens it for the kernel      people
     death.json         keeper: how the process ended     hosts
+    kept.json          keeper in srt: who is its deputy  that deputy, when srt has ended; hosts, if it is there
     ending.json        host: why it ends the process     hosts
     reported-<pid>-…   host: the death has been told     hosts, who believe it if it is signed, as the one above
     profile/           the cell, with %store             the cell
@@ -31,6 +32,9 @@ from __future__ import annotations
 NAMES, LOCKS = "names", "locks"
 TEMPLATE = "template-"
 
+# How the directories begin that srt keeps its sockets in: they are in /tmp, because sockets need short paths.
+DEPUTY = "kernelbox-srt-"
+
 # How lines of a template's log begin: before it imports a module of KERNELBOX_PRELOAD, and after the last.
 IMPORTING, WARM = "importing", "imported all"
 
@@ -41,12 +45,16 @@ TOOLS = ("kernelbox.guest.tools", "kernelbox.guest.discovery")
 UNARMED = "the sandbox cannot be armed: "
 UNGUARDED = "the guard of require_shell_escape cannot be armed: "
 
+# Where a sandboxed kernel finds what pip has installed for it, in the directory that is its own.
+PACKAGES = "packages"
+
 RECORD = "connection.json"
 SOCKET = "socket"
 RUNNER = "runner"
 STATE = "state"
 LOG = "log"
 DEATH = "death.json"
+KEPT = "kept.json"
 INTENT = "ending.json"
 REPORTED = "reported-"
 PROFILE = "profile"

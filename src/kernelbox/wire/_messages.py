@@ -2,7 +2,7 @@
 
 Host to guest: Execute, Interrupt, Answer, Query, Watch; to a template: Spawn.
 Guest to host: Started, Begun, Output, Display, Clear, Ask, Withdraw, Comm, Done, Reply, Farewell; from a template:
-Spawned, Refused.
+Spawned, Introduced, Refused.
 
 What comes between cells, from threads and tasks that they have left, has an empty id.
 """
@@ -272,6 +272,14 @@ class Spawned(Message):
 
     pid: int
     start_time: int
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Introduced(Message):
+    """Comes from a new kernel itself, before Spawned, if its template counts processes in a namespace of its own: the
+    system tells with it which process has sent it (SCM_CREDENTIALS, unix(7))."""
+
+    kernel_id: str
 
 
 @dataclass(eq=False, repr=False, slots=True)

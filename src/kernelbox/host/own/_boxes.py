@@ -10,7 +10,7 @@ import signal
 
 from kernelbox.base._errors import StartFailed
 from kernelbox.host._key import key_path
-from kernelbox.host._process import Process
+from kernelbox.host._process import Process, parent_of
 from kernelbox.host._servers_file import SERVERS_FILE
 from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._native import Surroundings, confine, environment_in_sandbox
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kernelbox.wire._messages import Spawned
 
 _NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
+_NAMESPACES_OF_SRT = ("user", "mnt", "pid", "net")
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
 
@@ -33,12 +34,12 @@ def prepare_box(launch: Launch) -> tuple[Confinement, dict[str, str]]:
     secrets += [key, os.path.join(os.path.dirname(key), SERVERS_FILE)]
     looked_in = [launch.environment.get(name, "").split(os.pathsep) for name in ("PATH", "PYTHONPATH")]
     place = Surroundings(launch.record.cwd, secrets, [path for paths in looked_in for path in paths])
-    return confine(config, place), {**launch.environment, **environment_in_sandbox()}
+    return confine(config, place), environment_in_sandbox(launch.environment)
 
 
-def require_armed(spawned: Spawned) -> None:
+def require_armed(spawned: Spawned, *, in_srt: bool = False) -> None:
     """Kills a process that the system does not show to be confined, and raises StartFailed."""
-    missing = find_gap(spawned.pid)
+    missing = find_gap(spawned.pid) or (find_gap_around(spawned.pid) if in_srt else "")
     if missing:
         with_start = Process(spawned.pid, spawned.start_time)
         with_start.signal(signal.SIGKILL)
@@ -49,8 +50,7 @@ def require_armed(spawned: Spawned) -> None:
 def find_gap(pid: int) -> str:
     """Returns what a process lacks of the sandbox, by what the system says; "" if it lacks nothing."""
     try:
-        with open(f"/proc/{pid}/status") as file:
-            status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+        status = _status(pid)
         shared = [name for name in _NAMESPACES if _namespace(pid, name) == _namespace(os.getpid(), name)]
         with open(f"/proc/{pid}/mountinfo") as file:
             root = next((fields[5] for line in file if (fields := line.split())[4] == "/"), "")
@@ -63,6 +63,31 @@ def find_gap(pid: int) -> str:
     if any(int(status.get(name, "1"), 16) for name in _CAPABILITIES):
         return "it has capabilities"
     return "" if "ro" in root.split(",") else "its root is not read-only"
+
+
+def find_gap_around(pid: int) -> str:
+    """Returns what the template of a kernel lacks of srt's sandbox, by what the system says; "" if it lacks nothing."""
+    template = parent_of(pid)
+    if template is None:
+        return "its template is gone"
+    try:
+        status = _status(template)
+        shared = [name for name in _NAMESPACES_OF_SRT if _namespace(template, name) == _namespace(os.getpid(), name)]
+        apart = _namespace(template, "net") != _namespace(pid, "net")
+    except OSError as exc:
+        return f"the state of its template cannot be read ({exc})"
+    if shared:
+        return f"its template shares the host's {', '.join(shared)} namespace"
+    if apart:
+        return "it is in another network than its template"
+    if status.get("NoNewPrivs") != "1":
+        return "its template can gain privileges"
+    return "its template has capabilities" if int(status.get("CapEff", "1"), 16) else ""
+
+
+def _status(pid: int) -> dict[str, str]:
+    with open(f"/proc/{pid}/status") as file:
+        return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
 
 
 def _namespace(pid: int, name: str) -> str:

@@ -34,10 +34,14 @@ class OwnEngine(LocalEngine):
         from kernelbox.host._spawning import preparing, spawn_cold
         from kernelbox.host.own._template import fork_warm, has_warm_template
 
-        confinement, environment = None, launch.environment
+        confinement, environment, srt = None, launch.environment, None
         if launch.record.sandbox is not None:
             from kernelbox.host.own._boxes import prepare_box
 
+            if launch.record.sandbox == "srt":
+                from kernelbox.host.own._srt import prepare_srt
+
+                srt = prepare_srt(launch)
             confinement, environment = prepare_box(launch)
         guard = b""
         if launch.record.guarded:
@@ -45,14 +49,14 @@ class OwnEngine(LocalEngine):
 
             guard = guard_filter()
         with preparing(launch, [SOCKET], environment=environment, confinement=confinement, guard=guard) as request:
-            if launch.config.template and has_warm_template():
-                spawned = fork_warm(request, launch)
+            if srt is not None or (launch.config.template and has_warm_template()):
+                spawned = fork_warm(request, launch, srt)
             else:
                 spawned = spawn_cold(request, launch.directory, launch.environment)
         if confinement is not None:
             from kernelbox.host.own._boxes import require_armed
 
-            require_armed(spawned)
+            require_armed(spawned, in_srt=srt is not None)
         if guard:
             from kernelbox.host.own._guarding import require_guarded
 

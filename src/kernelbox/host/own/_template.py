@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -32,12 +33,12 @@ _HANG_PATIENCE = 3.0
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Sequence
 
     from kernelbox.host._engine import Launch
     from kernelbox.host._place import Place
     from kernelbox.host._spawning import Request
+    from kernelbox.host.own._srt import Srt
     from kernelbox.wire._messages import Spawned
 
 
@@ -46,15 +47,19 @@ def has_warm_template() -> bool:
     return sys.platform == "linux"
 
 
-def fork_warm(request: Request, launch: Launch) -> Spawned:
-    """Has a kernel forked by the template of the runtime directory, which is started if there is none."""
+def fork_warm(request: Request, launch: Launch, srt: Srt | None = None) -> Spawned:
+    """Has a kernel forked by the template of the runtime directory, which is started if there is none; in srt, if that
+    is given."""
     modules = [*launch.config.preload, *(TOOLS if has_servers(launch.config) else ())]
-    name = f"{TEMPLATE}{_template_digest(launch.environment, modules)}"
+    name = f"{TEMPLATE}{_template_digest(launch.environment, modules, srt)}"
     with launch.directory.runtime() as runtime:
+        begun = False
         for _ in range(3):
             client = _dial(runtime, name)
             if client is not None:
                 with contextlib.suppress(OSError), client:
+                    if srt is not None:
+                        client.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
                     send_request(client, request)
                     answer = _wait_for_answer(client, runtime, name)
                     if answer is not None:
@@ -62,7 +67,10 @@ def fork_warm(request: Request, launch: Launch) -> Spawned:
             with locked(runtime, name + ".lock", launch.directory.secret()):
                 another = _dial(runtime, name)
                 if another is None:
-                    _start(runtime, name, launch, modules)
+                    if srt is not None:
+                        _require_sound(runtime, name, begun=begun)
+                    _start(runtime, name, launch, modules, srt)
+                    begun = True
                 else:
                     another.close()  # another opener has started it meanwhile
         raise StartFailed(_describe_failure(runtime, name, "does not answer"))
@@ -121,18 +129,36 @@ def _last_stage(runtime: Place, name: str) -> str:
     return next((line for line in reversed(lines) if line.startswith((IMPORTING, WARM))), "")
 
 
-def _start(runtime: Place, name: str, launch: Launch, modules: Sequence[str]) -> None:
+def _start(runtime: Place, name: str, launch: Launch, modules: Sequence[str], srt: Srt | None) -> None:
     with listen(runtime, name) as listener:
+        if srt is not None:
+            from kernelbox.host.own._srt import start_in_srt
+
+            start_in_srt(runtime, name, srt, launch, listener.fileno(), modules)
+            return
         fds = [listener.fileno(), runtime.fd]
         argv = ["warm", *map(str, fds), name, str(launch.config.template_idle_timeout), *modules]
         start_keeper(argv, fds, runtime, name + ".log", launch.environment)
 
 
-def _template_digest(env: dict[str, str], preload: Sequence[str]) -> str:
+def _require_sound(runtime: Place, name: str, *, begun: bool) -> None:
+    """Raises StartFailed if srt has been started just now and has ended before the template could serve."""
+    if not begun:
+        return
+    from kernelbox.host.own._templates import wait_for_deputy
+    from kernelbox.sandbox._hints import advise_about_srt
+
+    wait_for_deputy(runtime, name)  # it says how srt ended
+    said = tail(runtime, name + ".log")
+    raise StartFailed(f"the kernel could not be started in srt, which said:\n{said}\n{advise_about_srt(said)}")
+
+
+def _template_digest(env: dict[str, str], preload: Sequence[str], srt: Srt | None) -> str:
     """Names the template by all that its forks inherit: interpreter, code, preloaded modules, import-time settings."""
     from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
 
     identity = [_interpreter(), PACKAGE, _code_stamp(), _import_stamps(), list(preload), _limits()]
+    identity += srt.identity if srt is not None else []
     shared = sorted(template_environment(env).items())
     return blake2b(json.dumps([identity, shared]).encode(), digest_size=8).hexdigest()
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import struct
+import time
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._lock import locked
@@ -55,6 +56,7 @@ def dismiss_templates(runtime: Place, secret: bytes) -> None:
     for name in list_templates(runtime):
         with contextlib.suppress(OSError), locked(runtime, name + ".lock", secret):
             _dismiss(runtime, name)
+            wait_for_deputy(runtime, name)
     for name in runtime.listdir():
         if name.startswith(TEMPLATE) and name.endswith((".log", ".lock")):
             with contextlib.suppress(OSError):
@@ -83,6 +85,28 @@ def _dismiss(runtime: Place, name: str) -> None:
                 process.wait(_LEAVE_PATIENCE)
         if process is not None:
             process.close()
+
+
+def wait_for_deputy(runtime: Place, name: str) -> None:
+    """Waits until srt and the deputy of a template that ran in it have left: they have its log locked till then."""
+    fd = runtime.open_for_reading(name + ".log")
+    try:
+        wait_for_lock(fd)
+    finally:
+        os.close(fd)
+
+
+def wait_for_lock(log: int) -> None:
+    """Locks the log of a template in srt, once no process has it locked that had it open before; or does without."""
+    import fcntl
+
+    deadline = time.monotonic() + _LEAVE_PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(0.01)
 
 
 def _has_kernels(process: Process) -> bool:

@@ -1,0 +1,30 @@
+"""How what runs comes to its end when a server is stopped: within a time of grace, or until somebody is in a hurry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Drained:
+    """How many cells came to their own end when a server was stopped, and how many were interrupted."""
+
+    finished: int
+    interrupted: int
+
+    def __add__(self, other: Drained) -> Drained:
+        return Drained(self.finished + other.finished, self.interrupted + other.interrupted)
+
+
+async def wait_for_end(ending: Collection[asyncio.Future[Any]], grace: float, hurry: asyncio.Event) -> None:
+    """Waits until all have ended, the seconds of grace have passed, or `hurry` is set."""
+    if not ending:
+        return
+    hurried = asyncio.ensure_future(hurry.wait())
+    all_done = asyncio.ensure_future(asyncio.wait(ending))
+    await asyncio.wait({hurried, all_done}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+    hurried.cancel()
+    all_done.cancel()
