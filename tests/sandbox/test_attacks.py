@@ -54,6 +54,9 @@ PROVE_NOTHING = {
     "parts of the Linux kernel: userfaultfd",
 }
 
+# Attacks that end the kernel: the filter of srt kills what makes such a call.
+ENDS = {("srt", "parts of the Linux kernel: calls by the numbers of x32")}
+
 users = pytest.mark.parametrize("uid", [0, USER] if os.getuid() == 0 else [os.getuid()])
 
 
@@ -106,11 +109,11 @@ def test_no_attack_gets_out_of_a_sandbox(uid: int) -> None:
 
 
 @users
-def test_a_kernel_goes_on_after_every_attack(uid: int) -> None:
+def test_a_kernel_goes_on_after_every_attack_but_one_that_srt_kills_it_for(uid: int) -> None:
     gone = [
         (level, name) for name, told in results(uid).items() for level in levels_of(uid) if not told[f"{level} usable"]
     ]
-    assert gone == []
+    assert set(gone) <= ENDS
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="most attacks need the superuser to get through anywhere")

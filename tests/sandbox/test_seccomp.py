@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernelbox.sandbox._seccomp import ARCHITECTURES, DECIDED, MISSING, REFUSED, build_filter
+from kernelbox.sandbox._seccomp import ARCHITECTURES, DECIDED, MISSING, REFUSED, STARTING, build_filter
 
 if TYPE_CHECKING:
     from kernelbox.sandbox._seccomp import Machine
@@ -151,6 +151,19 @@ def test_no_lease_can_be_taken_that_others_would_wait_for(machine: Machine) -> N
 
 
 @each_machine
+def test_a_filter_without_programs_refuses_to_start_one_and_to_limit_another_process(machine: Machine) -> None:
+    column, architecture = MACHINES.index(machine), ARCHITECTURES[machine]
+    for programs, refused in ((True, ALLOWED), (False, "EPERM")):
+        program = build_filter(machine, unix_sockets=False, programs=programs)
+        for numbers in STARTING.values():
+            assert decide(program, numbers[column], architecture=architecture) == refused
+        limit = DECIDED["prlimit64"][column]
+        assert limit is not None
+        assert decide(program, limit, 0, 7, architecture=architecture) == ALLOWED
+        assert decide(program, limit, 1234, 7, architecture=architecture) == refused
+
+
+@each_machine
 def test_calls_of_another_architecture_end_the_process(machine: Machine) -> None:
     program = build_filter(machine, unix_sockets=False)
     assert decide(program, 1, architecture=0x40000003) == KILLED  # 32 bits
@@ -169,7 +182,7 @@ def test_the_numbers_are_those_that_libseccomp_knows(machine: Machine) -> None:
     resolve = ctypes.CDLL(path).seccomp_syscall_resolve_name_arch
     resolve.argtypes = (ctypes.c_uint32, ctypes.c_char_p)
     compared = 0
-    for name, numbers in {**REFUSED, **DECIDED, **MISSING}.items():
+    for name, numbers in {**REFUSED, **DECIDED, **MISSING, **STARTING}.items():
         known = resolve(ARCHITECTURES[machine], name.encode())
         if known == -1:  # newer than the library
             continue
