@@ -1,4 +1,4 @@
-"""What an srt that has ended leaves: kernels whose end has not been told, processes, ghosts, directories of deputies."""
+"""What an srt that has ended leaves: kernels whose end was not told, processes, ghosts, directories of deputies."""
 
 from __future__ import annotations
 
