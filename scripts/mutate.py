@@ -2,6 +2,7 @@
 
     python scripts/mutate.py src/kernelbox/wire --tests tests/wire
     python scripts/mutate.py src/kernelbox/core/_policy.py --tests tests/executor/test_policy.py [--sample 50 --seed 1]
+    python scripts/mutate.py src/kernelbox/wire/_json.py --tests tests/wire --part 1/3
 
 Each change is tried in a fork of this process, which has pytest loaded, by the tests that enter the changed function,
 the quickest first: most are noticed within a second. Tools that put switches into the code, such as mutmut, change its
@@ -266,7 +267,7 @@ def is_noticed(path: Path, tree: ast.Module, tests: list[str]) -> bool:
     return in_a_fork(run) != 0
 
 
-def try_module(path: Path, tests: Tests, sample: int, seed: str) -> bool:
+def try_module(path: Path, tests: Tests, options: argparse.Namespace) -> bool:
     """Tries the changes of a module, and prints those that no test notices; False if the tests fail without any."""
     shown = path.relative_to(ROOT)
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -277,7 +278,9 @@ def try_module(path: Path, tests: Tests, sample: int, seed: str) -> bool:
     if entering and is_noticed(path, tree, entering):
         print(f"{shown}: the tests fail on the module as it is")
         return False
-    tried = random.Random(seed).sample(found, sample) if 0 < sample < len(found) else found
+    first, parts = map(int, options.part.split("/"))
+    chosen = 0 < options.sample < len(found)
+    tried = (random.Random(options.seed).sample(found, options.sample) if chosen else found)[first - 1 :: parts]
     survivors = 0
     for node, changed in tried:
         running = tests.of(path, node)
@@ -296,6 +299,7 @@ def main() -> int:
     parser.add_argument("--tests", nargs="+", required=True, help="what pytest is to run")
     parser.add_argument("--sample", type=int, default=0, help="how many changes of each module to try (all)")
     parser.add_argument("--seed", default="", help="which ones")
+    parser.add_argument("--part", default="1/1", metavar="N/M", help="every M-th of them, from the N-th on (all)")
     options = parser.parse_args()
     modules = [file.resolve() for path in options.modules for file in (sorted(path.glob("*.py")) or [path])]
     os.chdir(ROOT)
@@ -305,7 +309,7 @@ def main() -> int:
     hypothesis.settings.register_profile("quick", phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate])
     hypothesis.settings.load_profile("quick")
     tests = Tests(modules, options.tests)
-    tried = [try_module(path, tests, options.sample, options.seed) for path in modules]
+    tried = [try_module(path, tests, options) for path in modules]
     return 0 if all(tried) else 2
 
 

@@ -3,7 +3,7 @@
 # Pairs of command:package, to which the arguments add; a pair whose command is on PATH costs nothing.
 set -eu
 
-needed="bash:bash zsh:zsh fish:fish node:nodejs npm:npm $*"
+needed="bash:bash curl:curl zsh:zsh fish:fish node:nodejs npm:npm $*"
 
 missing=""
 for pair in $needed; do

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.store.support import run_python
 
-from kernelbox import KernelRecord, destroy, execute, get_or_create, list_kernels, restart, wipe
+from kernelbox import KernelBoxError, KernelRecord, destroy, execute, get_or_create, list_kernels, restart, wipe
 
 from .support import DEADLINE, is_running, parent_of, run, stopped, value, wait_for_end
 
@@ -62,6 +64,25 @@ def test_what_a_cell_plants_at_its_state_file_does_not_end_the_keeper(plant: str
     assert "exited with status 3" in result.error.evalue
     assert is_running(keeper)
     assert value(other, "1 + 1") == "2"
+
+
+@pytest.mark.parametrize("name", ["log", "state", "death.json", "ending.json", "connection.json", "socket"])
+@pytest.mark.parametrize("end", [restart, destroy, lambda name: execute(name, "import os; os._exit(3)")])
+def test_a_link_that_a_cell_plants_in_its_directory_is_not_written_through(
+    end: Callable[[str], object], name: str, own_home: Path, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    precious.chmod(0o644)
+    kernel = get_or_create("planter")
+    link = f"{directory_of(kernel)}/{name}"
+    run(
+        kernel, f"import os\nif os.path.lexists({link!r}): os.unlink({link!r})\nos.symlink({str(precious)!r}, {link!r})"
+    )
+    with contextlib.suppress(KernelBoxError):  # it may be lost by now
+        end("planter")
+    execute("planter", "1", timeout=DEADLINE)
+    assert (precious.read_text(), precious.stat().st_mode & 0o777) == ("precious", 0o644)
 
 
 def test_a_link_at_a_kernels_socket_leads_to_no_other_kernel(kernel: KernelRecord) -> None:

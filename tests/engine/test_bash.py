@@ -45,6 +45,41 @@ def test_a_bash_that_was_killed_between_cells_is_replaced_and_said_to_be(kernel:
     assert bash(kernel, "echo again").stderr == ""
 
 
+TAKEN = {
+    "functions": "printf() { :; }; set() { :; }; .() { :; }",
+    "aliases": "shopt -s expand_aliases; alias printf=false set=false .=false",
+    "the editor vi": "set -o vi",
+    "the editor emacs": "set -o emacs",
+}
+
+
+@pytest.mark.parametrize("code", TAKEN.values(), ids=TAKEN)
+def test_what_a_cell_makes_of_the_commands_that_we_use_harms_no_cell(code: str, kernel: KernelRecord) -> None:
+    assert bash(kernel, f"kept=1; {code}").text == ""
+    assert say(kernel, "echo $kept") == "1\n"
+
+
+def descriptor(kernel: KernelRecord, what: str) -> str:
+    """Returns the number of a descriptor that we share with bash, by what it leads to."""
+    listed = say(kernel, "for fd in /proc/$$/fd/1??; do echo ${fd##*/} $(readlink $fd); done")
+    return next(line.partition(" ")[0] for line in listed.splitlines() if what in line)
+
+
+def test_a_cell_that_closes_how_bash_tells_its_end_is_told_so_at_once(kernel: KernelRecord) -> None:
+    result = bash(kernel, f"exec {descriptor(kernel, 'pipe')}>&-; sleep 1000")
+    assert result.error is not None
+    assert (result.status, result.error.ename) == ("error", "BashUnavailable")
+    assert "a cell has closed descriptor" in result.error.evalue
+    assert say(kernel, "echo again") == "again\n"
+
+
+def test_a_cell_runs_though_the_one_before_closed_the_descriptors_of_bash(kernel: KernelRecord) -> None:
+    say(kernel, f"kept=1; exec {descriptor(kernel, 'memfd')}>&-")
+    result = bash(kernel, "echo ${kept-gone}")
+    assert result.output == "gone\n"
+    assert result.stderr == "[a bash cell has closed descriptors that bash needs; this is a new one]\n"
+
+
 def test_what_a_users_terminal_is_set_to_does_not_show_in_cells(kernel: KernelRecord, tmp_path: Path) -> None:
     mailbox = tmp_path / "mailbox"
     mailbox.write_text("From a friend\n\nhello\n")

@@ -215,3 +215,21 @@ def test_the_session_of_a_restarted_kernel_stays(served: Served) -> None:
 def test_a_kernel_that_no_session_was_opened_for_is_no_session(served: Served, kernel_id: str) -> None:
     assert kernel_id not in [each["id"] for each in served.http.get("/api/sessions").json()]
     assert served.http.get(f"/api/sessions/{kernel_id}").status_code == 404
+
+
+def test_kernelspecs_tell_no_commands_no_variables_and_no_paths(
+    key_file: Path, service_home: Path, tmp_path: Path
+) -> None:
+    spec = '{"argv": ["/opt/own/toy"], "display_name": "Toy", "language": "toy", "env": {"API_KEY": "a-secret"},'
+    (tmp_path / "kernels" / "toy").mkdir(parents=True)
+    (tmp_path / "kernels" / "toy" / "kernel.json").write_text(spec + '"metadata": {"path": "/opt/own", "rank": 1}}')
+    with serving(tmp_path, KERNELBOX_HOME=str(service_home), JUPYTER_PATH=str(tmp_path)) as served:
+        told = served.http.get("/api/kernelspecs/toy").json()["spec"]
+        assert (told["argv"], told["env"]) == ([], {})
+        assert told["metadata"] == {"rank": 1, "debugger": False}
+        assert (told["display_name"], told["language"]) == ("Toy", "toy")
+        failed = served.post("/api/kernels", {"name": "toy"})
+        assert (failed.status_code, failed.json()["code"]) == (500, "start_failed")
+        for text in (served.http.get("/api/kernelspecs").text, failed.text):
+            assert "/opt/own" not in text
+            assert "a-secret" not in text

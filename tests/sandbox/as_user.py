@@ -8,6 +8,7 @@ the superuser's home: that directory is covered there, and what the program need
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 from kernelbox.guest._system_calls import (
@@ -25,6 +26,8 @@ from kernelbox.guest._system_calls import (
 
 def main(uid: int, directory: str, command: list[str]) -> None:
     needed = [sys.prefix, sys.base_prefix, *(path for path in sys.path if os.path.isdir(path)), os.getcwd()]
+    if srt := shutil.which("srt"):
+        needed.append(os.path.dirname(os.path.dirname(srt)))  # as npm lays it out below a directory of a project
     unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC)
     mount("", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", f"{directory}/mounted", "tmpfs", 0)

@@ -1,4 +1,4 @@
-"""Puts up targets, has every attack tried by a plain kernel and by a sandboxed one, and prints what came of each.
+"""Puts up targets, has every attack tried by a plain kernel and by sandboxed ones, and prints what came of each.
 
 A program of its own, so that it can be run as any user, by `as_user.py`: `python stage.py DIRECTORY`, and with a word
 behind it only the attacks of the groups that have it in their names. As the superuser
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,11 @@ from kernelbox import KernelRecord, destroy, execute, get_or_create, status, wip
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from attacks import ATTACKS  # type: ignore[import-not-found]  # run as a program, it has no package
+
+# For the superuser srt is no sandbox.
+LEVELS = ("none", "native", *(["srt"] if os.getuid() != 0 else []))
+
+_numbers = itertools.count()
 
 # Seconds. Far beyond what an attack takes.
 PATIENCE = 60.0
@@ -36,7 +43,7 @@ def main(base: Path) -> dict[str, dict[str, bool]]:
         results: dict[str, dict[str, bool]] = {}
         for attack in (attack for attack in ATTACKS if all(word in attack.group for word in sys.argv[2:])):
             told: dict[str, bool] = {}
-            for level in ("none", "native"):
+            for level in LEVELS:
                 through, usable = attempt(level, attack.program, targets, base)
                 told |= {level: through, f"{level} usable": usable}
             results[f"{attack.group}: {attack.name}"] = told
@@ -45,7 +52,9 @@ def main(base: Path) -> dict[str, dict[str, bool]]:
 
 def attempt(level: str, program: str, targets: dict[str, Any], base: Path) -> tuple[bool, bool]:
     """Tries an attack in a workspace that is as it was; returns whether it got through, and if the kernel goes on."""
-    workspace = base / level
+    # In srt a new one each time, and so a new srt, which has looked at it as it is.
+    workspace = base / (f"srt-{next(_numbers)}" if level == "srt" else level)
+    workspace.mkdir(exist_ok=True)
     fill(workspace)
     fill_outside(base)
     kernel = open_kernel(level, workspace, targets)
@@ -57,9 +66,11 @@ def open_kernel(level: str, workspace: Path, targets: dict[str, Any]) -> KernelR
     """Opens a kernel; a new sandbox each time, because its rules are for what there is when it starts."""
     if level == "none":
         return get_or_create("none", cwd=workspace)
-    destroy("native")
+    destroy(level)
     files = {"denyRead": [".env", "app/.env", targets["secret"], targets["denied"]], "allowWrite": ["."]}
-    return get_or_create("native", cwd=workspace, sandbox={"filesystem": files})
+    return get_or_create(
+        level, cwd=workspace, sandbox={"filesystem": files}, sandbox_level="srt" if level == "srt" else "native"
+    )
 
 
 def fill(workspace: Path) -> None:
@@ -82,7 +93,7 @@ def fill_outside(base: Path) -> None:
         (base / name).write_text("secret")
     for name in (".bash_profile", ".ssh", ".ipython/x", ".local/lib/x", ".config/systemd/u"):
         subprocess.run(["rm", "-rf", str(base / "user" / name)], check=True)
-    for name in ("new", "made", "fifo", "moved", "raced"):
+    for name in ("new", "made", "fifo", "moved", "raced", "linked"):
         subprocess.run(["rm", "-rf", str(base / "outside" / name)], check=True)
 
 
@@ -109,6 +120,7 @@ def put_up(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         )
     )
     stack.callback(victim.kill)
+    around = put_up_srt(base, stack)
     runtime = base / "home" / "runtime"
     directory = Path(status("neighbour").connection_file).parent
     shm = Path(f"/dev/shm/kernelbox-attack-{os.getpid()}")
@@ -120,8 +132,11 @@ def put_up(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     sysv = 0x6B620000 | (os.getpid() & 0xFFFF)
     identifier = ctypes.CDLL(None).shmget(sysv, 4096, 0o1600)
     stack.callback(ctypes.CDLL(None).shmctl, identifier, 0, None)
+    found = servers(base, stack)
     return {
-        **servers(base, stack),
+        **found,
+        **around,
+        "srt_port": around["srt_port"] or found["tcp"],
         "secret": str(base / "secret"),
         "denied": str(base / "denied"),
         "foreign": str(base / "foreign"),
@@ -139,13 +154,32 @@ def put_up(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         "record": neighbour.connection_file,
         "socket": str(directory / "socket"),
         "template": next(str(path) for path in runtime.glob("template-*") if path.is_socket()),
-        "template_pid": int(Path(f"/proc/{neighbour.pid}/stat").read_text().rpartition(")")[2].split()[1]),
+        "template_pid": parent_of(neighbour.pid),
         "setuid": str(base / "setuid"),
         "other_uid": 12345,
         "disk": str(disk),
         "disk_number": disk.stat().st_rdev,
         "cgroup": next((str(path) for path in Path("/sys/fs/cgroup").glob("*/") if path.is_dir()), "/sys/fs/cgroup"),
     }
+
+
+def put_up_srt(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
+    """Starts a kernel in srt, whose processes outside are attacked; where there is none, something in their place."""
+    if "srt" not in LEVELS:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kernelbox-srt-", dir="/tmp")))
+        (place / "settings.json").write_text('{"network": {}}')
+        return {"srt_place": str(place), "srt": os.getpid(), "deputy": os.getppid(), "srt_port": None}
+    (base / "lasting").mkdir()
+    pid = get_or_create("lasting", cwd=base / "lasting", sandbox=True, sandbox_level="srt").pid
+    while b"--settings" not in (arguments := Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))[:4]:
+        pid = parent_of(pid)
+    settings = Path(os.fsdecode(arguments[arguments.index(b"--settings") + 1]))
+    port = execute("lasting", "import os; print(os.environ['CLAUDE_CODE_HOST_HTTP_PROXY_PORT'])").text
+    return {"srt_place": str(settings.parent), "srt": pid, "deputy": parent_of(pid), "srt_port": int(port)}
+
+
+def parent_of(pid: int | None) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def servers(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:

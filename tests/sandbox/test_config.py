@@ -47,10 +47,12 @@ def test_the_example_of_the_readme_is_read() -> None:
     )
 
 
-def test_a_file_means_the_same_as_the_dict_of_what_is_in_it(tmp_path: Path) -> None:
+def test_a_file_means_the_same_as_the_dict_of_what_is_in_it_and_that_it_is_not_written_itself(tmp_path: Path) -> None:
     path = tmp_path / "srt-settings.json"
     path.write_text(json.dumps(COMPLETE))
-    assert check_sandbox(path) == check_sandbox(str(path)) == check_sandbox(COMPLETE)
+    assert check_sandbox(path) == check_sandbox(str(path))
+    deny_write = (*COMPLETE["filesystem"]["denyWrite"], str(path))
+    assert check_sandbox(path) == check_sandbox(with_setting("filesystem.denyWrite", deny_write))
 
 
 def test_what_is_left_out_has_the_default_of_the_readme() -> None:

@@ -49,6 +49,17 @@ def test_create_opens_a_sandboxed_kernel(workspace: Path, config: Path) -> None:
     assert REFUSED in execute(strict, "open('here', 'w')").text
 
 
+def test_a_cell_cannot_change_the_rules_of_the_next_kernel(workspace: Path) -> None:
+    rules = workspace / "sandbox.json"
+    rules.write_text(json.dumps({"filesystem": {"denyRead": ["secret"], "allowWrite": ["."]}}))
+    box = get_or_create("ruled", sandbox="sandbox.json")
+    before = rules.read_text()
+    for code in ("open('sandbox.json', 'w')", "import os; os.unlink('sandbox.json')", "os.rename('x', 'sandbox.json')"):
+        run(box, "open('x', 'w').write('{}')")
+        assert execute(box, code).error is not None
+    assert rules.read_text() == before
+
+
 def test_an_empty_configuration_is_one_and_an_empty_path_is_refused(workspace: Path) -> None:
     strict = get_or_create("strict", sandbox={})
     assert strict.sandbox == "native"

@@ -12,7 +12,7 @@ from tests.limits.support import WAYS, death, run
 
 from kernelbox import KernelRecord, get_or_create
 
-from .support import namespace, needs_linux, processes_in_namespace
+from .support import LEVEL, namespace, needs_linux, processes_in_namespace
 
 pytestmark = needs_linux
 
@@ -25,7 +25,7 @@ def way(groups: str, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def limited(**limits: int | str) -> KernelRecord:
-    return get_or_create("limited-box", sandbox=True, limits=limits)
+    return get_or_create("limited-box", sandbox=True, sandbox_level=LEVEL, limits=limits)
 
 
 @both_ways
@@ -47,6 +47,18 @@ def test_memory_in_private_directories_counts() -> None:
 def test_files_in_private_directories_count_as_memory_also_when_they_are_closed() -> None:
     fill = "for i in range(60):\n    with open(f'/dev/shm/{i}', 'wb') as file: file.write(bytes(8_000_000))"
     assert "out of memory (limit 200 MB" in death(limited(memory="200MB"), fill)
+
+
+@both_ways
+def test_memory_of_orphans_counts_that_their_kernel_does_not_take_in() -> None:
+    orphan = (
+        "import ctypes, os\nctypes.CDLL(None).prctl(36, 0, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER\n"
+        "if os.fork() == 0:\n    if os.fork() > 0: os._exit(0)\n    os.setsid()\n"
+    )
+    kernel = limited(memory="200MB")
+    inside = namespace(kernel.pid)
+    run(kernel, f"{orphan}    x = b'x' * 400_000_000\n    import signal; signal.pause()")
+    eventually(lambda: len(processes_in_namespace(inside)) in (0, 2))  # in a group only the orphan is killed
 
 
 @both_ways

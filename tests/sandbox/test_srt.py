@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ensurepip
 import http.server
@@ -9,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import threading
 import zipfile
@@ -19,14 +21,20 @@ import pytest
 from tests.cli.support import kernelbox, succeed
 from tests.engine.support import DEADLINE, Running, eventually, is_running, parent_of, run, value, wait_for_end
 from tests.executor.support import run as run_async
+from tests.mcp_server.support import call, stdio_client, text_of
+from tests.sandbox.attacks import PROLOGUE
+from tests.server.support import serving as serving_kernels
 
 from kernelbox import CodeExecutor, KernelRecord, StartFailed, destroy, execute, get_or_create, restart, wipe
 from kernelbox.base._config import scrubbed_environment
+from kernelbox.gateway import KernelClient, KernelGateway
 from kernelbox.host.own._boxes import find_gap, find_gap_around
 
 from .support import in_srt, namespace, needs_linux
 
 pytestmark = [needs_linux, in_srt]
+
+IN_SRT = "import os; print(os.environ['SANDBOX_RUNTIME'])"
 
 # Not the address that NO_PROXY names: what is at that one is asked for past the proxy.
 ADDRESS = "127.0.0.2"
@@ -139,6 +147,30 @@ def test_a_denied_domain_stays_denied_where_it_is_allowed_too(home: Path, worksp
         assert "403" in execute(box, fetch(port), timeout=DEADLINE).text
 
 
+@pytest.mark.parametrize(
+    "attempt",
+    ["tunnels('127.0.0.2', port)", "gets('127.0.0.2', port)", "socks(1, bytes([127, 0, 0, 2]), port)"],
+)
+def test_the_attacks_on_the_proxy_get_through_it_where_that_is_allowed(
+    home: Path, workspace: Path, site: Path, attempt: str
+) -> None:
+    """Else that they fail where it is not would prove nothing."""
+    with socket.create_server((ADDRESS, 0)) as server:
+        port = server.getsockname()[1]
+        box = get_or_create("net", sandbox=allowing(f"{ADDRESS}:{port}"), sandbox_level="srt")
+        answers = threading.Thread(target=answer_once, args=(server,))
+        answers.start()
+        assert value(box, f"{PROLOGUE}\nport = {port}\n{attempt}") == "True"
+        answers.join()
+
+
+def answer_once(server: socket.socket) -> None:
+    client, _ = server.accept()
+    with client:
+        client.recv(4096)
+        client.sendall(b"heard")
+
+
 def test_there_is_no_network_by_default(box: KernelRecord, site: Path) -> None:
     with serving(site) as port:
         assert "403" in execute(box, fetch(port), timeout=DEADLINE).text
@@ -248,9 +280,9 @@ def test_a_deputy_that_is_killed_takes_srt_and_its_kernels_with_it(own_home: Pat
     wait_for_end(srt)
     wait_for_end(box.pid or 0)
     eventually(lambda: list(workspace.iterdir()) == [])
-    again = get_or_create("again", sandbox=True, sandbox_level="srt")  # removes what the first has left
+    assert value(get_or_create("again", sandbox=True, sandbox_level="srt"), "1 + 1") == "2"
+    wipe()  # the deputy of the second removes what the first has left
     assert not place.exists()
-    assert value(again, "1 + 1") == "2"
 
 
 def test_nothing_is_left_when_the_template_has_left(own_home: Path, workspace: Path) -> None:
@@ -307,6 +339,37 @@ def test_the_command_line_opens_kernels_in_srt(home: Path, workspace: Path) -> N
     assert "a sandbox with another level" in other.stdout
 
 
+def test_a_gateway_s_kernels_are_in_srt(home: Path, workspace: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            KernelGateway(host="127.0.0.1", port=0, sandbox=True, sandbox_level="srt") as gateway,
+            KernelClient(host="127.0.0.1", port=gateway.port) as client,
+        ):
+            assert (await client.execute(IN_SRT)).text == "1"
+
+    asyncio.run(scenario())
+
+
+def test_the_http_service_s_kernels_are_in_srt(home: Path, workspace: Path) -> None:
+    with serving_kernels(workspace, "--sandbox", "--sandbox-level", "srt") as served:
+        assert served.post("/kernels", {"name": "boxed"}).json()["sandbox"] == "srt"
+
+
+def test_the_mcp_server_s_kernels_are_in_srt(home: Path, workspace: Path) -> None:
+    async def scenario() -> None:
+        async with stdio_client(workspace, "--sandbox", "--sandbox-level", "srt") as client:
+            assert "1" in text_of(await call(client, "execute_ipython_cell", code=IN_SRT))
+
+    asyncio.run(scenario())
+
+
+def test_unix_sockets_can_be_allowed_and_reach_none_of_srt_s(home: Path, workspace: Path) -> None:
+    rules = {"network": {"allowAllUnixSockets": True}, "filesystem": {"allowWrite": ["."]}}
+    box = get_or_create("unix", sandbox=rules, sandbox_level="srt")
+    run(box, "import socket; s = socket.socket(socket.AF_UNIX); s.bind('here')")
+    assert value(box, "import os; [name for name in os.listdir('/tmp') if 'srt' in name]") == "[]"
+
+
 def test_doctor_says_that_srt_can_be_used(home: Path, workspace: Path) -> None:
     found = {check["name"]: check for check in succeed("doctor")["checks"]}
     assert found["sandbox in srt"]["verdict"] == "ok"
@@ -351,6 +414,20 @@ def test_what_is_not_installed_is_named_with_how_to_get_it(
     assert "needs srt, bubblewrap, socat" in sentence
     assert "apt-get install bubblewrap socat" in sentence
     assert "npm install -g @anthropic-ai/sandbox-runtime" in sentence
+
+
+def test_programs_that_cells_can_write_are_not_used(
+    home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would run outside of the sandbox at the next start."""
+    for name in ("srt", "node", "bwrap", "socat", "rg", "sh", "bash"):
+        put(workspace, name, f"touch {workspace}/ran")
+    monkeypatch.setenv("PATH", os.pathsep.join((str(workspace), ".", "", os.environ["PATH"])))
+    assert value(get_or_create("box", sandbox=True, sandbox_level="srt"), "1 + 1") == "2"
+    assert not (workspace / "ran").exists()
+    rules = {"filesystem": {"allowWrite": ["."]}, "ripgrep": {"command": "./rg"}}
+    with pytest.raises(StartFailed, match="would run outside"):
+        get_or_create("other", sandbox=rules, sandbox_level="srt")
 
 
 def test_one_that_is_too_old_is_refused(home: Path, workspace: Path, programs: Path) -> None:

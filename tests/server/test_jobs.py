@@ -339,6 +339,21 @@ def test_a_request_whose_job_a_cell_has_damaged_is_refused(served: Served, key: 
     assert (again.status_code, again.json()["code"]) == (409, "job_damaged")
 
 
+@pytest.mark.parametrize(
+    "plant", ["open(J, 'w').close()", "os.symlink('/tmp', J)", "os.mkdir(J, 0o777); os.chmod(J, 0o777)"]
+)
+def test_what_a_cell_puts_in_the_place_of_the_journal_is_refused_and_cells_run_on(
+    tmp_path: Path, key_file: Path, plant: str
+) -> None:
+    with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home)) as server:
+        code = f"import os, shutil\nJ = {str(home / 'jobs')!r}\nshutil.rmtree(J, ignore_errors=True)\n{plant}"
+        assert server.post("/sessions/s/execute", {"code": code}).json()["status"] == "success"
+        for answer in (server.http.get("/jobs"), server.post("/kernels/s/jobs", {"code": "1"})):
+            assert (answer.status_code, answer.json()["code"]) == (500, "store_failed")
+        assert server.execute("s", "6 * 7")["return_value"] == "42"
+        server.http.delete("/kernels")
+
+
 def test_an_answer_arrives_behind_what_a_cell_has_put_there(
     served: Served, other: Served, key: str, service_home: Path
 ) -> None:

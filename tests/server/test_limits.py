@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -138,3 +141,22 @@ def test_clients_that_take_for_ever_to_send_a_request_are_cut_off(small: Served)
         assert silent.recv(100) == b""
         assert head.recv(100) == b""
         assert body.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_a_server_that_can_open_no_more_says_so_and_recovers(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home)) as served, contextlib.ExitStack() as stack:
+        served.post("/sessions/before")
+        host, port = served.url.removeprefix("http://").split(":")
+        address = (host, int(port))
+        first = stack.enter_context(socket.create_connection(address, timeout=DEADLINE))  # accepted, and unused
+        served.http.get("/health")
+        opened = len(os.listdir(f"/proc/{served.process.pid}/fd"))
+        before = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (opened, before[1]))
+        assert served.http.get("/health").status_code == 200
+        first.sendall(f"GET /kernels HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert first.recv(65536).startswith(b"HTTP/1.1 503 ")
+        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, before)
+        first.sendall(f"GET /kernels HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert first.recv(65536).startswith(b"HTTP/1.1 200 ")
+        served.http.delete("/kernels")

@@ -7,11 +7,15 @@ from kernelbox.core._kernels import Kernels
 from kernelbox.shells import _blocking
 
 _kernels: dict[KernelBoxConfig, Kernels] = {}
+_latest: Kernels | None = None
 
 
 def kernels() -> Kernels:
     """Returns the kernels that the environment's configuration leads to."""
+    global _latest
     config = KernelBoxConfig.from_env()
-    if config not in _kernels:
-        _kernels[config] = Kernels(config, _blocking.run)
-    return _kernels[config]
+    if _latest is None or _latest.config is not config:  # the same variables give the same object
+        if config not in _kernels:
+            _kernels[config] = Kernels(config, _blocking.run)
+        _latest = _kernels[config]
+    return _latest

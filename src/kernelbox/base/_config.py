@@ -56,15 +56,16 @@ class KernelBoxConfig:
     def from_env(cls) -> KernelBoxConfig:
         """Reads the environment; the same variables give the same object, whose paths were fixed at first use."""
         raw = tuple(map(_environment.get, _KEYS))
-        if raw not in _resolved:
+        known = _resolved.get(raw)
+        if known is None:
             texts = [os.environ.get(variable) for variable, _, _ in VARIABLES]
             values = {
                 field: parse(variable, text)
                 for (variable, field, parse), text in zip(VARIABLES, texts, strict=True)
                 if text is not None and (text != "" or variable == "KERNELBOX_PRELOAD")
             }
-            _resolved[raw] = cls(**values)
-        return _resolved[raw]
+            known = _resolved[raw] = cls(**values)
+        return known
 
     @property
     def limits(self) -> dict[str, float]:

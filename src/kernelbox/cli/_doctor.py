@@ -229,10 +229,10 @@ def _check_sandbox_in_srt() -> Iterator[Check]:
     """Opens a kernel in srt, if that is installed. The superuser, and who wants no network, can do without it."""
     import tempfile
 
-    from kernelbox.host.own._srt import find_srt
+    from kernelbox.host.own._srt import find_srt, search_path
 
     try:
-        program, version = find_srt()
+        program, version = find_srt(search_path())
     except KernelBoxError as exc:
         yield Check("sandbox in srt", "ok", f"not used: {exc}")
         return

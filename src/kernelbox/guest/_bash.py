@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import termios
+from subprocess import TimeoutExpired
 
 from kernelbox.guest._child import Child, file_of, start_own
 from kernelbox.guest._descendants import kill_descendants
@@ -33,12 +34,16 @@ _FIRST_DESCRIPTOR = 100
 # How our own commands run: neither a trace nor a trap of the cell shows them.
 _SILENTLY = b">/dev/null 2>&1"
 
-# A report is a word, the status and the flags of the shell. It ends the traces of a cell.
-_REPORT = b'{ printf "%%s %%s %%s\\n" %b "$?" "$-" >&%d; set +xv; } ' + _SILENTLY
+# Our own commands are builtins, whatever functions and aliases a cell has made of their names.
+_PRINTF, _SET = b"\\builtin printf", b"\\builtin set"
+
+# A report is a word, the status and the flags of the shell. It ends the traces of a cell, and the editing of lines,
+# for which bash would wait for a terminal.
+_REPORT = b'{ %b "%%%%s %%%%s %%%%s\\n" %%b "$?" "$-" >&%%d; %b +xv +o emacs +o vi; } ' % (_PRINTF, _SET) + _SILENTLY
 
 
 class BashUnavailable(RuntimeError):
-    """Raised when there is no bash to run."""
+    """Raised when there is no bash to run, or it can tell us nothing any more."""
 
 
 class Bash:
@@ -68,7 +73,7 @@ class Bash:
     @property
     def waiting(self) -> bool:
         """Whether there is a bash that can run the next cell."""
-        return self._process is not None and not self._unsettled and self._process.poll() is None
+        return self._process is not None and not self._unsettled and self._process.poll() is None and self._is_whole()
 
     def look(self) -> tuple[bool, bytes | None]:
         """Returns whether there is a bash that can run the next cell, and its directory."""
@@ -77,10 +82,10 @@ class Bash:
     def run(self, program: Program) -> tuple[int, bool]:
         """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""
         if not self.waiting:
-            has_ended = self._process is not None
+            said = self._what_became()
             self._start(lasting_bash(program.environment, program.directory))
-            if has_ended:
-                print("[bash has ended since the last bash cell; this is a new one]", file=sys.stderr, flush=True)
+            if said:
+                print(f"[{said}; this is a new one]", file=sys.stderr, flush=True)
         assert self._process is not None
         try:
             self._unsettled = True
@@ -92,10 +97,37 @@ class Bash:
                 self._interrupt()
             raise
         if status is None:
-            status = self._process.wait()
-            self.close()
+            try:
+                status = self._process.wait(_PATIENCE)
+            except TimeoutExpired:
+                raise BashUnavailable(
+                    f"a cell has closed descriptor {self._pipe_in_bash} of bash, by which it tells the end of a cell; "
+                    "bash was ended with all that it knew, and the next bash cell starts a new one"
+                ) from None
+            finally:
+                self.close()
             return status, False
         return status, True
+
+    def _is_whole(self) -> bool:
+        """Tells whether bash still has the descriptors that we share: without them a cell would not run, or not end."""
+        descriptors = f"/proc/{self.pid}/fd"
+        if not os.path.isdir(descriptors):
+            return True  # it cannot be known
+        try:
+            script, statuses = (os.stat(f"{descriptors}/{fd}") for fd in (self._script, self._pipe_in_bash))
+            os.stat(f"{descriptors}/{self._stderr_in_bash}")  # what a cell's `exec 2>file` has made of it
+        except OSError:
+            return False
+        return os.path.samestat(script, os.fstat(self._script)) and os.path.samestat(statuses, os.fstat(self._statuses))
+
+    def _what_became(self) -> str:
+        """Says what became of a bash that has run cells, and cannot run another; nothing if there was none."""
+        if self._process is None:
+            return ""
+        if self._process.poll() is None and not self._unsettled:
+            return "a bash cell has closed descriptors that bash needs"
+        return "bash has ended since the last bash cell"
 
     def close(self) -> None:
         """Ends bash and everything it started that is still in its process group."""
@@ -150,7 +182,7 @@ class Bash:
         flags += b" %cT" % (b"-+"[b"T" not in self._flags])
         # The status of the cell before: on the left of `&&` neither `set -e` nor a trap takes it for a failure.
         status = b"(exit %d) && :; " % self._last_status if self._last_status else b""
-        begin = b"{ set%b; %b} %b" % (flags, status, _SILENTLY)
+        begin = b"{ %b%b; %b} %b" % (_SET, flags, status, _SILENTLY)
         data = begin + (b"\n" if b"v" in self._flags else b"; ") + code  # `set -v` shows what is read after its line
         os.ftruncate(self._script, 0)
         os.lseek(self._script, 0, os.SEEK_SET)
@@ -159,7 +191,7 @@ class Bash:
             written += os.write(self._script, data[written:])
         os.lseek(self._script, 0, os.SEEK_SET)
         # With `set -T` a DEBUG trap of an earlier cell is in force where the file is read, and can be removed there.
-        read = b"{ set -T; } %b; . /dev/fd/%d </dev/null" % (_SILENTLY, self._script)
+        read = b"{ %b -T; } %b; \\builtin . /dev/fd/%d </dev/null" % (_SET, _SILENTLY, self._script)
         keep = b"exec %d>&2" % self._stderr_in_bash
         return b"{ %b; %b; %b; } 2>&%d" % (read, self._report, keep, self._stderr_in_bash)
 
@@ -231,7 +263,7 @@ class Bash:
             if self._wait(_PATIENCE) is None:
                 return False
             mark = os.urandom(8).hex()
-            self._send(f"printf '%s\\n' {mark} >&{self._pipe_in_bash}".encode())
+            self._send(b"%b '%%s\\n' %b >&%d" % (_PRINTF, mark.encode(), self._pipe_in_bash))
             while (line := self._read_line(_PATIENCE)) is not None:
                 if line == mark.encode() + b"\n":
                     self._unsettled = self._wait(_PATIENCE) is None

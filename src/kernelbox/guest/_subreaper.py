@@ -22,12 +22,7 @@ def become_subreaper() -> None:
 
 def die_with_parent(parent: int) -> None:
     """Has this process killed when its parent ends, and ends it now if that has happened."""
-    end_with_parent(parent, signal.SIGKILL)
-
-
-def end_with_parent(parent: int, number: int) -> None:
-    """Has this process, or the program that it becomes, sent a signal when its parent ends; ends it now if it has."""
     if _prctl is not None:
-        _prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)

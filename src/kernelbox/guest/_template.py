@@ -294,7 +294,8 @@ class Template:
             if kept is None:
                 raise ProcessLookupError("its process has ended")
             kept.watch = Watch(
-                *(unborn.pid, spawn.limits, spawn.groups, unborn.state, spawn.cwd, spawn.disk_before),
+                *(unborn.pid, kept.first, spawn.limits, spawn.groups, unborn.state, kept.directory, spawn.cwd),
+                spawn.disk_before,
                 alone=self._seat is None,
             )
         except OSError as exc:
@@ -322,8 +323,8 @@ def main(argv: list[str]) -> None:
     """Runs a template: `warm socket directory name idle_timeout [module …]`; or a keeper of one, `cold socket` for a
     kernel of ours and `program socket` for others. Socket and directory are descriptors.
 
-    One that runs in srt, `srt socket name idle_timeout token variables [module …]`, has a deputy that starts it:
-    `deputy socket directory plan`. srt passes the first three descriptors on and no others.
+    One that runs in srt, `srt socket name idle_timeout token variables [module …]`, has a deputy that starts it; srt
+    passes the first three descriptors on and no others.
     """
     mode, fd, *rest = argv
     if mode != "srt" and os.fork() > 0:
@@ -332,10 +333,6 @@ def main(argv: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if mode == "program":
         appoint_keeper(int(fd))
-    if mode == "deputy":
-        from kernelbox.guest._deputy import attend
-
-        attend(int(fd), *map(int, rest))
     sys.argv = [f"kernelbox-template-{mode}"]
     sock, seat, idle_timeout, srt = _take_socket(int(fd)), None, 60.0, None
     if mode == "warm":

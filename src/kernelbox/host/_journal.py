@@ -17,6 +17,7 @@ import os
 import time
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.host._home import Inside
 from kernelbox.host._journal_follower import EVENTS, Follower
 from kernelbox.host._process import boot_id, read_start_time
 from kernelbox.host._signed import Signature
@@ -50,6 +51,7 @@ class Journal:
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self._root = Inside(home, (_FOLDER,))
 
     def __repr__(self) -> str:
         return f"<Journal in {self._home!r}>"
@@ -160,10 +162,8 @@ class Journal:
         with self._folder() as folder:
             return folder.enter(job_id)
 
-    @contextlib.contextmanager
-    def _folder(self, *, make: bool = False) -> Iterator[Place]:
-        with self._home.make() if make else self._home.open() as home, home.enter(_FOLDER, make=make) as folder:
-            yield folder
+    def _folder(self, *, make: bool = False) -> Place:
+        return self._root.make() if make else self._root.open()
 
 
 class Entry:

@@ -116,6 +116,12 @@ def template_command(argv: Sequence[str]) -> list[str]:
     return ["-P", "-c", _BOOT, os.path.dirname(PACKAGE), *argv]
 
 
+def deputy_command(argv: Sequence[str]) -> list[str]:
+    """Returns the command that runs the deputy of a template in srt, which needs no packages that are installed."""
+    program = os.path.join(PACKAGE, "guest", "_deputy.py")
+    return [sys.executable, "-S", "-P", program, os.path.dirname(PACKAGE), *argv]
+
+
 def start_keeper(argv: list[str], fds: list[int], place: Place, log_name: str, env: dict[str, str]) -> None:
     """Starts a keeper and returns when it is on its own; it forks away from the process that is waited for."""
     import subprocess

@@ -109,7 +109,10 @@ def check_level(level: object) -> Level:
 def read_config(
     path: str | os.PathLike[str], what: str = "sandbox_config", *, level: Level = "native"
 ) -> SandboxConfig:
-    """Reads a configuration file; raises InvalidInput."""
+    """Reads a configuration file, which is read-only in the sandbox: a cell must not change the rules of the next one.
+
+    Raises InvalidInput.
+    """
     name = os.fsdecode(path)
     try:
         with open(os.path.expanduser(name), "rb") as file:
@@ -123,7 +126,7 @@ def read_config(
         settings = json.loads(data, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as exc:
         raise InvalidInput(what, name, f"it is not JSON: {exc}") from exc
-    return _read(settings, what, level)
+    return _read(settings, what, level, own=os.path.abspath(os.path.expanduser(name)))
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -134,7 +137,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read(settings: object, what: str, level: Level) -> SandboxConfig:
+def _read(settings: object, what: str, level: Level, own: str = "") -> SandboxConfig:
     top = Section("", settings, what)
     network, files = top.section("network"), top.section("filesystem")
     passed = take_passed(top, network) if level == "srt" else ""
@@ -146,7 +149,7 @@ def _read(settings: object, what: str, level: Level) -> SandboxConfig:
         deny_read=_paths(files, "denyRead", patterns=True),
         allow_read=_paths(files, "allowRead", patterns=True),
         allow_write=_paths(files, "allowWrite", patterns=False),
-        deny_write=_paths(files, "denyWrite", patterns=False),
+        deny_write=_paths(files, "denyWrite", patterns=False) + ((own,) if own else ()),
         allow_git_config=files.flag("allowGitConfig"),
         unix_sockets=network.flag("allowAllUnixSockets"),
         depth=top.number("mandatoryDenySearchDepth", _DEPTH, 1, _MOST_DEPTH),

@@ -60,6 +60,14 @@ def _take(section: Section, known: dict[str, tuple[str, ...]]) -> dict[str, Any]
     return found
 
 
+def programs_of_srt(config: SandboxConfig) -> list[str]:
+    """Returns the programs by which a configuration replaces those that srt finds on PATH."""
+    top: dict[str, Any] = json.loads(config.passed)["top"] if config.passed else {}
+    found = [top.get("bwrapPath"), top.get("socatPath")]
+    found += [top.get(key, {}).get(name) for key, name in (("ripgrep", "command"), ("seccomp", "applyPath"))]
+    return [program for program in found if isinstance(program, str)]
+
+
 def settings_for_srt(config: SandboxConfig) -> dict[str, Any]:
     """Returns what is in the settings file that srt is started with."""
     passed: dict[str, Any] = json.loads(config.passed) if config.passed else {"network": {}, "top": {}}

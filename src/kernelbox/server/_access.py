@@ -7,13 +7,15 @@ server tells (web/_protocol.py); other programs make theirs for every account.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kernelbox.server._errors import failure
+from kernelbox.base._errors import LimitReached
+from kernelbox.server._errors import answer_to, failure
 from kernelbox.server._headers import all_of, first_of
 from kernelbox.server._neighbours import can_tell, is_users_own
 from kernelbox.server._options import TOKEN_VARIABLE, ServiceOptions
@@ -84,9 +86,16 @@ class TokenRequired:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
-            caller = self._find_caller(scope)
             path: str = scope["path"]
-            if caller is None and path not in _OPEN and not path.startswith(_OPEN_BELOW):
+            is_open = path in _OPEN or path.startswith(_OPEN_BELOW)
+            try:
+                caller = self._find_caller(scope)
+            except LimitReached as exc:
+                if not is_open:
+                    await answer_to(exc)(scope, receive, send)
+                    return
+                caller = None
+            if caller is None and not is_open:
                 advice = _ADVICE if self._tokens else f"set {TOKEN_VARIABLE} for the server, and {_ADVICE}"
                 if not self._tokens and (_is_loopback(scope) or _is_unix(scope)):
                     advice = f"this connection was not made by a process of the user who runs the server: {advice}"
@@ -159,8 +168,11 @@ def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
+# A name or an address and, behind it, a port: no browser sends anything else (RFC 9110, 7.2).
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:/@\[\]]*))(?::\d*)?", re.ASCII)
+
+
 def _hostname(host: str) -> str:
-    """Returns a name without its port."""
-    if host.startswith("["):
-        return host.partition("]")[0][1:]
-    return host.partition(":")[0]
+    """Returns a name without its port; "" for what is no name."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1] or found[2]

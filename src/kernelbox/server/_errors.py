@@ -36,7 +36,6 @@ _ANSWERS: tuple[tuple[type[KernelBoxError], int, str], ...] = (
     (KernelDied, 409, "kernel_died"),
     (ApprovalClosed, 409, "approval_closed"),
     (InvalidInput, 422, "invalid_request"),
-    (StartFailed, 500, "start_failed"),
 )
 
 _CODES = {404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large"}
@@ -90,6 +89,9 @@ def answer_to(exc: KernelBoxError) -> JSONResponse:
     if isinstance(exc, StoreFailed):  # its sentence names paths, which are the operator's to know
         _log.error("%s", exc)
         return failure(500, "store_failed", "the server cannot use its store; its log says why")
+    if isinstance(exc, StartFailed):  # nor is the command of a kernelspec the client's
+        _log.error("%s", exc)
+        return failure(500, "start_failed", "the kernel could not be started; the server's log says why")
     for kind, status, code in _ANSWERS:
         if isinstance(exc, kind):
             return failure(status, code, str(exc))

@@ -8,6 +8,8 @@ import struct
 import sys
 from ipaddress import IPv4Address, IPv6Address
 
+from kernelbox.base._errors import EXHAUSTED, LimitReached
+
 # sock_diag(7): one question, about one socket, which is named by its two ends.
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -33,7 +35,10 @@ def is_users_own(client: tuple[Address, int], server: tuple[Address, int]) -> bo
 
 
 def find_owner(client: tuple[Address, int], server: tuple[Address, int]) -> int | None:
-    """Returns the user id of the process that made a connection; None if it has closed it, or if that is not known."""
+    """Returns the user id of the process that made a connection; None if it has closed it, or if that is not known.
+
+    Raises LimitReached if too much is open here to ask.
+    """
     if client[0].version != server[0].version:
         return None
     family = socket.AF_INET if client[0].version == 4 else socket.AF_INET6
@@ -43,7 +48,9 @@ def find_owner(client: tuple[Address, int], server: tuple[Address, int]) -> int 
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as netlink:
             netlink.send(_HEADER.pack(_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST, 0, 0) + question)
             said = netlink.recv(4096, socket.MSG_DONTWAIT)  # it is answered before `send` returns
-    except OSError:
+    except OSError as exc:
+        if exc.errno in EXHAUSTED:
+            raise LimitReached("too much is open in this server; try again later", of_server=True) from exc
         return None
     if len(said) < _HEADER.size + _ANSWER.size or _HEADER.unpack_from(said)[1] != _SOCK_DIAG_BY_FAMILY:
         return None

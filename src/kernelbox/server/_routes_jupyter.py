@@ -39,6 +39,9 @@ _OUR_LOGO = "logo-svg.svg"
 # What the variables are called that a front end may give a kernel, as in Jupyter's kernel gateway.
 _VARIABLES = "KERNEL_"
 
+# What a kernelspec tells everybody.
+_SHOWN = ("display_name", "language", "interrupt_mode", "kernel_protocol_version")
+
 # The states of a record, in Jupyter's words.
 _STATES = {"running": "busy", "idle": "idle", "dead": "dead"}
 
@@ -137,20 +140,19 @@ def show_kernel(request: Request, record: KernelRecord) -> JupyterKernel:
 
 
 def _our_spec() -> KernelSpec:
-    spec = {
-        "argv": [],
-        "display_name": DISPLAY_NAME,
-        "language": "python",
-        "interrupt_mode": "message",
-        "env": {},
-        "metadata": {"debugger": False},
-    }
+    spec = {"display_name": DISPLAY_NAME, "language": "python", "interrupt_mode": "message"}
     return _show_spec(SPEC_NAME, spec, [_OUR_LOGO])
 
 
 def _show_spec(name: str, spec: dict[str, Any], logos: list[str]) -> KernelSpec:
+    """Returns a kernelspec as front ends need it: its command, its variables and where it is are the operator's."""
+    shown = {name: spec[name] for name in _SHOWN if name in spec}
+    metadata = {
+        name: value for name, value in spec.get("metadata", {}).items() if isinstance(value, bool | int | float)
+    }
+    shown |= {"argv": [], "env": {}, "metadata": {**metadata, "debugger": False}}
     resources = {os.path.splitext(logo)[0]: f"/kernelspecs/{quote(name)}/{quote(logo)}" for logo in logos}
-    return KernelSpec(name=name, spec=spec, resources=resources)
+    return KernelSpec(name=name, spec=shown, resources=resources)
 
 
 def our_id(kernel_id: str) -> str:

@@ -51,15 +51,16 @@ def run_cell(
 
 def holds_commands(approve: Approve | bool | None, policy: ApprovalPolicy | None) -> bool:
     """Tells whether shell commands must be held, for the function or the policy to see them."""
+    if approve is None and policy is None:
+        return False
     if approve is not None and not callable(approve) and approve is not True:
         raise InvalidInput("approve", approve, "use a function, which is called with each request, or True")
     if _is_async(approve):
         raise InvalidInput("approve", approve, "use a plain function; CodeExecutor.stream takes asynchronous answers")
-    if policy is None:
-        return approve is not None
-    from kernelbox.core._policy import check_policy
+    if policy is not None:
+        from kernelbox.core._policy import check_policy
 
-    check_policy(policy)  # whatever its rules speak of: what they leave open is not allowed by them
+        check_policy(policy)  # whatever its rules speak of: what they leave open is not allowed by them
     return True
 
 

@@ -78,6 +78,8 @@ class BoundedText:
 
 def bound(text: str, limit: int) -> str:
     """Returns `text` with its middle cut to `limit` characters, if it is longer."""
+    if limit <= 0 or len(text) <= limit:
+        return text
     bounded = BoundedText(limit)
     bounded.add(text)
     return bounded.text

@@ -32,6 +32,9 @@ from __future__ import annotations
 NAMES, LOCKS = "names", "locks"
 TEMPLATE = "template-"
 
+# How the directories begin that srt keeps its sockets in: they are in /tmp, because sockets need short paths.
+DEPUTY = "kernelbox-srt-"
+
 # How lines of a template's log begin: before it imports a module of KERNELBOX_PRELOAD, and after the last.
 IMPORTING, WARM = "importing", "imported all"
 

@@ -85,7 +85,7 @@ def _build(cls: type, *, frozen: bool, eq: bool, repr: bool) -> type:
     finish = "__post_init__" in body
 
     def compile_now() -> Any:
-        made.__init__ = _compiled(cls, names, defaults, finish)
+        made.__init__ = _compiled(cls, names, defaults, finish, frozen)
         return made.__init__
 
     body["__init__"] = _constructor(names, defaults, finish, compile_now)
@@ -132,7 +132,7 @@ def _constructor(names: tuple[str, ...], defaults: dict[str, Any], finish: bool,
     return __init__
 
 
-def _compiled(cls: type, names: tuple[str, ...], defaults: dict[str, Any], finish: bool) -> Any:
+def _compiled(cls: type, names: tuple[str, ...], defaults: dict[str, Any], finish: bool, frozen: bool) -> Any:
     """Returns a constructor written out for one class, as the standard module makes them: it takes a third of the time.
 
     Compiling it takes as long as it saves in a hundred calls.
@@ -148,7 +148,7 @@ def _compiled(cls: type, names: tuple[str, ...], defaults: dict[str, Any], finis
                 value = f"default_{name}.make() if {name} is default_{name} else {name}"
         else:
             parameters.append(name)
-        lines.append(f"    store(self, {name!r}, {value})")
+        lines.append(f"    store(self, {name!r}, {value})" if frozen else f"    self.{name} = {value}")
     if finish:
         lines.append("    self.__post_init__()")
     exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines), known)

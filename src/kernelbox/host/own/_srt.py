@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 
 from kernelbox.base._config import host_variable, template_environment
 from kernelbox.base._errors import StartFailed
-from kernelbox.host._spawning import start_keeper, template_command, write_secret
+from kernelbox.host._spawning import ANSWER_PATIENCE, deputy_command, open_log, template_command, write_secret
+from kernelbox.host.own._templates import wait_for_lock
 from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._native import refuse_system
-from kernelbox.sandbox._passed import settings_for_srt
-from kernelbox.sandbox._paths import find_absent
+from kernelbox.sandbox._passed import programs_of_srt, settings_for_srt
+from kernelbox.sandbox._paths import absolute, find_absent, real
+from kernelbox.sandbox._rules import is_below
+from kernelbox.wire._layout import DEPUTY
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -29,10 +33,19 @@ _PACKAGE = "@anthropic-ai/sandbox-runtime"
 INSTALL = f"npm install -g {_PACKAGE}"
 
 # Programs that srt runs, and the packages of Debian and others that have them.
-_NEEDED = {"bwrap": "bubblewrap", "socat": "socat", "rg": "ripgrep", "node": "nodejs"}
+_NEEDED = {
+    "bwrap": "bubblewrap",
+    "socat": "socat",
+    "rg": "ripgrep",
+    "node": "nodejs",
+    "setpriv": "util-linux",  # has srt end with its deputy
+}
 
 # What srt takes from its environment: the proxy that it must use itself.
 _PROXIES = tuple(name for each in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY") for name in (each, each.lower()))
+
+# A file in the directory of an srt.
+SETTINGS = "settings.json"
 
 # Seconds. As long as a template is there, empty files of srt's lie in the working directory: it leaves early.
 _IDLE_TIMEOUT = 10.0
@@ -56,17 +69,31 @@ class Srt:
 
 
 def prepare_srt(launch: Launch) -> Srt:
-    """Finds srt and what it needs; raises StartFailed, which says what to do, if something is missing or too old."""
-    program, version = find_srt()
+    """Finds srt and what it needs; raises StartFailed, which says what to do, if something is missing or too old.
+
+    These programs run outside of the sandbox: none is used that cells can write.
+    """
     config = SandboxConfig.from_text(launch.record.sandbox_config)
-    environment = {name: value for name in _PROXIES if (value := host_variable(name)) is not None}
-    environment |= {"PATH": host_variable("PATH") or os.defpath, "HOME": os.path.expanduser("~")}
     cwd = os.path.realpath(launch.record.cwd)
+    writable = [found for path in config.allow_write if (found := real(absolute(path, cwd))) is not None]
+    path = search_path(writable)
+    program, version = find_srt(path, writable)
+    for named in programs_of_srt(config):
+        if os.sep in named:
+            _require_apart(os.path.join(cwd, named), writable)
+    environment = {name: value for name in _PROXIES if (value := host_variable(name)) is not None}
+    environment |= {"PATH": path, "HOME": os.path.expanduser("~")}
     absent = find_absent(cwd, config.deny_write)
     return Srt(program, version, json.dumps(settings_for_srt(config)), environment, cwd, absent)
 
 
-def find_srt() -> tuple[str, str]:
+def search_path(writable: Sequence[str] = ()) -> str:
+    """Returns the directories of PATH, without those that cells can write, or that depend on where we are."""
+    found = (host_variable("PATH") or os.defpath).split(os.pathsep)
+    return os.pathsep.join(path for path in found if os.path.isabs(path) and not _is_in(path, writable))
+
+
+def find_srt(path: str, writable: Sequence[str] = ()) -> tuple[str, str]:
     """Returns where srt is and its version; raises StartFailed if kernels cannot run in it here."""
     refuse_system()
     if os.geteuid() == 0:
@@ -75,14 +102,16 @@ def find_srt() -> tuple[str, str]:
             "stay open to it; run kernelbox as an ordinary user, or leave sandbox_level out, because the native level "
             "holds for the superuser too"
         )
-    path = host_variable("PATH") or os.defpath
     program = shutil.which("srt", path=path)
-    missing = [package for name, package in _NEEDED.items() if shutil.which(name, path=path) is None]
+    places = {name: shutil.which(name, path=path) for name in _NEEDED}
+    missing = [_NEEDED[name] for name, place in places.items() if place is None]
     if program is None or missing:
         steps = [f"`apt-get install {' '.join(missing)}` (or the packages of your system)"] if missing else []
         steps += [f"`{INSTALL}`"] if program is None else []
         what = ", ".join((*(["srt"] if program is None else []), *missing))
         raise StartFailed(f"the srt level needs {what}, which PATH does not lead to: use {' and '.join(steps)}")
+    for place in (program, *(place for place in places.values() if place is not None)):
+        _require_apart(place, writable)
     version = _read_version(program)
     if _numbers(version) < _OLDEST:
         raise StartFailed(
@@ -92,29 +121,70 @@ def find_srt() -> tuple[str, str]:
     return program, version
 
 
-def start_in_srt(
-    runtime: Place, name: str, srt: Srt, launch: Launch, listener: int, modules: Sequence[str], log: str
-) -> None:
-    """Starts a template in srt, by way of its deputy."""
+def start_in_srt(runtime: Place, name: str, srt: Srt, launch: Launch, listener: int, modules: Sequence[str]) -> None:
+    """Starts a template in srt, and its deputy; the shell starts both at once, the deputy as the parent of srt."""
+    import shlex
+    import subprocess
+
     given = template_environment(launch.environment)
-    idle_timeout = min(launch.config.template_idle_timeout, _IDLE_TIMEOUT)
-    token = os.urandom(16).hex()
+    token, (place, held) = os.urandom(16).hex(), _make_place(srt.settings)
+    idle_timeout = str(min(launch.config.template_idle_timeout, _IDLE_TIMEOUT))
     names = ",".join(sorted({*given, "PATH", "HOME"}))
-    plan = {
-        "srt": [srt.program],
-        "settings": json.loads(srt.settings),
-        "template": template_command(["srt", "0", name, str(idle_timeout), token, names, *modules]),
-        "environment": srt.environment,
-        "cwd": srt.cwd,
-        "absent": srt.absent,
-        "token": token,
-    }
-    fd = write_secret("plan", json.dumps(plan).encode())
+    template = template_command(["srt", "0", name, idle_timeout, token, names, *modules])
+    command = ["setpriv", "--pdeathsig", "TERM", srt.program, "--settings", os.path.join(place, SETTINGS), "--"]
+    plan = write_secret("plan", json.dumps({"place": place, "absent": srt.absent, "token": token}).encode())
+    deputy = deputy_command([str(runtime.fd), str(plan)])
+    inside, outside = shlex.join([*command, sys.executable, *template]), shlex.join(deputy)
+    log = open_log(runtime, name + ".log")
     try:
-        fds = [listener, runtime.fd, fd]
-        start_keeper(["deputy", *map(str, fds)], fds, runtime, log, launch.environment)
+        wait_for_lock(log)  # until the last srt of this name has left
+        subprocess.run(
+            # What runs in the background has no input unless that comes by another descriptor.
+            ["/bin/sh", "-c", f"exec 3<&0; ( {inside} <&3 3<&- & exec {outside} $! 3<&- ) &"],
+            pass_fds=[runtime.fd, plan, held],
+            stdin=listener,
+            stdout=log,
+            stderr=log,
+            env={**given, **srt.environment, "TMPDIR": place},
+            cwd=srt.cwd,
+            start_new_session=True,
+            check=True,
+            timeout=ANSWER_PATIENCE,
+        )
+    except (subprocess.SubprocessError, OSError) as exc:
+        raise StartFailed(f"srt cannot be started: {exc}") from exc
     finally:
-        os.close(fd)
+        for fd in (plan, held, log):
+            os.close(fd)
+
+
+def _make_place(settings: str) -> tuple[str, int]:
+    """Makes the directory that srt keeps its sockets in, with its settings; returns it, and a descriptor that locks it.
+
+    A directory that no process has locked is forsaken, and another deputy removes it.
+    """
+    import fcntl
+    import tempfile
+
+    place = tempfile.mkdtemp(prefix=DEPUTY, dir="/tmp")
+    held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with open(os.path.join(place, SETTINGS), "w") as file:
+        file.write(settings)
+    return place, held
+
+
+def _require_apart(program: str, writable: Sequence[str]) -> None:
+    if _is_in(program, writable):
+        raise StartFailed(
+            f"{program} lies in a directory that the sandbox allows cells to write, and would run outside of it: "
+            "install it elsewhere, or let the sandbox write to another directory"
+        )
+
+
+def _is_in(path: str, directories: Sequence[str]) -> bool:
+    found = os.path.realpath(path)
+    return any(found == directory or is_below(found, directory) for directory in directories)
 
 
 def _read_version(program: str) -> str:

@@ -134,7 +134,7 @@ def _start(runtime: Place, name: str, launch: Launch, modules: Sequence[str], sr
         if srt is not None:
             from kernelbox.host.own._srt import start_in_srt
 
-            start_in_srt(runtime, name, srt, launch, listener.fileno(), modules, name + ".log")
+            start_in_srt(runtime, name, srt, launch, listener.fileno(), modules)
             return
         fds = [listener.fileno(), runtime.fd]
         argv = ["warm", *map(str, fds), name, str(launch.config.template_idle_timeout), *modules]
@@ -145,8 +145,10 @@ def _require_sound(runtime: Place, name: str, *, begun: bool) -> None:
     """Raises StartFailed if srt has been started just now and has ended before the template could serve."""
     if not begun:
         return
+    from kernelbox.host.own._templates import wait_for_deputy
     from kernelbox.sandbox._hints import advise_about_srt
 
+    wait_for_deputy(runtime, name)  # it says how srt ended
     said = tail(runtime, name + ".log")
     raise StartFailed(f"the kernel could not be started in srt, which said:\n{said}\n{advise_about_srt(said)}")
 

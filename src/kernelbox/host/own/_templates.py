@@ -56,7 +56,7 @@ def dismiss_templates(runtime: Place, secret: bytes) -> None:
     for name in list_templates(runtime):
         with contextlib.suppress(OSError), locked(runtime, name + ".lock", secret):
             _dismiss(runtime, name)
-            _wait_for_deputy(runtime, name)
+            wait_for_deputy(runtime, name)
     for name in runtime.listdir():
         if name.startswith(TEMPLATE) and name.endswith((".log", ".lock")):
             with contextlib.suppress(OSError):
@@ -79,6 +79,8 @@ def _dismiss(runtime: Place, name: str) -> None:
         watch.settimeout(_LEAVE_PATIENCE)
         try:
             watch.recv(1)  # the connection ends with the process
+        except ConnectionResetError:
+            pass  # it ended before it had taken the connection
         except TimeoutError:
             if process is not None and not _has_kernels(process):
                 process.signal(signal.SIGKILL)
@@ -87,23 +89,26 @@ def _dismiss(runtime: Place, name: str) -> None:
             process.close()
 
 
-def _wait_for_deputy(runtime: Place, name: str) -> None:
+def wait_for_deputy(runtime: Place, name: str) -> None:
     """Waits until srt and the deputy of a template that ran in it have left: they have its log locked till then."""
-    import fcntl
-
     fd = runtime.open_for_reading(name + ".log")
-    deadline = time.monotonic() + _LEAVE_PATIENCE
     try:
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    return
-                time.sleep(0.01)
+        wait_for_lock(fd)
     finally:
         os.close(fd)
+
+
+def wait_for_lock(log: int) -> None:
+    """Locks the log of a template in srt, once no process has it locked that had it open before; or does without."""
+    import fcntl
+
+    deadline = time.monotonic() + _LEAVE_PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(0.01)
 
 
 def _has_kernels(process: Process) -> bool:

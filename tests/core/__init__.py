@@ -1,0 +1,1 @@
+"""What the core decides without the system."""
