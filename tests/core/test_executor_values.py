@@ -61,3 +61,7 @@ def test_a_value_cannot_be_changed_or_added_to(value: object) -> None:
         with pytest.raises((AttributeError, TypeError)):
             setattr(value, name, "other")
     assert not hasattr(value, "__dict__")
+
+
+def test_a_result_is_no_cancelled_one_unless_it_says_so() -> None:
+    assert CodeExecutionResult("x", []) == CodeExecutionResult("x", [], changed=None, cancelled=False)
