@@ -14,6 +14,10 @@ import httpx2
 import pytest
 from tests.conftest import new_home
 
+from kernelbox import KernelBoxConfig
+from kernelbox.host._home import Home
+from kernelbox.host._journal import Journal
+
 from .support import DEADLINE, Served, events_of, serving
 
 ENDLESS = "import time\nwhile True: time.sleep(0.01)"
@@ -328,6 +332,19 @@ def test_records_of_any_size_that_a_cell_makes_are_not_read(served: Served, key:
         shutil.rmtree(folder)
     assert job_id in listed
     assert not {folder.name for folder in planted} & set(listed)
+
+
+def test_what_is_no_job_is_removed_when_jobs_of_its_age_are(home: Path) -> None:
+    config = KernelBoxConfig.from_env()
+    journal = Journal(Home(config.home, config.key_file))
+    assert journal.claim(f"{1:032x}", {"state": "running"}) is not None
+    old, young = home / "jobs" / f"{2:032x}", home / "jobs" / f"{3:032x}"
+    for folder in (old, young):
+        folder.mkdir(mode=0o700)
+        (folder / "job").write_text("forged")
+    os.utime(old, (0, 0))
+    journal.sweep()
+    assert sorted(path.name for path in (home / "jobs").iterdir()) == [f"{1:032x}", young.name]
 
 
 def test_a_request_whose_job_a_cell_has_damaged_is_refused(served: Served, key: str, service_home: Path) -> None:

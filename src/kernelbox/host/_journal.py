@@ -134,7 +134,7 @@ class Journal:
         with contextlib.suppress(OSError), self._folder() as folder:
             folder.remove_rubbish()
             for name in self._ids():
-                if folder.is_rubbish(name) and self._is_planted(folder, name):
+                if time.time() - folder.stat(name).st_mtime > _KEPT_FOR and self._is_without_record(folder, name):
                     folder.remove_tree(name)
         ended = [record for record in self.records() if record["state"] != "running"]
         surplus = max(0, len(ended) - _MOST_JOBS)
@@ -142,8 +142,8 @@ class Journal:
             if number < surplus or time.time() - float(record.get("changed_at", 0)) > _KEPT_FOR:
                 self.remove(str(record.get("id", "")))
 
-    def _is_planted(self, folder: Place, name: str) -> bool:
-        """Tells whether an entry that is called as a job is none of ours."""
+    def _is_without_record(self, folder: Place, name: str) -> bool:
+        """Tells whether an entry has no record of ours: it was given up, or a cell has damaged it or made it."""
         try:
             with folder.enter(name) as place:
                 self.signature(name).read_file(place, _RECORD, _RECORD)
