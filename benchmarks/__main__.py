@@ -13,7 +13,10 @@ from importlib.metadata import version
 
 from benchmarks._measure import Row, table
 
-_BENCHMARKS = ("engine", "cli", "store", "executor", "tools", "tokens", "http", "service", "gateway", "sandbox", "srt")
+_BENCHMARKS = (
+    *("engine", "cli", "store", "executor", "tools", "tokens", "http", "service", "gateway"),
+    *("sandbox", "srt", "guard"),
+)
 
 
 def main() -> None:

@@ -60,6 +60,24 @@ def test_another_session_is_not_told_what_one_has_missed(served: Served, kernel_
             assert other.receive().parent["msg_id"] == request.id
 
 
+def test_of_many_front_ends_that_are_away_the_last_to_go_are_expected(served: Served, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    kernels = [served.post("/api/kernels", {}).json()["id"] for _ in range(9)]
+    with attached(served, kernels[0], session="first") as one:
+        one.send("execute_request", {"code": WAIT.format(str(gate)) + "print('off')"})
+        until(one, "stream")
+    for number in range(64):
+        with attached(served, kernels[1 + number // 8], session=f"later-{number}") as other:
+            other.ask("kernel_info_request")
+    gate.touch()
+    wait_until_done(served, kernels[0])
+    with attached(served, kernels[0], session="first") as one:
+        request = one.send("kernel_info_request")
+        assert one.receive().parent["msg_id"] == request.id
+    for kernel_id in kernels:
+        served.http.delete(f"/api/kernels/{kernel_id}")
+
+
 def test_more_than_is_kept_is_dropped_from_the_oldest_output_on_and_said_so(
     served: Served, kernel_id: str, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def fill_outside(base: Path) -> None:
         (base / name).write_text("secret")
     for name in (".bash_profile", ".ssh", ".ipython/x", ".local/lib/x", ".config/systemd/u"):
         subprocess.run(["rm", "-rf", str(base / "user" / name)], check=True)
-    for name in ("new", "made", "fifo", "moved", "raced"):
+    for name in ("new", "made", "fifo", "moved", "raced", "linked"):
         subprocess.run(["rm", "-rf", str(base / "outside" / name)], check=True)
 
 
@@ -119,7 +120,7 @@ def put_up(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         )
     )
     stack.callback(victim.kill)
-    around = put_up_srt(base)
+    around = put_up_srt(base, stack)
     runtime = base / "home" / "runtime"
     directory = Path(status("neighbour").connection_file).parent
     shm = Path(f"/dev/shm/kernelbox-attack-{os.getpid()}")
@@ -162,14 +163,14 @@ def put_up(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     }
 
 
-def put_up_srt(base: Path) -> dict[str, Any]:
+def put_up_srt(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
     """Starts a kernel in srt, whose processes outside are attacked; where there is none, something in their place."""
-    place = base / "srt"
-    place.mkdir()
     if "srt" not in LEVELS:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kernelbox-srt-", dir="/tmp")))
         (place / "settings.json").write_text('{"network": {}}')
         return {"srt_place": str(place), "srt": os.getpid(), "deputy": os.getppid(), "srt_port": None}
-    pid = get_or_create("lasting", cwd=place, sandbox=True, sandbox_level="srt").pid
+    (base / "lasting").mkdir()
+    pid = get_or_create("lasting", cwd=base / "lasting", sandbox=True, sandbox_level="srt").pid
     while b"--settings" not in (arguments := Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))[:4]:
         pid = parent_of(pid)
     settings = Path(os.fsdecode(arguments[arguments.index(b"--settings") + 1]))

@@ -43,16 +43,28 @@ PROVE_NOTHING = {
     "the system: /sys",
     "the system: control groups",
     "the system: the kernel's debug files",
+    "the system: a file that nobody can delete",
+    "the system: keys of the user",
+    "the system: pages of the machine's memory",
+    "the system: memory of the Linux kernel",
+    "the system: timers of all processes",
+    "change files outside: rights of another user",
+    "write outside: by a file without a name",
     "network: an address of the machine",
     "network: TCP over IPv6",
     "network: routes",
     "other sockets and io_uring: vsock",
     "other sockets and io_uring: io_uring",
     "parts of the Linux kernel: calls by the numbers of x32",
+    "parts of the Linux kernel: calls of 32 bits",
+    "parts of the Linux kernel: fanotify",
     "parts of the Linux kernel: perf",
     "parts of the Linux kernel: bpf",
     "parts of the Linux kernel: userfaultfd",
 }
+
+# Attacks that end the kernel: the filter of srt kills what makes such a call.
+ENDS = {("srt", "parts of the Linux kernel: calls by the numbers of x32")}
 
 users = pytest.mark.parametrize("uid", [0, USER] if os.getuid() == 0 else [os.getuid()])
 
@@ -106,11 +118,11 @@ def test_no_attack_gets_out_of_a_sandbox(uid: int) -> None:
 
 
 @users
-def test_a_kernel_goes_on_after_every_attack(uid: int) -> None:
+def test_a_kernel_goes_on_after_every_attack_but_one_that_srt_kills_it_for(uid: int) -> None:
     gone = [
         (level, name) for name, told in results(uid).items() for level in levels_of(uid) if not told[f"{level} usable"]
     ]
-    assert gone == []
+    assert set(gone) <= ENDS
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="most attacks need the superuser to get through anywhere")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernelbox.sandbox._seccomp import ARCHITECTURES, DECIDED, MISSING, REFUSED, build_filter
+from kernelbox.sandbox._seccomp import ARCHITECTURES, DECIDED, MISSING, REFUSED, STARTING, build_filter
 
 if TYPE_CHECKING:
     from kernelbox.sandbox._seccomp import Machine
@@ -131,13 +131,14 @@ def test_no_characters_can_be_put_into_a_terminal(machine: Machine) -> None:
 
 
 @each_machine
-def test_no_file_can_be_made_to_run_as_its_owner(machine: Machine) -> None:
+def test_no_file_can_be_made_to_run_as_its_owner_or_for_its_group(machine: Machine) -> None:
     calls = {"fchmod": (0,), "fchmodat": (0, 0), "fchmodat2": (0, 0), "mknodat": (0, 0), "openat": (0, 0, 0o101)}
     if machine == "x86_64":
         calls |= {"chmod": (0,), "creat": (0,), "mknod": (0,), "open": (0, 0o101)}
     for name, before in calls.items():
         assert call(machine, name, *before, 0o755) == ALLOWED, name
-        assert call(machine, name, *before, 0o2755) == ALLOWED, name
+        assert call(machine, name, *before, 0o1777) == ALLOWED, name
+        assert call(machine, name, *before, 0o2755) == "EPERM", name
         assert call(machine, name, *before, 0o4755) == "EPERM", name
     assert call(machine, "openat", 0, 0, 0o20200001, 0o4755) == "EPERM"  # O_TMPFILE
     assert call(machine, "openat", 0, 0, 0o1, 0o4755) == ALLOWED  # what is no mode
@@ -148,6 +149,19 @@ def test_no_file_can_be_made_to_run_as_its_owner(machine: Machine) -> None:
 def test_no_lease_can_be_taken_that_others_would_wait_for(machine: Machine) -> None:
     assert call(machine, "fcntl", 0, 1024, 1) == "EPERM"
     assert call(machine, "fcntl", 0, 4, 0) == ALLOWED
+
+
+@each_machine
+def test_a_filter_without_programs_refuses_to_start_one_and_to_limit_another_process(machine: Machine) -> None:
+    column, architecture = MACHINES.index(machine), ARCHITECTURES[machine]
+    for programs, refused in ((True, ALLOWED), (False, "EPERM")):
+        program = build_filter(machine, unix_sockets=False, programs=programs)
+        for numbers in STARTING.values():
+            assert decide(program, numbers[column], architecture=architecture) == refused
+        limit = DECIDED["prlimit64"][column]
+        assert limit is not None
+        assert decide(program, limit, 0, 7, architecture=architecture) == ALLOWED
+        assert decide(program, limit, 1234, 7, architecture=architecture) == refused
 
 
 @each_machine
@@ -169,7 +183,7 @@ def test_the_numbers_are_those_that_libseccomp_knows(machine: Machine) -> None:
     resolve = ctypes.CDLL(path).seccomp_syscall_resolve_name_arch
     resolve.argtypes = (ctypes.c_uint32, ctypes.c_char_p)
     compared = 0
-    for name, numbers in {**REFUSED, **DECIDED, **MISSING}.items():
+    for name, numbers in {**REFUSED, **DECIDED, **MISSING, **STARTING}.items():
         known = resolve(ARCHITECTURES[machine], name.encode())
         if known == -1:  # newer than the library
             continue

@@ -111,7 +111,19 @@ def test_a_name_that_is_allowed_is_answered(tmp_path: Path, key_file: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("host", "name"), [("a", "a"), ("a:1", "a"), ("[::1]", "::1"), ("[::1]:80", "::1"), ("", ""), ("[", "")]
+    ("host", "name"),
+    [
+        ("a", "a"),
+        ("a:1", "a"),
+        ("[::1]", "::1"),
+        ("[::1]:80", "::1"),
+        ("", ""),
+        ("[", ""),
+        ("[::1].evil.example", ""),
+        ("localhost:1@evil.example", ""),
+        ("localhost:1:2", ""),
+        ("localhost/", ""),
+    ],
 )
 def test_a_host_is_read_without_its_port(host: str, name: str) -> None:
     assert _hostname(host) == name

@@ -196,3 +196,10 @@ def test_a_client_that_goes_away_has_its_cell_interrupted(served: Served, key: s
         while served.http.get(f"/kernels/{key}").json()["kernel"]["status"] != "running":
             pass
     assert served.execute(key, "'free'")["return_value"] == "'free'"
+
+
+@pytest.mark.parametrize("seconds", [0, 0.1])
+def test_a_death_is_noticed_though_a_child_has_the_connection_too(served: Served, key: str, seconds: float) -> None:
+    code = f"import os, time\ntime.sleep({seconds})\nif os.fork(): os.kill(os.getpid(), 9)\ntime.sleep(1000)"
+    result = served.execute(key, code, timeout=DEADLINE)
+    assert (result["error"]["ename"], result["state"]) == ("KernelDied", "lost")

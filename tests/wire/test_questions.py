@@ -8,7 +8,7 @@ import pytest
 
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Answer, Ask
-from kernelbox.wire._questions import Questions, fingerprint, number_of
+from kernelbox.wire._questions import Questions, fingerprint, number_of, seal_of
 
 KEY = "0123456789abcdef" * 2
 
@@ -75,3 +75,41 @@ def test_a_number_is_hard_to_guess_and_exact_in_json_and_a_fingerprint_has_128_b
     numbers = [number_of(KEY, "me", count) for count in range(50)]
     assert 2**46 < max(numbers) < 2**48
     assert len(fingerprint(KEY, question())) == 32
+
+
+RUNNER_KEY = b"k" * 64
+
+
+def sealed(accepted: bool, server: str = "kernelbox", runner_key: bytes = RUNNER_KEY) -> str:
+    """Returns the seal of an answer to `ls`."""
+    questions = Questions(KEY, "me", runner_key)
+    ask = Ask("me", number_of(KEY, "me", 1), server, "shell", {"cmd": "ls", "env": {"B": None, "A": "1"}})
+    assert questions.take(ask)
+    answer = Answer("me", ask.ask, accepted)
+    questions.sign(answer)
+    assert answer.fingerprint == fingerprint(KEY, ask)
+    return answer.seal
+
+
+def test_only_a_command_that_is_accepted_gets_a_seal_and_only_where_there_is_a_runner() -> None:
+    number = number_of(KEY, "me", 1)
+    shown = {"env": {"A": "1", "B": None}, "cmd": "ls"}  # in whatever order
+    assert sealed(True) == seal_of(RUNNER_KEY, "me", number, "shell", shown)
+    assert sealed(False) == sealed(True, server="server") == sealed(True, runner_key=b"") == ""
+
+
+def test_a_seal_is_of_all_that_was_asked() -> None:
+    seals = [
+        seal_of(RUNNER_KEY, "me", 1, "shell", {"cmd": "ls"}),
+        seal_of(b"another key", "me", 1, "shell", {"cmd": "ls"}),
+        seal_of(RUNNER_KEY, "other", 1, "shell", {"cmd": "ls"}),
+        seal_of(RUNNER_KEY, "me", 2, "shell", {"cmd": "ls"}),
+        seal_of(RUNNER_KEY, "me", 1, "shell_magic", {"cmd": "ls"}),
+        seal_of(RUNNER_KEY, "me", 1, "shell", {"cmd": "ls "}),
+        seal_of(RUNNER_KEY, "me", 1, "shell", {"cmd": "ls", "env": {}}),
+        seal_of(RUNNER_KEY, "me", 1, "shell", {"cmd": "ls", "env": []}),
+        seal_of(RUNNER_KEY, "me", 1, "shell", {"cmd": ["ls"]}),
+        seal_of(RUNNER_KEY, "me", 1, "shell", [["cmd", "ls"]]),
+    ]
+    assert len({len(seal) for seal in seals}) == 1
+    assert len(set(seals)) == len(seals)

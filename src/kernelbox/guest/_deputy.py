@@ -5,47 +5,43 @@
 All that is in srt ends with it, the keeper of the kernels too: of what they died the deputy tells. An srt that is
 killed leaves its relay to the proxy running, its sockets in the temporary directory, and in the working directory the
 empty files that it has mounted something on: ghosts.
+
+It is a program, started together with srt, for which a kernel waits: it imports next to nothing before srt has ended.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import json
+import ctypes
 import os
-import shutil
 import signal
-import stat
-import time
-from typing import Any, NoReturn
+import sys
 
-from kernelbox.guest._descendants import children, kill_descendants
-from kernelbox.guest._keeper import kill, write_note
-from kernelbox.guest._subreaper import become_subreaper
-from kernelbox.wire._layout import DEATH, DEPUTY, KEPT, is_kernel_id
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 
-def main(argv: list[str]) -> NoReturn:
+def main(package: str, runtime: int, plan: int, srt: int) -> NoReturn:
     """Waits for srt, a child of ours, and cleans up after it.
 
-    The arguments are the descriptors of the runtime directory and of a plan, and the number of srt's process. What the
-    host has locked for us stays so as long as one of us has it open.
+    `package` is where to import kernelbox from; then come the descriptors of the runtime directory and of a plan, and
+    the number of srt's process. What the host has locked for us stays so as long as one of us has it open.
     """
-    runtime, plan, srt = map(int, argv)
-    become_subreaper()
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(runtime, False)
-    with open(plan) as file:
-        wanted: dict[str, Any] = json.load(file)
     os.chdir("/")
-    _remove_forsaken(os.path.dirname(wanted["place"]))
     reason = _describe(_wait_for(srt))
     print(reason, flush=True)
-    _tell(runtime, wanted["token"], f"{reason}, and with it all of its kernels")
-    _end_children()
-    for path in wanted["absent"]:
-        _remove_ghost(path)
-    shutil.rmtree(wanted["place"], ignore_errors=True)
+    sys.path.insert(0, package)
+    import json
+
+    from kernelbox.guest._leftovers import clean_up
+
+    with open(plan) as file:
+        clean_up(runtime, json.load(file), reason)
     os._exit(0)
 
 
@@ -63,64 +59,5 @@ def _wait_for(srt: int) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
-def _tell(runtime: int, token: str, reason: str) -> None:
-    """Writes for each kernel that was alive in this srt of what it died."""
-    for name in filter(is_kernel_id, os.listdir(runtime)):
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=runtime)
-            try:
-                kept = _read(directory, KEPT)
-                if kept["token"] == token and _read(directory, DEATH).get("start_time") != kept["start_time"]:
-                    write_note(directory, {"start_time": kept["start_time"], "reason": reason, "at": time.time()})
-            finally:
-                os.close(directory)
-
-
-def _read(directory: int, name: str) -> dict[str, Any]:
-    try:
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-    except FileNotFoundError:
-        return {}
-    with open(fd) as file:
-        return dict(json.load(file))
-
-
-def _end_children() -> None:
-    """Kills all processes that are left, those too that pass to us meanwhile."""
-    while left := children():
-        for pid in left:
-            kill_descendants(pid)
-            kill(pid)
-        for pid in left:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-
-
-def _remove_ghost(path: str) -> None:
-    """Removes what was not there before srt was started, if it looks like what bubblewrap mounts something on."""
-    with contextlib.suppress(OSError):
-        if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
-            return  # a cell has put a link there
-        found = os.lstat(path)
-        if stat.S_ISDIR(found.st_mode):
-            os.rmdir(path)  # fails if there is something in it
-        elif stat.S_ISREG(found.st_mode) and found.st_size == 0 and not found.st_mode & 0o222:
-            os.unlink(path)
-
-
-def _remove_forsaken(directory: str) -> None:
-    """Removes the directories of deputies that were killed, and took their srt with them: no process has them locked.
-
-    One that is empty has just been made.
-    """
-    for entry in os.scandir(directory):
-        with contextlib.suppress(OSError):
-            if not entry.name.startswith(DEPUTY) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
-                continue
-            fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.listdir(fd):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-            finally:
-                os.close(fd)
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))

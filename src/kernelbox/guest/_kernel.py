@@ -26,7 +26,7 @@ from kernelbox.guest._io import IO, Waker, blame_cell
 from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._loop import Loop
 from kernelbox.guest._modules import restore_modules
-from kernelbox.guest._orphans import has_children, note, watch_starts
+from kernelbox.guest._orphans import expect_runner, has_children, watch_starts
 from kernelbox.guest._outbox import Outbox
 from kernelbox.guest._peer import Peer
 from kernelbox.guest._pristine import asyncio, contextlib, os, signal, threading, time
@@ -95,6 +95,7 @@ class Kernel:
         self.outbox = Outbox(identity, self.interrupts)
         self.asks = keyboard.asks = Asks(self.outbox, waker.wake)
         self._guarded = identity.runner is not None
+        self._always_there: set[int] = set()
         self.bash = self._make_bash(identity)
         self.comm_manager = _comm.install(self.outbox)
         self._io = IO(self, identity, waker, main_waker)
@@ -114,7 +115,9 @@ class Kernel:
         if identity.runner is None:
             return Bash()
         self.interrupts.stop_others = _runner_link.stop_programs
-        self.interrupts.older = {note(identity.runner_pid)}
+        self._always_there = {identity.runner_pid}
+        self.interrupts.older = self._always_there
+        expect_runner(identity.runner_pid)
         return RunnerBash(_runner_link.connect(identity.runner))
 
     def serve(self) -> None:
@@ -296,6 +299,8 @@ class Kernel:
         return {"left": False}
 
     def _execute(self, peer: Peer, request: Execute) -> None:
+        if not _runner_link.is_there():  # its end is noticed by who serves, but the next cell may have come before
+            self.die(_runner_link.ENDED)
         bash = request.language == "bash"
         self._parent = request.parent or request.id
         self.interrupts.begin(request.id)
@@ -315,7 +320,7 @@ class Kernel:
             self.outbox.relieve()
             self._leave("the cell called exit()")
         self.outbox.end(done)
-        self.interrupts.older = set(children()) - {self.bash.pid} if has_children() else set()
+        self.interrupts.older = set(children()) - {self.bash.pid} if has_children() else self._always_there
         self._io.look_for_orphans()
         if peer.broken_by_cell:
             self.die("a cell closed the kernel's own descriptors")

@@ -38,6 +38,7 @@ _HAS_WAITID = hasattr(os, "waitid")  # macOS has it from Python 3.13 on
 
 _started: set[int] = set()
 _on_start: list[Callable[[], None]] = []
+_runner, _listing = 0, -1
 
 
 def note(pid: int) -> int:
@@ -142,9 +143,23 @@ class Orphans:
                     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
 
 
+def expect_runner(pid: int) -> None:
+    """Has the runner of a guarded kernel, a child that is always there, not counted among the children."""
+    global _runner, _listing
+    _runner, _listing = note(pid), os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
+
+
 def has_children() -> bool:
     """Tells whether this process has children, ended or not; False where the system has no waitid(2) to tell."""
-    return _HAS_WAITID and _look_at(os.P_ALL, 0)[0]
+    return _HAS_WAITID and _look_at(os.P_ALL, 0)[0] and not (_runner and _has_none_but_runner())
+
+
+def _has_none_but_runner() -> bool:
+    """Tells it from a file that is kept open: to find all children anew would take longer than a short cell does."""
+    try:
+        return _started == {_runner} and os.pread(_listing, 32, 0).split() == [b"%d" % _runner]
+    except OSError:  # a cell has closed it
+        return False
 
 
 def _has_ended(pid: int) -> bool:

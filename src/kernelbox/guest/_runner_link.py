@@ -38,6 +38,7 @@ class Link:
 
     def __init__(self, channel: Socket) -> None:
         self.channel = channel
+        self.ended = False
 
     def __repr__(self) -> str:
         return f"<Link fd={self.channel.fileno()}>"
@@ -76,8 +77,11 @@ class Delegated(Child):
             if self.returncode is None:
                 with contextlib.suppress(BlockingIOError):
                     said = receive(self._control, MSG_DONTWAIT)
-                    self.returncode = said[1] if said[:1] == ["ended"] else -signal.SIGKILL
+                    self.returncode = said[1] if said else -signal.SIGKILL
                     self._control.close()
+                    if not said:
+                        note_end()
+                        raise RuntimeError(ENDED)
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -141,8 +145,10 @@ class RunnerBash:
             raise
         finally:
             answers.close()
+        if not said:
+            return -signal.SIGKILL, False
         check_answer(program, said)
-        return (said[1], said[2]) if said[:1] == ["ended"] else (-signal.SIGKILL, False)
+        return said[1], said[2]
 
     def close(self) -> None:
         """Leaves bash to the runner, which ends it with the kernel."""
@@ -153,6 +159,21 @@ def connect(channel: Socket) -> Link:
     global _link
     _link = Link(channel)
     return _link
+
+
+def is_there() -> bool:
+    """Tells whether the runner lives; true where there is to be none."""
+    if _link is None:
+        return True
+    poller = select.poll()
+    poller.register(_link.channel.fileno(), 0)
+    return not _link.ended and not poller.poll(0)
+
+
+def note_end() -> None:
+    """Notes that the runner has ended: of what it had open, the channel may be closed last."""
+    if _link is not None:
+        _link.ended = True
 
 
 def stop_programs(since: float) -> None:
@@ -177,6 +198,7 @@ def start(program: Program, *, out: Sink = "cell", err: Sink = "cell") -> Child:
                 given.append(end)
             elif sink == "cell":
                 given.append(fd)
+        note_start()  # before it begins to write
         control = _link.ask(["start", out != "drop", err != "drop"], (errand, *given))
         try:
             said = receive(control)
@@ -190,7 +212,6 @@ def start(program: Program, *, out: Sink = "cell", err: Sink = "cell") -> Child:
     finally:
         for fd in (errand, *theirs):
             os.close(fd)
-    note_start()
     return Delegated(said[1], program, ours, control)
 
 

@@ -220,7 +220,7 @@ def _start_runner(identity: Identity, birth: Birth) -> int:
     identity.runner_pid = os.fork()
     if identity.runner_pid == 0:
         gc.enable()
-        run(theirs, socket.socket(fileno=birth.guard.listener), birth.log, says_so)
+        run(birth.spawn.kernel_id, theirs, socket.socket(fileno=birth.guard.listener), birth.log, says_so)
     theirs.close()
     _close_each(says_so, birth.guard.listener)
     identity.runner = ours
@@ -234,14 +234,13 @@ def _shut_in(birth: Birth, ready: int) -> None:
     from kernelbox.guest._domain import shut_in
     from kernelbox.guest._system_calls import Unarmed
 
-    program = _read_all(birth.guard.filter)
+    try:
+        shut_in(_read_all(birth.guard.filter))
+    except Unarmed as exc:
+        raise RuntimeError(f"{UNGUARDED}{exc.step} failed: {exc.error.strerror} (errno {exc.error.errno})") from exc
     if not os.read(ready, 1):
         raise RuntimeError(f"{UNGUARDED}its runner ended while it was being prepared")
     os.close(ready)
-    try:
-        shut_in(program)
-    except Unarmed as exc:
-        raise RuntimeError(f"{UNGUARDED}{exc.step} failed: {exc.error.strerror} (errno {exc.error.errno})") from exc
 
 
 def _close_each(*fds: int) -> None:

@@ -294,7 +294,8 @@ class Template:
             if kept is None:
                 raise ProcessLookupError("its process has ended")
             kept.watch = Watch(
-                *(unborn.pid, spawn.limits, spawn.groups, unborn.state, spawn.cwd, spawn.disk_before),
+                *(unborn.pid, kept.first, spawn.limits, spawn.groups, unborn.state, kept.directory, spawn.cwd),
+                spawn.disk_before,
                 alone=self._seat is None,
             )
         except OSError as exc:

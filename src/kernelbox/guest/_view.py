@@ -40,6 +40,12 @@ _SMALL = "size=64k,nr_inodes=4k"
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
 
+# What tells of the whole system: names of keys, and where the Linux kernel has what in memory. Most is the superuser's.
+_TELLING = (
+    *("keys", "key-users", "kcore", "kpagecount", "kpageflags", "kpagecgroup"),
+    *("slabinfo", "vmallocinfo", "pagetypeinfo", "timer_list", "sched_debug", "latency_stats"),
+)
+
 # Where what covers a hidden directory or file is kept.
 _COVERS = "/dev/.hidden"
 
@@ -65,6 +71,9 @@ def build_view(confinement: Confinement) -> None:
 def show_processes() -> None:
     """Mounts /proc, of the namespace that the calling process is in; read-only, or uid 0 could write to /proc/sys."""
     mount("proc", "/proc", "proc", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for path in (f"/proc/{name}" for name in _TELLING):
+        if os.access(path, os.R_OK):
+            _attach_own(clone_own(f"{_COVERS}/file"), path)
 
 
 def _apply(wanted: Mount, tree: int) -> None:
@@ -97,6 +106,13 @@ def _attach(tree: int, path: str) -> None:
         os.close(tree)
 
 
+def _attach_own(tree: int, path: str) -> None:
+    try:
+        attach_own(tree, path)
+    finally:
+        os.close(tree)
+
+
 def _make_place(path: str, *, directory: bool) -> None:
     """Makes what something can be mounted on, if it is not there: in a private directory, or behind a screen."""
     try:
@@ -115,8 +131,7 @@ def _make_devices(devices: list[tuple[str, int]]) -> None:
     for name, tree in devices:
         os.close(os.open(f"/dev/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         restrict(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID)  # it can be written to, but its mode not be changed
-        attach_own(tree, f"/dev/{name}")
-        os.close(tree)
+        _attach_own(tree, f"/dev/{name}")
     for name, target in _LINKS.items():
         os.symlink(target, f"/dev/{name}")
     for name in ("shm", "pts"):

@@ -39,7 +39,7 @@ _LOG_TAIL = 16 * 1024
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Runs the template of this very copy of the package, whatever is installed where it starts.
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from kernelbox.guest.{} import main; del sys.path[0]; main(sys.argv[2:])"  # noqa: E501
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from kernelbox.guest._template import main; del sys.path[0]; main(sys.argv[2:])"  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +113,13 @@ def spawn_cold(request: Request, directory: KernelDirectory, environment: dict[s
 
 def template_command(argv: Sequence[str]) -> list[str]:
     """Returns the arguments with which an interpreter runs the template."""
-    return _boot("_template", argv)
+    return ["-P", "-c", _BOOT, os.path.dirname(PACKAGE), *argv]
 
 
 def deputy_command(argv: Sequence[str]) -> list[str]:
     """Returns the command that runs the deputy of a template in srt, which needs no packages that are installed."""
-    return [sys.executable, "-S", *_boot("_deputy", argv)]
-
-
-def _boot(module: str, argv: Sequence[str]) -> list[str]:
-    return ["-P", "-c", _BOOT.format(module), os.path.dirname(PACKAGE), *argv]
+    program = os.path.join(PACKAGE, "guest", "_deputy.py")
+    return [sys.executable, "-S", "-P", program, os.path.dirname(PACKAGE), *argv]
 
 
 def start_keeper(argv: list[str], fds: list[int], place: Place, log_name: str, env: dict[str, str]) -> None:

@@ -7,6 +7,7 @@ server tells (web/_protocol.py); other programs make theirs for every account.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import parse_qsl, urlencode
@@ -167,8 +168,11 @@ def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
+# A name or an address and, behind it, a port: no browser sends anything else (RFC 9110, 7.2).
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:/@\[\]]*))(?::\d*)?", re.ASCII)
+
+
 def _hostname(host: str) -> str:
-    """Returns a name without its port."""
-    if host.startswith("["):
-        return host.partition("]")[0][1:]
-    return host.partition(":")[0]
+    """Returns a name without its port; "" for what is no name."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1] or found[2]

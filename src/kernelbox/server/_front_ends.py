@@ -18,7 +18,7 @@ from kernelbox.frontends._websocket import codec_for
 from kernelbox.server._draining import Drained, wait_for_end
 from kernelbox.server._executions import Executions
 from kernelbox.server._options import ServiceOptions
-from kernelbox.server._returning import Returning
+from kernelbox.server._returning import Expected, Returning
 from kernelbox.server._socket_front_end import SocketFrontEnd
 from kernelbox.shells._loop_kernels import LoopKernels
 from kernelbox.tools._toolbox import Toolbox
@@ -31,6 +31,7 @@ class FrontEnds:
         self._kernels = kernels
         self._rules = Rules(options.policy, Sessions(), Toolbox(kernels.config), __version__, executions.noted)
         self._known: dict[str, Returning] = {}
+        self._expected = Expected()
         self.opening_session = asyncio.Lock()  # two requests for one notebook must not open two kernels
 
     def __repr__(self) -> str:
@@ -96,7 +97,7 @@ class FrontEnds:
                 lambda: self._kernels.interrupt(kernel_id),
                 lambda restart: self._end(kernel_id, restart),
             )
-            self._known[kernel_id] = Returning(Channels(reached, self._rules))
+            self._known[kernel_id] = Returning(Channels(reached, self._rules), self._expected)
         return self._known[kernel_id]
 
     async def _end(self, kernel_id: str, restart: bool) -> None:

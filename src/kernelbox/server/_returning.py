@@ -10,19 +10,40 @@ from kernelbox.frontends._lasting import LastingFrontEnd
 from kernelbox.server._socket_front_end import SocketFrontEnd
 
 # Seconds for which what a front end has missed is kept: a computer may sleep over lunch. So many are expected back to
-# one kernel, the last that have gone.
+# one kernel, and to all, the last that have gone: what is kept for each takes up to 16 MiB.
 _AWAY = 3600.0
 _MOST_AWAY = 8
+_MOST_AWAY_IN_ALL = 64
 
 # Characters of a session's id; Jupyter's have 36.
 _LONGEST_SESSION = 256
 
 
+class Expected:
+    """The front ends of all kernels that may come back; the oldest of too many is not waited for."""
+
+    def __init__(self) -> None:
+        self._away: dict[tuple[Returning, str], None] = {}
+
+    def __repr__(self) -> str:
+        return f"<Expected {len(self._away)} front ends>"
+
+    def add(self, returning: Returning, key: str) -> None:
+        self._away[returning, key] = None
+        if len(self._away) > _MOST_AWAY_IN_ALL:
+            oldest, its_key = next(iter(self._away))
+            oldest.forget(its_key)
+
+    def remove(self, returning: Returning, key: str) -> None:
+        self._away.pop((returning, key), None)
+
+
 class Returning:
     """Attaches front ends to the channels of a kernel, and lets go of those that have gone for good."""
 
-    def __init__(self, channels: Channels) -> None:
+    def __init__(self, channels: Channels, expected: Expected) -> None:
         self.channels = channels
+        self._expected = expected
         self._front_ends: dict[str, LastingFrontEnd] = {}
         self._away: dict[str, asyncio.TimerHandle] = {}
 
@@ -50,7 +71,7 @@ class Returning:
     def close(self) -> None:
         """Expects none of them back."""
         for key in list(self._away):
-            self._forget(key)
+            self.forget(key)
 
     def _find(self, key: str) -> LastingFrontEnd:
         if key not in self._front_ends:
@@ -58,16 +79,20 @@ class Returning:
             self.channels.attach(self._front_ends[key])
         elif key in self._away:
             self._away.pop(key).cancel()
+            self._expected.remove(self, key)
         return self._front_ends[key]
 
     def _expect_back(self, key: str, seconds: float) -> None:
         if not seconds:
             self.channels.detach(self._front_ends.pop(key))
             return
-        self._away[key] = asyncio.get_running_loop().call_later(seconds, self._forget, key)
+        self._away[key] = asyncio.get_running_loop().call_later(seconds, self.forget, key)
+        self._expected.add(self, key)
         if len(self._away) > _MOST_AWAY:
-            self._forget(next(iter(self._away)))
+            self.forget(next(iter(self._away)))
 
-    def _forget(self, key: str) -> None:
+    def forget(self, key: str) -> None:
+        """Lets go of a front end that is away."""
         self._away.pop(key).cancel()
+        self._expected.remove(self, key)
         self.channels.detach(self._front_ends.pop(key))

@@ -79,6 +79,8 @@ def _dismiss(runtime: Place, name: str) -> None:
         watch.settimeout(_LEAVE_PATIENCE)
         try:
             watch.recv(1)  # the connection ends with the process
+        except ConnectionResetError:
+            pass  # it ended before it had taken the connection
         except TimeoutError:
             if process is not None and not _has_kernels(process):
                 process.signal(signal.SIGKILL)
