@@ -18,6 +18,7 @@ _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436,
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
 
 _AT_FDCWD = -100
+_CLOSE_RANGE_CLOEXEC = 4
 _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 _MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 4, 0x40
@@ -118,6 +119,12 @@ def close_but(kept: Iterable[int]) -> None:
             last = ctypes.c_uint(fd - 1)
             _check("close_range", _libc.syscall(_CLOSE_RANGE, ctypes.c_uint(after), last, ctypes.c_int(0)))
         after = fd + 1
+
+
+def leave_none_open() -> None:
+    """Has every descriptor but the first three closed in programs that this process starts."""
+    first, last = ctypes.c_uint(3), ctypes.c_uint((1 << 31) - 1)
+    _check("close_range", _libc.syscall(_CLOSE_RANGE, first, last, ctypes.c_int(_CLOSE_RANGE_CLOEXEC)))
 
 
 def drop_bounding_set() -> None:
