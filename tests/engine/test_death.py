@@ -44,6 +44,17 @@ DEATHS = {
 }
 
 
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="the number of exit(2) is not known")
+def test_a_kernel_whose_main_thread_a_cell_has_ended_is_dead(kernel: KernelRecord) -> None:
+    run(
+        kernel, "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()"
+    )
+    number = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
+    result = execute(kernel, f"ctypes.CDLL(None).syscall({number}, 0)", timeout=DEADLINE)
+    assert result.error is not None
+    assert "its main thread was ended" in result.error.evalue
+
+
 @pytest.mark.parametrize("what", DEATHS)
 def test_a_death_is_reported_by_its_cause_with_what_was_printed_before(what: str, kernel: KernelRecord) -> None:
     code, cause = DEATHS[what]

@@ -58,7 +58,7 @@ def approved(code, wait=None):
         time.sleep(0.01)
 def fails(act, *args):
     try: act(*args)
-    except (OSError, RuntimeError): return True
+    except (OSError, RuntimeError, ValueError): return True
     print('THROUGH', getattr(act, '__name__', act), args)
 """
 
@@ -92,6 +92,20 @@ def send(errand, kind='start', outputs=(1, 2)):
     if said[0] == 'started': _runner_link.receive(answers)
     print(said)
 def change(**fields): return dataclasses.replace(taken[-1], **fields)
+"""
+
+# Ends the bash that waits, by an approved command, and makes cells for the next.
+KILL_BASH = """
+def kill_bash():
+    for pid in below(runner()):
+        with open(f'/proc/{pid}/comm') as file:
+            if file.read().strip() == 'bash': open('pid', 'w').write(str(pid))
+    get_ipython().system('kill -9 $(cat pid)')
+    deadline = time.monotonic() + 20
+    while os.path.exists('/proc/' + open('pid').read()) and time.monotonic() < deadline: time.sleep(0.01)
+def bash_cell(code, look=False):
+    there = kernel().bash.look()[1] if look else None
+    return _program.bash_program(code, kernel_environment(), there or os.getcwdb())
 """
 
 C = r"""
@@ -438,6 +452,47 @@ ATTACKS = (
         "threading.Thread(target=answer).start()\n"
         "try: get_ipython().system(TOUCH.decode())\n"
         "except BaseException as error: print(type(error).__name__, error)",
+    ),
+    Attack(
+        "another environment for a bash that has ended since it was asked for",
+        ERRAND + KILL_BASH + "ok = get_ipython().approve('shell', bash_cell('true', look=True), with_changes=False)\n"
+        "kill_bash()\n"
+        "for pair in (['LD_PRELOAD', T['library']], ['PROMPT_COMMAND', TOUCH.decode()]):\n"
+        "    errand = _errand.Errand.of(ok)\n"
+        "    send(dataclasses.replace(errand, environment=[*errand.environment, pair]), 'bash')",
+        accepts=("true", "kill -9 $(cat pid)"),
+        proves=False,
+    ),
+    Attack(
+        "a cell in the directory that a bash cell before it goes to",
+        ERRAND + KILL_BASH + "kill_bash()\nos.makedirs('bin', exist_ok=True)\n"
+        "open('bin/hello', 'w').write('#!/bin/sh\\n' + TOUCH.decode()); os.chmod('bin/hello', 0o755)\n"
+        "first, second = (_errand.Errand.of(get_ipython().approve('shell', bash_cell(code))) for code in ('cd bin; sleep 1', './hello'))\n"
+        "way = threading.Thread(target=send, args=(first, 'bash')); way.start(); time.sleep(0.5)\n"
+        "send(second, 'bash'); way.join(); send(second, 'bash')",
+        accepts=("cd bin; sleep 1", "./hello", "kill -9 $(cat pid)"),
+        proves=False,
+    ),
+    Attack(
+        "keystrokes for a terminal",
+        "main, end = os.openpty()\nfails(fcntl.ioctl, end, termios.TIOCSTI, b'x')\nfails(fcntl.ioctl, end, 0x541C, b'x')",
+        proves=False,
+    ),
+    Attack(
+        "descriptors that were left",
+        "for fd in os.listdir('/proc/self/fd'):\n"
+        "    try: told = os.readlink(f'/proc/self/fd/{fd}')\n"
+        "    except OSError: continue\n"
+        "    if told.startswith('/') and os.path.isdir(told) and not told.startswith('/proc'): print('THROUGH', told)\n"
+        "    if 'pidfd' in told or 'environment' in told or 'filter' in told: print('THROUGH', told)",
+        proves=False,
+    ),
+    Attack(
+        "privileges, as the superuser",
+        "status = dict(line.split(':\\t', 1) for line in open('/proc/self/status') if ':\\t' in line)\n"
+        "if any(int(status[name], 16) for name in ('CapPrm', 'CapEff', 'CapAmb')): print('THROUGH')\n"
+        "fails(os.setgroups, [0]); fails(os.chroot, '/'); fails(os.mknod, 'device', 0o20600, os.makedev(1, 1)); fails(resource.setrlimit, resource.RLIMIT_CORE, (1 << 20, 1 << 20))",
+        proves=False,
     ),
     Attack(
         "words in another process's name",

@@ -15,6 +15,8 @@ from tests.executor.support import DEADLINE, accept, answer_all, reject, run, te
 
 import kernelbox
 from kernelbox import CodeExecutionError, CodeExecutor, get_or_create
+from kernelbox.api._here import kernels
+from kernelbox.host.own._guarding import fetch_key
 
 pytestmark = [
     pytest.mark.usefixtures("home"),
@@ -122,6 +124,17 @@ def test_a_bash_that_is_interrupted_keeps_its_variables() -> None:
     assert run(scenario) == "[1]"
 
 
+def test_a_bash_that_was_killed_between_cells_is_followed_by_another() -> None:
+    async def scenario() -> str | None:
+        async with CodeExecutor(name="guarded", **GUARDED) as executor:
+            await executor.execute("kept=1", language="bash")
+            (bash,) = (pid for pid in below(get_or_create("guarded").pid or 0) if comm(pid) == "bash")
+            os.kill(bash, signal.SIGKILL)
+            return (await executor.execute("echo [$kept]", language="bash")).text
+
+    assert run(scenario) == "[]"
+
+
 def test_a_command_that_is_rejected_or_not_answered_does_not_run(tmp_path: Path) -> None:
     made = tmp_path / "made"
 
@@ -179,9 +192,6 @@ def test_nothing_is_left_of_a_guarded_kernel(options: dict[str, Any], tmp_path: 
 
 
 def test_the_key_of_the_seals_is_not_in_the_memory_of_the_kernel(tmp_path: Path) -> None:
-    from kernelbox.api._here import kernels
-    from kernelbox.host.own._guarding import fetch_key
-
     async def scenario() -> None:
         async with CodeExecutor(name="guarded", **GUARDED) as executor:
             await answer_all(executor, "!true", accept, timeout=DEADLINE)
@@ -191,6 +201,24 @@ def test_the_key_of_the_seals_is_not_in_the_memory_of_the_kernel(tmp_path: Path)
             assert record.pid is not None
             assert not is_in_memory(record.pid, key)
             assert is_in_memory(os.getpid(), key)  # that it is found where it is
+
+    run(scenario)
+
+
+def test_the_key_of_another_kernels_runner_is_not_taken(tmp_path: Path) -> None:
+    """A cell can move the socket of another kernel to its own directory, and what is approved would run there."""
+
+    async def scenario() -> None:
+        for name in ("one", "other"):
+            async with CodeExecutor(name=name, **GUARDED) as executor:
+                await executor.execute("1")
+        one, other = (Path(get_or_create(name).connection_file).parent / "runner" for name in ("one", "other"))
+        one.unlink()
+        os.link(other, one)
+        kernels().pool.drop(get_or_create("one"))  # or a connection would be used that has its key already
+        done = kernelbox.execute("one", "!echo x", approve=lambda request: True, timeout=DEADLINE)
+        assert done.error is not None
+        assert "no application has approved this command as it is" in done.error.evalue
 
     run(scenario)
 
@@ -211,6 +239,10 @@ def is_in_memory(pid: int, secret: bytes) -> bool:
 
 def children(pid: int | None) -> list[int]:
     return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def comm(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def below(pid: int) -> list[int]:

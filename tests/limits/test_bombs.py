@@ -25,6 +25,8 @@ MEMORY_BOMBS = {
     "memfd": "import os\nf = os.memfd_create('x')\nfor _ in range(60): os.write(f, bytes(8_000_000))",
     "a file in /dev/shm": "import tempfile\nf = tempfile.TemporaryFile(dir='/dev/shm')\n"
     "for _ in range(60): f.write(bytes(8_000_000)); f.flush()",
+    "page tables": "import mmap\nm = mmap.mmap(-1, 1 << 37, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)\n"
+    "for i in range(0, len(m), 1 << 21): m[i]",  # MAP_NORESERVE; what is only read takes no memory of its own
     "threads": f"{FILL}import threading\nx = []\ndef grow():\n    for _ in range(15): x.append(block())\n"
     "for _ in range(4): threading.Thread(target=grow).start()",
 }
@@ -186,6 +188,9 @@ DISK_BOMBS = {
     "with open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))",
     "an allocation": "import os\nf = os.open('f', os.O_CREAT | os.O_RDWR)\nos.posix_fallocate(f, 0, 100_000_000)",
     "a child": "import subprocess\nsubprocess.run(['sh', '-c', 'head -c 100000000 /dev/zero > f'])",
+    "its own log": "import os\nfds = [int(fd) for fd in os.listdir('/proc/self/fd')]\n"
+    "log = next(fd for fd in fds if os.path.realpath(f'/proc/self/fd/{fd}').endswith('/log'))\n"
+    "for _ in range(100): os.write(log, bytes(1_000_000))",
 }
 
 

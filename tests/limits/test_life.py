@@ -37,6 +37,20 @@ def test_a_kernel_has_the_limits_it_was_opened_with_and_the_configured_ones(monk
     assert status("c").limits == {"files": 200, "file_size": 10_000_000}
 
 
+def test_a_kernel_that_ends_itself_is_followed_by_one_with_the_same_limits_unless_others_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = {"memory": 300_000_000, "files": 100}
+    execute(get_or_create("mine", limits=limits), "import os; os._exit(1)")
+    assert get_or_create("mine").limits == limits
+    execute("mine", "import os; os._exit(1)")
+    monkeypatch.setenv("KERNELBOX_LIMIT_MEMORY", "200MB")
+    monkeypatch.setenv("KERNELBOX_LIMIT_FILES", "200")
+    assert get_or_create("mine").limits == {"memory": 200_000_000, "files": 100}
+    execute("mine", "import os; os._exit(1)")
+    assert get_or_create("mine", limits={"memory": "400MB"}).limits == {"memory": 400_000_000, "files": 200}
+
+
 def test_a_kernel_without_limits_has_nothing_of_them(own_home: Path) -> None:
     kernel = get_or_create("plain")
     assert (kernel.limits, kernel.groups) == ({}, [])

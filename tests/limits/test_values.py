@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelbox import InvalidInput, KernelBoxConfig, Limits
+from kernelbox import InvalidInput, KernelBoxConfig, Limits, create
 from kernelbox.base._limits import NAMES, check_limits, describe_excess, parse_limits, read_amount, show_amount
 
 MEBIBYTE = 1024 * 1024
@@ -124,6 +125,14 @@ def test_the_variables_are_read_in_the_same_way(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("KERNELBOX_LIMIT_DISK", "some")
     with pytest.raises(InvalidInput, match="KERNELBOX_LIMIT_DISK cannot be 'some'"):
         KernelBoxConfig.from_env()
+
+
+def test_a_variable_for_a_limit_that_there_is_not_keeps_kernels_from_starting(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_LIMIT_MEM", "512MB")
+    with pytest.raises(InvalidInput, match="KERNELBOX_LIMIT_MEM cannot be '512MB': use one of MEMORY, CPU"):
+        create("misspelt")
 
 
 @pytest.mark.parametrize(

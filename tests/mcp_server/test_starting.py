@@ -29,17 +29,19 @@ def test_what_is_printed_for_a_client_is_its_configuration(tmp_path: Path, clien
     words += ["--approval-timeout", "60", "--log-level", "INFO", "--keep-kernels"]
     done = kernelbox("mcp", *words, "--print-config", client)
     described = json.loads(done.stdout)[key]["kernelbox"]
-    assert [described["command"], *described["args"]] == [sys.executable, "-m", "kernelbox", "mcp", *words]
+    assert [described["command"], *described["args"]] == [sys.executable, "-P", "-m", "kernelbox", "mcp", *words]
     assert "merge this into" in done.stderr
 
 
-def test_what_is_printed_starts_a_server(tmp_path: Path, own_home: Path) -> None:
+def test_what_is_printed_starts_a_server_that_imports_nothing_of_its_workspace(tmp_path: Path, own_home: Path) -> None:
+    for name in ("json", "kernelbox", "asyncio", "mcp"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the workspace')")
     done = kernelbox("mcp", "--workspace", str(tmp_path), "--toolset", "files", "--print-config", "cursor")
     described = json.loads(done.stdout)["mcpServers"]["kernelbox"]
     settings = {name: value for name, value in os.environ.items() if name.startswith("KERNELBOX_")}
 
     async def scenario() -> None:
-        async with Client(StdioServerParameters(**described, env=settings)) as client:
+        async with Client(StdioServerParameters(**described, env=settings, cwd=tmp_path)) as client:
             names = [tool.name for tool in (await client.list_tools()).tools]
             assert names == ["list_files", "read_file", "write_file"]
 

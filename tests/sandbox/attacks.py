@@ -13,9 +13,10 @@ PROLOGUE = """
 import base64, ctypes, errno, mmap, os, re, resource, shutil, signal, socket, struct, subprocess, sys, time
 from urllib.parse import unquote
 libc = ctypes.CDLL(None, use_errno=True)
+holding = ctypes.PyDLL(None, use_errno=True)  # holds the interpreter, which a child would wait for in vain
 NUMBERS = {"x86_64": 0, "aarch64": 1}[os.uname().machine]
-def call(x86, arm, *args):
-    result = libc.syscall((x86, arm)[NUMBERS], *args)
+def call(x86, arm, *args, by=libc):
+    result = by.syscall((x86, arm)[NUMBERS], *args)
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
@@ -25,6 +26,12 @@ def connects(family, kind, address):
         client.connect(address)
         client.send(b"hello")
         return client.recv(16) == b"heard"
+def in_child(action):
+    pid = os.fork()
+    if pid == 0:
+        try: os._exit(0 if action() else 1)
+        finally: os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
 def relay(port):
     # to the proxy of srt, where there is one; where not, to what is to be reached through it
     return socket.create_connection(("127.0.0.1", port if not os.environ.get("SANDBOX_RUNTIME") else 3128), 5)
@@ -107,6 +114,24 @@ ATTACKS = [
     Attack(READ, "a file of another user", "return open(T['foreign']).read() == 'secret'"),
     Attack(READ, "/tmp of the host", "return os.path.exists(T['in_tmp'])"),
     Attack(READ, "shared memory of the host", "return os.path.exists(T['in_shm'])"),
+    Attack(
+        READ,
+        "a denied file by O_PATH",
+        "fd = os.open(T['secret'], os.O_PATH); return open(f'/proc/self/fd/{fd}').read()",
+    ),
+    Attack(READ, ".env by O_PATH", "fd = os.open('.env', os.O_PATH); return open(f'/proc/self/fd/{fd}').read()"),
+    Attack(READ, ".env of a folder that is moved", "os.rename('app', 'b'); return 'secret' in open('b/.env').read()"),
+    Attack(
+        READ,
+        "a denied file by openat2",
+        "return call(437, 437, -100, T['secret'].encode(), struct.pack('3Q', os.O_RDONLY, 0, 0), 24) >= 0",
+    ),
+    Attack(
+        READ,
+        "news of a directory that is denied",
+        "return libc.inotify_add_watch(libc.inotify_init(), T['denied'].encode(), 2) >= 0",
+    ),
+    Attack(READ, "news of /tmp", "return libc.inotify_add_watch(libc.inotify_init(), T['in_tmp'].encode(), 2) >= 0"),
     # -- read other processes
     Attack(PROCESSES, "environment", "return b'VICTIM_SECRET' in open(f'/proc/{T[\"victim\"]}/environ', 'rb').read()"),
     Attack(
@@ -224,6 +249,14 @@ with open(T['file'], 'r+b') as file:
     ),
     Attack(WRITE, "a directory", "os.mkdir(T['outside'] + '/made'); return True"),
     Attack(WRITE, "a FIFO", "os.mkfifo(T['outside'] + '/fifo'); return True"),
+    Attack(
+        WRITE,
+        "by a file without a name",
+        """
+fd = os.open('.', os.O_TMPFILE | os.O_RDWR)
+return libc.linkat(-100, f'/proc/self/fd/{fd}'.encode(), -100, (T['outside'] + '/linked').encode(), 0x400) == 0
+""",
+    ),
     # -- change files outside
     Attack(META, "mode", "os.chmod(T['file'], 0o666); return True"),
     Attack(META, "times", "os.utime(T['file']); return True"),
@@ -232,6 +265,16 @@ with open(T['file'], 'r+b') as file:
     Attack(META, "mode of a device", "os.chmod('/dev/null', os.stat('/dev/null').st_mode & 0o7777); return True"),
     Attack(META, "times of a device", "os.utime('/dev/zero'); return True"),
     Attack(META, "attributes", "os.setxattr(T['file'], 'user.x', b'1'); return True"),
+    Attack(
+        META,
+        "rights of another user",
+        """
+entries = ((1, 6, -1), (2, 6, T['other_uid']), (4, 4, -1), (16, 6, -1), (32, 4, -1))
+acl = struct.pack('<I', 2) + b''.join(struct.pack('<HHi', *entry) for entry in entries)
+os.setxattr(T['file'], 'system.posix_acl_access', acl)
+return True
+""",
+    ),
     # -- persist
     Attack(PERSIST, ".bashrc", "return writes(os.path.expanduser('~/.bashrc'))"),
     Attack(PERSIST, ".profile that is not there", "return writes(os.path.expanduser('~/.bash_profile'))"),
@@ -255,6 +298,18 @@ with open(T['file'], 'r+b') as file:
     Attack(GIT, "git config", "return subprocess.run(['git', 'config', 'core.fsmonitor', 'x']).returncode == 0"),
     Attack(GIT, "settings of an editor", "return writes('.vscode/tasks.json')"),
     Attack(GIT, "servers of an agent", "return writes('.mcp.json')"),
+    Attack(GIT, "a FIFO for the configuration", "os.unlink('.git/config'); os.mkfifo('.git/config'); return True"),
+    Attack(
+        GIT,
+        "a file moved over the configuration",
+        "open('x', 'w').close(); os.replace('x', '.git/config'); return True",
+    ),
+    Attack(
+        GIT,
+        ".git is exchanged",
+        "os.makedirs('git2/hooks'); return libc.renameat2(-100, b'git2', -100, b'.git', 2) == 0",
+    ),
+    Attack(GIT, "the configuration by a hard link", "os.link('.git/config', 'linked'); return writes('linked')"),
     # -- network
     Attack(NETWORK, "TCP", "return connects(socket.AF_INET, socket.SOCK_STREAM, ('127.0.0.1', T['tcp']))"),
     Attack(NETWORK, "TCP over IPv6", "return connects(socket.AF_INET6, socket.SOCK_STREAM, ('::1', T['tcp6']))"),
@@ -285,6 +340,12 @@ one.connect(T['dgram'])
 return one.send(b'x')
 """,
     ),
+    Attack(UNIX, "by a number beyond 32 bits", "return call(41, 198, ctypes.c_ulong(1 << 32 | 1), 1, 0) >= 0"),
+    Attack(
+        UNIX,
+        "a pair of raw sockets",
+        "return socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)[0].connect(T['dgram']) is None",
+    ),
     # -- other sockets and io_uring
     Attack(EXOTIC, "vsock", "return socket.socket(40, socket.SOCK_STREAM)"),
     Attack(EXOTIC, "packets", "return socket.socket(socket.AF_PACKET, socket.SOCK_RAW)"),
@@ -298,6 +359,11 @@ return one.send(b'x')
     Attack(SIGNAL, "by descriptor", "signal.pidfd_send_signal(os.pidfd_open(T['victim']), 0); return True"),
     Attack(SIGNAL, "priority", "os.getpriority(os.PRIO_PROCESS, T['victim']); return True"),
     Attack(SIGNAL, "limits", "resource.prlimit(T['victim'], resource.RLIMIT_CORE); return True"),
+    Attack(
+        SIGNAL,
+        "real-time priority",
+        "return in_child(lambda: not os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)))",
+    ),
     # -- trace and enter processes
     Attack(
         TRACE,
@@ -360,6 +426,36 @@ return os.stat('planted').st_mode & 0o4000
     ),
     Attack(
         PRIVILEGE,
+        "a program that is made setgid",
+        "shutil.copy('/bin/true', 'planted'); os.chmod('planted', 0o2755); return os.stat('planted').st_mode & 0o2000",
+    ),
+    Attack(
+        PRIVILEGE,
+        "a program with a capability",
+        """
+shutil.copy('/bin/true', 'planted')
+os.setxattr('planted', 'security.capability', struct.pack('<5I', 0x2000001, 1 << 21, 0, 0, 0))
+return True
+""",
+    ),
+    Attack(
+        PRIVILEGE,
+        "capabilities by the call for them",
+        "return in_child(lambda: libc.capset(struct.pack('Ii', 0x20080522, 0), struct.pack('6I', *[0x1FF] * 6)) == 0)",
+    ),
+    Attack(PRIVILEGE, "secure bits", "return in_child(lambda: libc.prctl(28, 0x10, 0, 0, 0) == 0)"),
+    Attack(
+        PRIVILEGE,
+        "a mount namespace by clone, with a flag beyond 32 bits",
+        """
+pid = call(56, 220, ctypes.c_ulong(1 << 33 | 0x20000 | 17), 0, 0, 0, 0, by=holding)
+if pid == 0: libc._exit(0)
+os.waitpid(pid, 0)
+return True
+""",
+    ),
+    Attack(
+        PRIVILEGE,
         "a user namespace",
         """
 child = os.fork()
@@ -371,7 +467,7 @@ return os.waitpid(child, 0)[1] == 0
         PRIVILEGE,
         "a user namespace by clone",
         """
-pid = call(56, 220, 0x10000000 | 17, 0, 0, 0, 0)
+pid = call(56, 220, 0x10000000 | 17, 0, 0, 0, 0, by=holding)
 if pid == 0: libc._exit(0)
 os.waitpid(pid, 0)
 return True
@@ -382,7 +478,7 @@ return True
         "clone3",
         """
 arguments = struct.pack('8Q', 0x10000000, 0, 0, 0, 17, 0, 0, 0)
-pid = call(435, 435, arguments, 64)
+pid = call(435, 435, arguments, 64, by=holding)
 if pid == 0: libc._exit(0)
 os.waitpid(pid, 0)
 return True
@@ -468,6 +564,22 @@ return call(303, 264, -100, b'/', handle, ctypes.byref(ctypes.c_int()), 0) == 0
     ),
     Attack(SYSTEM, "host name", "return libc.sethostname(os.uname().nodename.encode(), len(os.uname().nodename)) == 0"),
     Attack(SYSTEM, "swap", "return libc.swapoff(b'/nowhere') == 0 or ctypes.get_errno() != errno.EPERM"),
+    Attack(
+        SYSTEM,
+        "a file that nobody can delete",
+        """
+import fcntl
+fd = os.open('kept', os.O_CREAT | os.O_RDWR)
+fcntl.ioctl(fd, 0x40086602, struct.pack('l', 0x10))  # FS_IOC_SETFLAGS with FS_IMMUTABLE_FL, and back
+fcntl.ioctl(fd, 0x40086602, struct.pack('l', 0))
+return True
+""",
+    ),
+    Attack(SYSTEM, "keys of the user", "return open('/proc/keys').read()"),
+    Attack(SYSTEM, "pages of the machine's memory", "return os.read(os.open('/proc/kpageflags', os.O_RDONLY), 8)"),
+    Attack(SYSTEM, "memory of the Linux kernel", "return os.read(os.open('/proc/slabinfo', os.O_RDONLY), 8)"),
+    Attack(SYSTEM, "timers of all processes", "return os.read(os.open('/proc/timer_list', os.O_RDONLY), 8)"),
+    Attack(SYSTEM, "/dev of the host", "open('/dev/attack', 'w').close(); os.unlink('/dev/attack'); return True"),
     # -- parts of the Linux kernel
     Attack(SURFACE, "keyring", "return call(248, 217, b'user', b'kernelbox-attack', b'x', 1, -3) > 0"),
     Attack(SURFACE, "bpf", "return call(321, 280, 0, struct.pack('IIII', 2, 4, 4, 1) + bytes(112), 128) >= 0"),
@@ -482,6 +594,18 @@ return call(298, 241, attributes, 0, -1, -1, 0) >= 0
     ),
     Attack(SURFACE, "calls by the numbers of x32", "return call(0x40000000 + 39, 0x40000000) >= 0"),
     Attack(SURFACE, "mount by the new interface", "return call(430, 430, b'tmpfs', 0) >= 0"),
+    Attack(SURFACE, "fanotify", "return call(300, 262, 0, 0) >= 0"),
+    Attack(
+        SURFACE,
+        "calls of 32 bits",
+        """
+assert NUMBERS == 0
+code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+code.write(bytes([0x53, 0xB8, 20, 0, 0, 0, 0xCD, 0x80, 0x5B, 0xC3]))  # getpid by int 0x80
+getpid = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+return in_child(lambda: getpid() > 0)
+""",
+    ),
     # -- the proxy that kernels in srt have
     Attack(PROXY, "a tunnel to loopback", "return tunnels('127.0.0.1', T['tcp'])"),
     Attack(PROXY, "a tunnel to localhost", "return tunnels('localhost', T['tcp'])"),

@@ -93,7 +93,7 @@ def fill_outside(base: Path) -> None:
         (base / name).write_text("secret")
     for name in (".bash_profile", ".ssh", ".ipython/x", ".local/lib/x", ".config/systemd/u"):
         subprocess.run(["rm", "-rf", str(base / "user" / name)], check=True)
-    for name in ("new", "made", "fifo", "moved", "raced"):
+    for name in ("new", "made", "fifo", "moved", "raced", "linked"):
         subprocess.run(["rm", "-rf", str(base / "outside" / name)], check=True)
 
 

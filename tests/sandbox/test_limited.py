@@ -50,6 +50,18 @@ def test_files_in_private_directories_count_as_memory_also_when_they_are_closed(
 
 
 @both_ways
+def test_memory_of_orphans_counts_that_their_kernel_does_not_take_in() -> None:
+    orphan = (
+        "import ctypes, os\nctypes.CDLL(None).prctl(36, 0, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER\n"
+        "if os.fork() == 0:\n    if os.fork() > 0: os._exit(0)\n    os.setsid()\n"
+    )
+    kernel = limited(memory="200MB")
+    inside = namespace(kernel.pid)
+    run(kernel, f"{orphan}    x = b'x' * 400_000_000\n    import signal; signal.pause()")
+    eventually(lambda: len(processes_in_namespace(inside)) in (0, 2))  # in a group only the orphan is killed
+
+
+@both_ways
 def test_a_sandboxed_kernel_keeps_to_its_number_of_processes() -> None:
     kernel = limited(processes=30)
     result = run(kernel, "import subprocess\nps = [subprocess.Popen(['sleep', '1000']) for _ in range(60)]")

@@ -131,13 +131,14 @@ def test_no_characters_can_be_put_into_a_terminal(machine: Machine) -> None:
 
 
 @each_machine
-def test_no_file_can_be_made_to_run_as_its_owner(machine: Machine) -> None:
+def test_no_file_can_be_made_to_run_as_its_owner_or_for_its_group(machine: Machine) -> None:
     calls = {"fchmod": (0,), "fchmodat": (0, 0), "fchmodat2": (0, 0), "mknodat": (0, 0), "openat": (0, 0, 0o101)}
     if machine == "x86_64":
         calls |= {"chmod": (0,), "creat": (0,), "mknod": (0,), "open": (0, 0o101)}
     for name, before in calls.items():
         assert call(machine, name, *before, 0o755) == ALLOWED, name
-        assert call(machine, name, *before, 0o2755) == ALLOWED, name
+        assert call(machine, name, *before, 0o1777) == ALLOWED, name
+        assert call(machine, name, *before, 0o2755) == "EPERM", name
         assert call(machine, name, *before, 0o4755) == "EPERM", name
     assert call(machine, "openat", 0, 0, 0o20200001, 0o4755) == "EPERM"  # O_TMPFILE
     assert call(machine, "openat", 0, 0, 0o1, 0o4755) == ALLOWED  # what is no mode

@@ -14,6 +14,10 @@ import httpx2
 import pytest
 from tests.conftest import new_home
 
+from kernelbox import KernelBoxConfig
+from kernelbox.host._home import Home
+from kernelbox.host._journal import Journal
+
 from .support import DEADLINE, Served, events_of, serving
 
 ENDLESS = "import time\nwhile True: time.sleep(0.01)"
@@ -330,6 +334,19 @@ def test_records_of_any_size_that_a_cell_makes_are_not_read(served: Served, key:
     assert not {folder.name for folder in planted} & set(listed)
 
 
+def test_what_is_no_job_is_removed_when_jobs_of_its_age_are(home: Path) -> None:
+    config = KernelBoxConfig.from_env()
+    journal = Journal(Home(config.home, config.key_file))
+    assert journal.claim(f"{1:032x}", {"state": "running"}) is not None
+    old, young = home / "jobs" / f"{2:032x}", home / "jobs" / f"{3:032x}"
+    for folder in (old, young):
+        folder.mkdir(mode=0o700)
+        (folder / "job").write_text("forged")
+    os.utime(old, (0, 0))
+    journal.sweep()
+    assert sorted(path.name for path in (home / "jobs").iterdir()) == [f"{1:032x}", young.name]
+
+
 def test_a_request_whose_job_a_cell_has_damaged_is_refused(served: Served, key: str, service_home: Path) -> None:
     once = {"Idempotency-Key": f"damaged-{key}"}
     job_id = served.post(f"/kernels/{key}/jobs", {"code": "1"}, **once).json()["id"]
@@ -337,6 +354,21 @@ def test_a_request_whose_job_a_cell_has_damaged_is_refused(served: Served, key: 
     (service_home / "jobs" / job_id / "job").write_text("forged")
     again = served.post(f"/kernels/{key}/jobs", {"code": "1"}, **once)
     assert (again.status_code, again.json()["code"]) == (409, "job_damaged")
+
+
+@pytest.mark.parametrize(
+    "plant", ["open(J, 'w').close()", "os.symlink('/tmp', J)", "os.mkdir(J, 0o777); os.chmod(J, 0o777)"]
+)
+def test_what_a_cell_puts_in_the_place_of_the_journal_is_refused_and_cells_run_on(
+    tmp_path: Path, key_file: Path, plant: str
+) -> None:
+    with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home)) as server:
+        code = f"import os, shutil\nJ = {str(home / 'jobs')!r}\nshutil.rmtree(J, ignore_errors=True)\n{plant}"
+        assert server.post("/sessions/s/execute", {"code": code}).json()["status"] == "success"
+        for answer in (server.http.get("/jobs"), server.post("/kernels/s/jobs", {"code": "1"})):
+            assert (answer.status_code, answer.json()["code"]) == (500, "store_failed")
+        assert server.execute("s", "6 * 7")["return_value"] == "42"
+        server.http.delete("/kernels")
 
 
 def test_an_answer_arrives_behind_what_a_cell_has_put_there(

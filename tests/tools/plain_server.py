@@ -43,6 +43,7 @@ TOOLS = SPEC.get("tools") or [
         "torn",
         "note",
         "change",
+        "half",
     )
 ]
 PIXEL = base64.b64encode(
@@ -147,6 +148,8 @@ def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) 
             with open(marks / "noted", "a") as file:
                 file.write(json.dumps(args["value"]) + "\n")
             return text("noted")
+        case "half":
+            return text("cut \ud83d, whole \U0001f600, written \\ud83d")
         case "broken":
             return {"content": "not a list"}
     return text(json.dumps(args, sort_keys=True))

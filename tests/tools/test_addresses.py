@@ -73,6 +73,17 @@ def test_a_server_that_refuses_is_quoted(home: Path, tmp_path: Path) -> None:
             generate(tmp_path, {"url": f"http://127.0.0.1:{port}/mcp"}, "remote")
 
 
+@pytest.mark.parametrize("events", [False, True])
+def test_half_of_a_character_in_an_answer_over_http_is_read_as_one(home: Path, tmp_path: Path, events: bool) -> None:
+    async def scenario() -> str | None:
+        async with executing(tmp_path) as executor:
+            return await text(executor, CALL.format("call", ""))
+
+    with answering(Answers(call=text_result("cut \ud83d"), events=events)) as port:
+        generate(tmp_path, {"url": f"http://127.0.0.1:{port}/mcp"}, "remote")
+        assert run(scenario) == "5"
+
+
 @pytest.mark.parametrize(
     ("body", "events"), [(b"", False), (b"[]", False), (b"[]", True), (b"notes", False), (b"notes", True)]
 )

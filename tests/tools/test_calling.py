@@ -100,6 +100,14 @@ def test_a_picture_that_is_none_is_an_error_of_the_tool(project: Path) -> None:
     assert unnamed == r"b'\x00\x00\x00'"  # and no picture is shown
 
 
+def test_half_of_a_character_in_an_answer_is_marked_as_such(project: Path) -> None:
+    async def scenario() -> str | None:
+        async with executing(project) as executor:
+            return await text(executor, cell("half"))
+
+    assert run(scenario) == "cut \ufffd, whole \U0001f600, written \\ud83d"
+
+
 def test_resources_and_links_come_back_beside_text_and_pictures(project: Path) -> None:
     code = """
 from mcptools.plain import mixed

@@ -17,6 +17,8 @@ from kernelbox import InvalidInput, KernelBoxConfig, StoreFailed
 from kernelbox.tools._parameters import read_parameters
 from kernelbox.tools._schemas import make_safe
 from kernelbox.tools._servers import Servers
+from kernelbox.tools._toolbox import Toolbox
+from kernelbox.wire._messages import Ask
 
 
 @pytest.fixture
@@ -153,3 +155,12 @@ def test_a_call_fails_with_a_sentence_where_the_directory_of_the_key_has_gone(
                 (tmp_path / "moved").rename(tmp_path / "private")
 
     assert "plain.echo: FileNotFoundError: " in run(scenario)
+
+
+def test_nothing_is_kept_of_servers_that_a_cell_makes_up(home: Path) -> None:
+    toolbox = Toolbox(KernelBoxConfig.from_env())
+    for number in range(3):
+        ask = Ask("cell", number, f"made up {number}", "tool", {})
+        assert b"there is no server" in toolbox.submit(ask, lambda event: None).result(60).payload
+    assert toolbox._opening == {}
+    assert toolbox.close() is None

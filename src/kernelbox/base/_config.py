@@ -166,10 +166,13 @@ def _decides_what_runs(name: str) -> bool:
     return name in _NAMES_NOT_FROM_FILES or name.startswith(_PREFIXES_NOT_FROM_FILES)
 
 
+_LIMIT = "KERNELBOX_LIMIT_"
+
+
 def limits_as_variables(limits: Limits | None) -> dict[str, str]:
     """Returns the variables that set limits for all kernels of a process."""
     given = {} if limits is None else limits.given
-    return {f"KERNELBOX_LIMIT_{name.upper()}": str(amount) for name, amount in given.items()}
+    return {f"{_LIMIT}{name.upper()}": str(amount) for name, amount in given.items()}
 
 
 def set_limits(limits: Limits | None) -> None:
@@ -322,6 +325,16 @@ def unknown_variables() -> list[str]:
     """Returns the names of variables that look like settings and are none: most are misspelt."""
     known = {*_OTHER_VARIABLES, *(variable for variable, _, _ in VARIABLES)}
     return sorted(name for name in os.environ if name.startswith("KERNELBOX_") and name not in known)
+
+
+def refuse_unknown_limits() -> None:
+    """Raises InvalidInput for a limit that there is not: a kernel would be started without the one that was meant."""
+    for name in unknown_variables():
+        if name.startswith(_LIMIT):
+            from kernelbox.base._limits import NAMES
+
+            known = ", ".join(each.upper() for each in NAMES)
+            raise InvalidInput(name, os.environ[name], f"use one of {known} after {_LIMIT}")
 
 
 _resolved: dict[tuple[object, ...], KernelBoxConfig] = {}

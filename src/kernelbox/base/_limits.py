@@ -78,6 +78,11 @@ class Limits:
                 raise InvalidInput(f"the limit {name}", show_amount(name, amount), allowed)
 
 
+def tightest(*held: Mapping[str, float]) -> dict[str, float]:
+    """Returns the limits that keep within all of these."""
+    return {name: min(amounts) for name in NAMES if (amounts := [limits[name] for limits in held if name in limits])}
+
+
 def check_limits(limits: Limits | Mapping[str, object] | None) -> Limits | None:
     """Returns limits that were given as such, or as a mapping; raises InvalidInput."""
     if limits is None or isinstance(limits, Limits):

@@ -68,7 +68,8 @@ def _print_config(options: Namespace) -> int:
     from kernelbox.mcp._client_config import PLACES, client_config
     from kernelbox.mcp._options import ServerOptions
 
-    command = [sys.executable, "-m", "kernelbox", "mcp", "--workspace", _absolute(options.workspace)]
+    # -P: clients start it in the workspace, and a cell could have put there what it would import.
+    command = [sys.executable, "-P", "-m", "kernelbox", "mcp", "--workspace", _absolute(options.workspace)]
     if options.toolset != ["ipybox"]:
         command += ["--toolset", ",".join(options.toolset)]
     if options.approve != "ask":

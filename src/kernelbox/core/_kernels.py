@@ -226,7 +226,11 @@ class Kernels:
                 record.environment = "given"
             if options.sandbox is None and dead.sandbox is not None:  # or a cell that ends its kernel would be free
                 record.sandbox, record.sandbox_config = dead.sandbox, dead.sandbox_config
-            record.guarded |= dead.guarded  # for the same reason
+            if options.limits is None and dead.limits:  # for the same reason
+                from kernelbox.base._limits import tightest  # few kernels have any
+
+                record.limits = tightest(record.limits, dead.limits)
+            record.guarded |= dead.guarded
             self._discard(dead, "replaced")
         self._environments[record.kernel_id] = options.env
         try:

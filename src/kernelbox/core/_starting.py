@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from kernelbox.base._config import kernel_environment, scrubbed_environment
+from kernelbox.base._config import kernel_environment, refuse_unknown_limits, scrubbed_environment
 from kernelbox.base._errors import InvalidInput, StartFailed, StoreFailed
 from kernelbox.host._engine import Launch, engine_for, engine_named
 from kernelbox.host._lifeline import lifeline_to
@@ -71,6 +71,7 @@ def check_start(kernel_type: str, configured: EngineName) -> Engine:
     """Returns the engine of a kernel that can be started from here; raises InvalidInput or StartFailed if it cannot."""
     engine = engine_for(kernel_type, configured)
     engine.check(kernel_type)
+    refuse_unknown_limits()
     allowed = os.sysconf("SC_OPEN_MAX")  # the limit of this process, which its kernels have too; -1 is none
     if 0 <= allowed < _LEAST_FILES:
         raise StartFailed(

@@ -79,9 +79,15 @@ class Bash:
         """Returns whether there is a bash that can run the next cell, and its directory."""
         return (True, directory_of(self.pid)) if self.waiting else (False, None)
 
-    def run(self, program: Program) -> tuple[int, bool]:
-        """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""
-        if not self.waiting:
+    def run(self, program: Program, *, start: bool = True) -> tuple[int, bool]:
+        """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it.
+
+        Without `start` only a bash that waits runs it: a new one would have another environment than was shown.
+        """
+        waits = self.waiting
+        if not waits and not start:
+            raise BashUnavailable("bash has ended since the cell was approved; it was not run")
+        if not waits:
             said = self._what_became()
             self._start(lasting_bash(program.environment, program.directory))
             if said:

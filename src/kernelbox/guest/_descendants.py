@@ -63,6 +63,16 @@ def start_time(pid: int) -> int:
         return 0 if os.path.isdir("/proc/self") else ask_start_time(pid)
 
 
+def has_lost_main_thread(pid: int) -> bool:
+    """Tells whether the main thread of a process has ended, by exit(2) or a filter of system calls, and others live."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return False
+    return fields[0] == b"Z" and int(fields[17]) > 1
+
+
 def ask_start_time(pid: int) -> int:
     """Asks ps, on systems without /proc. host/_process.py asks the same: both must get the same number."""
     import subprocess

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernelbox.guest._descendants import children, kill_descendants
+from kernelbox.guest._descendants import children, has_lost_main_thread, kill_descendants
 from kernelbox.guest._pipes import fit_pipe
 from kernelbox.guest._subreaper import become_subreaper
 from kernelbox.wire import _state
@@ -151,13 +151,17 @@ class Keeper:
     def check(self) -> None:
         """Ends kernels whose directory or socket was deleted, replaced or taken away: no client can reach them.
 
-        Makes room in the pipes of those that cannot do so, because C code writes and holds the interpreter.
+        Those too whose main thread has ended while others live: the system tells of no end, and no cell can run. Makes
+        room in the pipes of those that cannot do so, because C code writes and holds the interpreter.
         """
         # What was counted the last time: a kernel that has been killed since takes a moment to end.
         self._oom_kills, self._oom_kills_seen = self._oom_kills_seen, _count_oom_kills()
         for pid, kept in self.kernels.items():
             if not kept.is_reachable:
                 kept.reason = kept.reason or "its files were deleted, and no client could reach it any more"
+                kill(pid)
+            elif has_lost_main_thread(pid):
+                kept.reason = kept.reason or "its main thread was ended"
                 kill(pid)
             for pipe in kept.outputs:
                 fit_pipe(pipe)

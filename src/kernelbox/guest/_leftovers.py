@@ -1,4 +1,4 @@
-"""What an srt that has ended leaves: kernels of which nobody has told, processes, ghosts, directories of deputies."""
+"""What an srt that has ended leaves: kernels whose end was not told, processes, ghosts, directories of deputies."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 keep_builtins(globals())
 
-_NOBODY: list[Peer] = []
+_NO_PEERS: list[Peer] = []
 
 # What a front end shows below a cell, beside text.
 _SHOWN = frozenset({Clear, Display})
@@ -242,7 +242,7 @@ class Outbox:
 
     def _find_slow_readers(self) -> list[Peer]:
         peer = self._peer
-        slow = [peer] if peer is not None and peer.congested else _NOBODY
+        slow = [peer] if peer is not None and peer.congested else _NO_PEERS
         if self._watchers:
             with self._lock:
                 return slow + self._watchers.far_behind(but=peer)

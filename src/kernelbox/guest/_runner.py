@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 
 from kernelbox.guest._child import file_of, spawn
 from kernelbox.guest._descendants import begun_since, kill_descendants, signal_all
-from kernelbox.guest._directory import directory_of
 from kernelbox.guest._errand import LONGEST, Errand, Refusal
 from kernelbox.guest._peer import is_same_user
 from kernelbox.guest._pristine import contextlib, fcntl, os, select, signal, stat, time
@@ -45,14 +44,14 @@ _MOST_DESCRIPTORS = 4
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def run(channel: Socket, listener: Socket, log: int, ready: int) -> NoReturn:
+def run(kernel_id: str, channel: Socket, listener: Socket, log: int, ready: int) -> NoReturn:
     """Makes this process the runner of its parent; says through `ready` that it serves. Never returns."""
     try:
         close_but((0, 1, 2, channel.fileno(), listener.fileno(), log, ready))
         hide_memory()
         os.setsid()  # or the kernel, which leads a session, could give it and what it starts a terminal
         become_subreaper()
-        Runner(channel, listener, os.getppid()).serve(ready)
+        Runner(kernel_id, channel, listener, os.getppid()).serve(ready)
     except BaseException:  # noqa: BLE001  # nothing above this frame belongs to the runner
         with contextlib.suppress(OSError), open(log, "a", closefd=False) as file:
             traceback.print_exc(file=file)
@@ -63,7 +62,8 @@ def run(channel: Socket, listener: Socket, log: int, ready: int) -> NoReturn:
 class Runner:
     """Starts what was approved; knows what it has started, and which seals are spent."""
 
-    def __init__(self, channel: Socket, listener: Socket, kernel: int) -> None:
+    def __init__(self, kernel_id: str, channel: Socket, listener: Socket, kernel: int) -> None:
+        self._kernel_id = kernel_id
         self._channel = channel
         self._listener = listener
         self._kernel = os.pidfd_open(kernel)
@@ -144,8 +144,8 @@ class Runner:
             case ["bash"] if control is not None:
                 self._run_bash(_read(fds[0]), control, fds[1], fds[2])
             case ["look"]:
-                self._bash.listen()
-                _answer(control, "bash", self._bash.waiting, os.fsdecode(self._bash_directory() or b""))
+                directory = self._bash.look()
+                _answer(control, "bash", directory is not None, os.fsdecode(directory or b""))
             case ["interrupt"]:
                 self._bash.interrupt()
             case ["kill", float() as since]:
@@ -181,18 +181,16 @@ class Runner:
         _answer(control, "started", pid)
 
     def _run_bash(self, data: bytes, control: Socket, out: int, err: int) -> None:
-        self._bash.listen()
-        errand, waiting = Errand.decode(data), self._bash.waiting
+        errand, directory = Errand.decode(data), self._bash.look()
         if errand.kind != "bash":
             raise Refusal("only a bash cell is run by the bash that lasts")
-        program = errand.program(self._bash_directory())
-        self._spend(errand, program, with_changes=not waiting)
+        if self._bash.busy:
+            raise Refusal("bash still runs another cell")
+        program = errand.program(directory)
+        self._spend(errand, program, with_changes=directory is None)
         for fd in (out, err):
             _require_write_only(fd)
-        self._bash.run(program, control, out, err)
-
-    def _bash_directory(self) -> bytes | None:
-        return directory_of(self._bash.bash) if self._bash.waiting else None
+        self._bash.run(program, control, out, err, fresh=directory is None)
 
     def _spend(self, errand: Errand, program: Program, *, with_changes: bool) -> None:
         """Raises Refusal unless a host has accepted this very program, and it has not been started for that yet."""
@@ -222,12 +220,15 @@ class Runner:
                 os.killpg(pid, number) if group else os.kill(pid, number)
 
     def _tell_key(self) -> None:
-        """Tells a host the key. The kernel, and what it forks, cannot make a socket that connects."""
+        """Tells a host the key, and whose runner this is: a cell can move the sockets of others to its own directory.
+
+        The kernel, and what it forks, cannot make a socket that connects.
+        """
         with contextlib.suppress(OSError):
             client, _ = self._listener.accept()
             with client:
                 if is_same_user(client):
-                    client.sendall(self._key)
+                    client.sendall(self._kernel_id.encode() + self._key)
 
     def _reap(self) -> None:
         """Tells of the children that have ended; those that no one waits for are orphans of others."""

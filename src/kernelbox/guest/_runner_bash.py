@@ -35,19 +35,19 @@ class LastingBash:
         self._link: Socket | None = None
         self.pid = 0
         self.bash = 0
-        self.waiting = False
+        self.waiting = self.busy = False
 
     def __repr__(self) -> str:
         return f"<LastingBash pid={self.bash} waiting={self.waiting}>"
 
-    def run(self, program: Program, control: Socket, out: int, err: int) -> None:
-        """Has bash run a cell; what comes of it is told through `control`."""
+    def run(self, program: Program, control: Socket, out: int, err: int, *, fresh: bool) -> None:
+        """Has bash run a cell, a new one if it is to be `fresh`; what comes of it is told through `control`."""
         if self._link is None:
             self._fork()
         assert self._link is not None
-        self.waiting = False
+        self.waiting, self.busy = False, True
         pairs = [[os.fsdecode(name), os.fsdecode(value)] for name, value in program.environment.pairs]
-        told = json.dumps([program.command, pairs, os.fsdecode(program.directory or b"")]).encode()
+        told = json.dumps([program.command, pairs, os.fsdecode(program.directory or b""), fresh]).encode()
         fd = os.memfd_create("cell", os.MFD_CLOEXEC)
         try:
             with open(fd, "wb", closefd=False) as file:
@@ -61,6 +61,16 @@ class LastingBash:
         with contextlib.suppress(BlockingIOError):
             while self._link is not None and (told := self._link.recv(_STATE, socket.MSG_DONTWAIT)):
                 self.waiting, self.bash = json.loads(told)
+                self.busy = False
+
+    def look(self) -> bytes | None:
+        """Returns the directory of the bash that waits for its next cell; None if there is none."""
+        self.listen()
+        try:
+            return os.readlink(b"/proc/%d/cwd" % self.bash) if self.waiting else None
+        except OSError:  # it has ended, and who types in it has not noticed
+            self.waiting = False
+            return None
 
     def interrupt(self) -> None:
         """Brings bash back to its prompt."""
@@ -71,7 +81,7 @@ class LastingBash:
         """Takes note that a child of the runner's has ended; without who types in it there is no bash."""
         if pid == self.pid and self._link is not None:
             self._link.close()
-            self._link, self.pid, self.bash, self.waiting = None, 0, 0, False
+            self._link, self.pid, self.bash, self.waiting, self.busy = None, 0, 0, False, False
 
     def _fork(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -143,13 +153,15 @@ def _type(link: Socket) -> NoReturn:
 
 def _run(bash: Bash, holding: _Holding, cell: bytes) -> list[object]:
     """Runs a cell; returns what to say of it."""
-    code, pairs, directory = json.loads(cell)
+    code, pairs, directory, fresh = json.loads(cell)
     environment = make_environment((os.fsencode(name), os.fsencode(value)) for name, value in pairs)
-    if not bash.waiting and not go_to(os.fsencode(directory)):
-        return ["refused", MOVED]
+    if fresh:
+        bash.close()
+        if not go_to(os.fsencode(directory)):
+            return ["refused", MOVED]
     try:
         holding.begin()
-        status, alive = bash.run(bash_program(code, environment, None))
+        status, alive = bash.run(bash_program(code, environment, None), start=fresh)
         holding.end()
     except KeyboardInterrupt:
         holding.end()

@@ -220,7 +220,7 @@ def _start_runner(identity: Identity, birth: Birth) -> int:
     identity.runner_pid = os.fork()
     if identity.runner_pid == 0:
         gc.enable()
-        run(theirs, socket.socket(fileno=birth.guard.listener), birth.log, says_so)
+        run(birth.spawn.kernel_id, theirs, socket.socket(fileno=birth.guard.listener), birth.log, says_so)
     theirs.close()
     _close_each(says_so, birth.guard.listener)
     identity.runner = ours

@@ -11,6 +11,7 @@ from kernelbox.guest._system_calls import (
     MOUNT_ATTR_NODEV,
     MOUNT_ATTR_NOSUID,
     MOUNT_ATTR_RDONLY,
+    MS_BIND,
     MS_NODEV,
     MS_NOEXEC,
     MS_NOSUID,
@@ -40,6 +41,12 @@ _SMALL = "size=64k,nr_inodes=4k"
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
 
+# What tells of the whole system: names of keys, and where the Linux kernel has what in memory. Most is the superuser's.
+_TELLING = (
+    *("keys", "key-users", "kcore", "kpagecount", "kpageflags", "kpagecgroup"),
+    *("slabinfo", "vmallocinfo", "pagetypeinfo", "timer_list", "sched_debug", "latency_stats"),
+)
+
 # Where what covers a hidden directory or file is kept.
 _COVERS = "/dev/.hidden"
 
@@ -65,6 +72,9 @@ def build_view(confinement: Confinement) -> None:
 def show_processes() -> None:
     """Mounts /proc, of the namespace that the calling process is in; read-only, or uid 0 could write to /proc/sys."""
     mount("proc", "/proc", "proc", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for path in (f"/proc/{name}" for name in _TELLING):
+        if os.access(path, os.R_OK):
+            mount(f"{_COVERS}/file", path, "", MS_BIND)
 
 
 def _apply(wanted: Mount, tree: int) -> None:

@@ -14,8 +14,9 @@ import time
 from kernelbox.guest._descendants import children
 from kernelbox.usage import _groups
 from kernelbox.usage._directory import LEAST_FILE, Walk
-from kernelbox.usage._processes import exact_memory, look_at, shared_memory, unlinked_files, written
+from kernelbox.usage._processes import exact_memory, look_at, page_tables, shared_memory, unlinked_files, written
 from kernelbox.wire import _state
+from kernelbox.wire._layout import LOG, STATE
 
 # Seconds between two looks: a process can fill some hundred megabytes in this time, or fork a few dozen times.
 LOOK_EVERY = 0.05
@@ -49,15 +50,19 @@ class Watch:
     def __init__(
         self,
         pid: int,
+        first: int,
         limits: Mapping[str, float],
         groups: list[str],
         state: int,
+        directory: int,
         cwd: str,
         disk_before: int,
         *,
         alone: bool,
     ) -> None:
-        """To be made when the kernel is in its groups, and has not begun to run cells. `state` is its state file.
+        """To be made when the kernel is in its groups, and has not begun to run cells. `first` is the first process of
+        its sandbox, 0 if it has none; `state` is its state file, and `directory`, which is not ours to close, where
+        that is.
 
         `alone` says that every child of this process is the kernel's: its orphans come here, if it does not get them.
         """
@@ -65,7 +70,9 @@ class Watch:
         kept = {name for group in joined for name in _groups.limits(group)}
         self.groups = groups
         self.state = state
+        self._directory = directory
         self._pid = pid
+        self._first = first
         self._alone = alone
         self._limits = {name: amount for name, amount in limits.items() if name not in kept}
         self._group_limits = {name: limits[name] for name in kept if name in limits}
@@ -104,7 +111,7 @@ class Watch:
         if self._disk is None:
             return False
         sharing = [self, *self._sharing(others)]
-        return self._disk.spare(self._pid, {each._pid: written(look_at(each._pid).pids) for each in sharing})
+        return self._disk.spare(self._pid, {each._pid: written(look_at(*each._roots()).pids) for each in sharing})
 
     def leave(self, others: list[Watch]) -> None:
         """Keeps what this kernel has added to a directory from being taken for that of others, when it has ended."""
@@ -142,17 +149,23 @@ class Watch:
 
     def _measure(self) -> Excess | None:
         most = self._limits.get("processes", 0)
-        tree = look_at(*(children() if self._alone else [self._pid]), most_tasks=most)
+        tree = look_at(*self._roots(), most_tasks=most)
         if most and tree.tasks > most:
             return "processes", most, tree.tasks
         return self._measure_memory(tree) or self._measure_cpu(tree) or self._measure_disk(tree)
+
+    def _roots(self) -> list[int]:
+        """Returns the processes below which all of the kernel's are: it can refuse to take in its orphans."""
+        if self._alone:
+            return children()
+        return [self._pid, *(children(self._first) if self._first else ())]
 
     def _measure_memory(self, tree: Tree) -> Excess | None:
         limit = self._limits.get("memory")
         if limit is None:
             return None
         shared = max(0, shared_memory() - self._shared_before)
-        if sum(tree.resident.values()) - self._inherited + shared <= limit:
+        if sum(tree.resident.values()) + page_tables(tree.pids) - self._inherited + shared <= limit:
             return None
         used = exact_memory(tree.pids)
         self._peak = max(self._peak, used)
@@ -174,8 +187,14 @@ class Watch:
     def _measure_disk(self, tree: Tree) -> Excess | None:
         if self._disk is None:
             return None
-        used = self._disk.measure(tree.pids)
+        used = self._disk.measure(tree.pids) + self._own_files()
         return ("disk", self._limits["disk"], used) if used > self._limits["disk"] else None
+
+    def _own_files(self) -> int:
+        """Returns the bytes of the files that the kernel itself writes to, in a sandbox too."""
+        return sum(
+            os.stat(name, dir_fd=self._directory, follow_symlinks=False).st_blocks * 512 for name in (LOG, STATE)
+        )
 
     def _is_idle(self) -> bool:
         """Tells whether the kernel says that it runs no cell."""

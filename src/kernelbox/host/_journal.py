@@ -17,6 +17,7 @@ import os
 import time
 
 from kernelbox.base._errors import StoreFailed
+from kernelbox.host._home import Inside
 from kernelbox.host._journal_follower import EVENTS, Follower
 from kernelbox.host._process import boot_id, read_start_time
 from kernelbox.host._signed import Signature
@@ -50,6 +51,7 @@ class Journal:
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self._root = Inside(home, (_FOLDER,))
 
     def __repr__(self) -> str:
         return f"<Journal in {self._home!r}>"
@@ -132,7 +134,7 @@ class Journal:
         with contextlib.suppress(OSError), self._folder() as folder:
             folder.remove_rubbish()
             for name in self._ids():
-                if folder.is_rubbish(name) and self._is_planted(folder, name):
+                if time.time() - folder.stat(name).st_mtime > _KEPT_FOR and self._is_without_record(folder, name):
                     folder.remove_tree(name)
         ended = [record for record in self.records() if record["state"] != "running"]
         surplus = max(0, len(ended) - _MOST_JOBS)
@@ -140,8 +142,8 @@ class Journal:
             if number < surplus or time.time() - float(record.get("changed_at", 0)) > _KEPT_FOR:
                 self.remove(str(record.get("id", "")))
 
-    def _is_planted(self, folder: Place, name: str) -> bool:
-        """Tells whether an entry that is called as a job is none of ours."""
+    def _is_without_record(self, folder: Place, name: str) -> bool:
+        """Tells whether an entry has no record of ours: it was given up, or a cell has damaged it or made it."""
         try:
             with folder.enter(name) as place:
                 self.signature(name).read_file(place, _RECORD, _RECORD)
@@ -160,10 +162,8 @@ class Journal:
         with self._folder() as folder:
             return folder.enter(job_id)
 
-    @contextlib.contextmanager
-    def _folder(self, *, make: bool = False) -> Iterator[Place]:
-        with self._home.make() if make else self._home.open() as home, home.enter(_FOLDER, make=make) as folder:
-            yield folder
+    def _folder(self, *, make: bool = False) -> Place:
+        return self._root.make() if make else self._root.open()
 
 
 class Entry:

@@ -145,8 +145,8 @@ _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 5, 0xF
 # CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _NEW_NAMESPACES = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 
-# S_ISUID: a program that runs as this user, whichever user starts it.
-_SETUID = 0o4000
+# S_ISUID and S_ISGID: a program that runs as this user, or for the user's group, whichever user starts it.
+_SET_IDS = 0o6000
 
 # F_SETLEASE: who opens the file waits for its holder.
 _SET_LEASE = 1024
@@ -212,8 +212,8 @@ def _argument(index: int) -> _Step:
 
 
 def _decide_mode(mode: int, flags: int | None) -> list[_Step]:
-    """Refuses to make a file setuid; of a call that opens one, only if it makes it."""
-    decision: list[_Step] = [_argument(mode), (_ANY_OF, _SETUID, "refuse", "allow")]
+    """Refuses to make a file setuid or setgid; of a call that opens one, only if it makes it."""
+    decision: list[_Step] = [_argument(mode), (_ANY_OF, _SET_IDS, "refuse", "allow")]
     if flags is None:
         return decision
     # O_CREAT, and what O_TMPFILE has beside O_DIRECTORY: the same on both machines.

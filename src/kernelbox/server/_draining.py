@@ -1,4 +1,4 @@
-"""How what runs comes to its end when a server is stopped: within a time of grace, or until somebody is in a hurry."""
+"""How what runs comes to its end when a server is stopped: within a time of grace, or until a second signal."""
 
 from __future__ import annotations
 

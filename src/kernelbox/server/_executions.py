@@ -99,7 +99,7 @@ class Executions:
 
     @contextlib.contextmanager
     def noted(self, record: KernelRecord, language: str) -> Iterator[Callable[[ExecutionResult], None]]:
-        """Holds a place for a cell, whoever runs it, and a span; raises LimitReached. The function takes its result."""
+        """Holds a place for a cell, and a span; raises LimitReached. The function that is yielded takes its result."""
         with self._place_in(record), CellSpan(record, language) as span:
 
             def note(result: ExecutionResult) -> None:

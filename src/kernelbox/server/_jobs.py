@@ -309,7 +309,7 @@ class RunningJob:
             await in_thread(self._entry.finish, self.outcome)
         except OSError as exc:
             self._note_failure(exc)
-            await in_thread(self._entry.give_up)  # nobody must wait for what cannot be told
+            await in_thread(self._entry.give_up)  # no client must wait for what cannot be told
 
     def _on_begin(self, job: Job) -> None:
         self._job = job

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LONGEST_WAIT = 24 * 3600.0
 
 _NO_APPROVE = "there is no one to ask: pass approve=, or on the command line --approve all or --approve ask"
-_NOBODY_WAITS = "the time of the cell is up, or its caller has gone"
+_NO_ONE_WAITS = "the time of the cell is up, or its caller has gone"
 
 
 def run(kernel: Kernel, request: Execute, timeout: float | None) -> ExecutionResult:
@@ -166,7 +166,7 @@ class _Run:
         while self._execution.result is None:
             for event in self._step():
                 if isinstance(event, Ask):
-                    self._connection.send(_refusal(event, _NOBODY_WAITS))
+                    self._connection.send(_refusal(event, _NO_ONE_WAITS))
                 else:
                     self._missed.append(event)
             drop_oldest(self._missed)

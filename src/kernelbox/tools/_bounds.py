@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kernelbox.wire._json import outside_texts
 from kernelbox.wire._values import dataclass
 
@@ -15,6 +17,14 @@ LARGEST_MESSAGE = 256 * 1024 * 1024
 # Values in one message. Each becomes an object of some hundred bytes while the host reads it: a megabyte of `[],[],`
 # would take a hundred.
 _MOST_VALUES = 1_000_000
+
+# In JSON: a backslash that stands for itself, a pair of surrogates, and one without the other.
+_ESCAPES = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+
+# Backslashes in a message that is looked through for them: more would hold up all sessions.
+_MOST_MENDED = 200_000
 
 UNREADABLE = "its answer cannot be read"
 UNREADABLE_MESSAGE = f"{UNREADABLE}: it is not valid, nested too deeply, or has too many values"
@@ -77,3 +87,10 @@ def check_message(data: bytes | bytearray) -> None:
     """Raises ValueError for a message that would fill the memory of who reads it."""
     if data.count(b",") + data.count(b"[") + data.count(b"{") > _MOST_VALUES:
         outside_texts(data, _MOST_VALUES)
+
+
+def mend_message(data: bytes | bytearray) -> bytes | bytearray:
+    """Returns a message without halves of characters: servers in JavaScript cut texts in the middle of an emoji."""
+    if (b"\\ud" not in data and b"\\uD" not in data) or data.count(b"\\") > _MOST_MENDED:
+        return data
+    return _ESCAPES.sub(lambda found: rb"\ufffd" if found["half"] else found[0], data)

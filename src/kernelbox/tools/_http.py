@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx2
 
-from kernelbox.tools._bounds import LARGEST_MESSAGE, UNREADABLE, check_message
+from kernelbox.tools._bounds import LARGEST_MESSAGE, UNREADABLE, check_message, mend_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class _Bounded(httpx2.AsyncByteStream):
             check_message(body)
         except ValueError as exc:
             raise self._error(f"it has {exc}") from exc
-        return bytes(body)
+        return bytes(mend_message(body))
 
     def _error(self, why: str) -> Exception:
         sentence = f"{UNREADABLE}: {why}"

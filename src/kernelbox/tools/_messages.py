@@ -8,7 +8,7 @@ import re
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId, jsonrpc_message_adapter
 
-from kernelbox.tools._bounds import UNREADABLE_MESSAGE, check_message
+from kernelbox.tools._bounds import UNREADABLE_MESSAGE, check_message, mend_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def read_message(text: bytes | bytearray, words: Words) -> SessionMessage | None
     message: JSONRPCMessage
     try:
         check_message(text)
-        message = jsonrpc_message_adapter.validate_json(bytes(text), by_name=False)
+        message = jsonrpc_message_adapter.validate_json(bytes(mend_message(text)), by_name=False)
     except ValueError:
         words.add(text[:_NOISE] + b"\n")
         found = _answered(text)

@@ -96,14 +96,14 @@ def write_package(server: str, description: str, tools: Iterable[Tool]) -> str:
 
 
 def signature(made: Class) -> str:
-    """Returns how a class is called, on one line: names, types, defaults."""
+    """Returns how a class is called, on one line: names, types, defaults, and of parameters whether others may be."""
     if made.root is not None:
         return f"{made.name}({ast.unparse(made.root)})"
     shown = []
     for field in made.fields:
         default = "" if field.default is None else f" = {field.default}"
         shown.append(f"{field.name}: {ast.unparse(field.annotation)}{default}")
-    if made.extra == "allow":
+    if made.extra == "allow" and made.name == "Params":
         shown.append("**others")
     return f"{made.name}({', '.join(shown)})"
 

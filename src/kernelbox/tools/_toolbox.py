@@ -94,6 +94,8 @@ class Toolbox:
         return Answer(ask.id, ask.ask, True, payload=payload)
 
     async def _find_session(self, server: str) -> Session:
+        if server not in self._opening:
+            self._find(server)  # raises for a name that a cell has made up, of which nothing is kept
         async with self._opening.setdefault(server, asyncio.Lock()):
             parameters = self._find(server)
             session = self._sessions.get(server)

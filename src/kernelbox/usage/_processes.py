@@ -60,13 +60,25 @@ def look_at(*roots: int, most_tasks: float = 0) -> Tree:
     return tree
 
 
+def page_tables(pids: list[int]) -> int:
+    """Returns the bytes that the system itself keeps for the addresses of processes."""
+    asked = _sample(pids)
+    lines = (line for pid in asked for line in _read(f"/proc/{pid}/status").splitlines())
+    kilobytes = sum(int(line.split()[1]) for line in lines if line.startswith(b"VmPTE:"))
+    return kilobytes * 1024 * len(pids) // max(1, len(asked))
+
+
+def _sample(pids: list[int]) -> list[int]:
+    return pids[:: len(pids) // _MOST_ASKED + 1]
+
+
 def exact_memory(pids: list[int]) -> int:
     """Returns the bytes that processes take from others, each page counted once, with the shared memory they hold open.
 
     Files of memory that no process has open or mapped are among them only in file systems that the first process has
     for itself, as in a sandbox.
     """
-    asked = pids[:: len(pids) // _MOST_ASKED + 1]
+    asked = _sample(pids)
     anonymous = shared = 0
     held: dict[tuple[int, int], int] = {}
     for pid in asked:
@@ -83,7 +95,7 @@ def exact_memory(pids: list[int]) -> int:
         held = {inode: amount for inode, amount in held.items() if inode[0] not in private}
         held |= {(device, 0): amount for device, amount in private.items()}
     scale = len(pids) / len(asked) if asked else 1
-    return int(anonymous * scale + max(shared * scale, sum(held.values())))
+    return int(anonymous * scale + max(shared * scale, sum(held.values()))) + page_tables(pids)
 
 
 def shared_memory() -> int:

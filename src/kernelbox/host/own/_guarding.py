@@ -50,16 +50,20 @@ def require_guarded(spawned: Spawned) -> None:
 
 
 def fetch_key(directory: KernelDirectory) -> bytes:
-    """Asks the runner of a kernel for its key; b"" if it does not answer, and no command can be approved then."""
+    """Asks the runner of a kernel for its key; b"" if it does not answer, and no command can be approved then.
+
+    It says whose runner it is. With the key of another's what was approved here would run there, in its directory.
+    """
     key = b""
     try:
         with directory.open() as place, dial(place, RUNNER) as runner:
             runner.settimeout(_KEY_PATIENCE)
-            while piece := runner.recv(_KEY_SIZE):
+            while piece := runner.recv(1024):
                 key += piece
     except OSError:
         return b""
-    return key if len(key) == _KEY_SIZE else b""
+    told = directory.path.rpartition("/")[2].encode()
+    return key.removeprefix(told) if key.startswith(told) and len(key) == len(told) + _KEY_SIZE else b""
 
 
 def _filters(process: str) -> int:
