@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kernelbox import KernelBoxError, Variable
+from kernelbox import CodeExecutionChunk, CodeExecutionResult, KernelBoxError, Variable
 from kernelbox.core._executor_values import read_variables
 
 GOOD: dict[str, Any] = {"name": "x" * 256, "type": "t" * 256, "size": 0, "preview": "p" * 256}
@@ -50,3 +50,18 @@ def test_an_error_in_the_kernel_is_told_and_bounded() -> None:
     with pytest.raises(KernelBoxError) as told:
         read_variables("k", {"evalue": "x" * 5_000})
     assert str(told.value).count("x") == 1_000
+
+
+VALUES = [CodeExecutionResult(None, []), CodeExecutionChunk("x"), Variable("x", "int", 28, "1")]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_a_value_cannot_be_changed_or_added_to(value: object) -> None:
+    for name in ("text", "name", "more"):
+        with pytest.raises((AttributeError, TypeError)):
+            setattr(value, name, "other")
+    assert not hasattr(value, "__dict__")
+
+
+def test_a_result_is_no_cancelled_one_unless_it_says_so() -> None:
+    assert CodeExecutionResult("x", []) == CodeExecutionResult("x", [], changed=None, cancelled=False)

@@ -606,6 +606,11 @@ getpid = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buff
 return in_child(lambda: getpid() > 0)
 """,
     ),
+    Attack(
+        KERNELS,
+        "a directory that the first process has open",
+        "return any(os.path.isdir(f'/proc/1/fd/{fd}') for fd in os.listdir('/proc/1/fd'))",
+    ),
     # -- the proxy that kernels in srt have
     Attack(PROXY, "a tunnel to loopback", "return tunnels('127.0.0.1', T['tcp'])"),
     Attack(PROXY, "a tunnel to localhost", "return tunnels('localhost', T['tcp'])"),

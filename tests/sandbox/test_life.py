@@ -216,8 +216,11 @@ def test_the_host_s_environment_is_not_passed_on(home: Path, workspace: Path, mo
     assert value(given, "import os; os.environ['API_SECRET']") == "'meant'"
 
 
-def test_a_sandboxed_kernel_has_no_descriptor_of_a_directory_or_of_another_process(box: KernelRecord) -> None:
-    for fd in Path(f"/proc/{box.pid}/fd").iterdir():
+def test_nothing_in_a_sandbox_has_a_descriptor_of_a_directory_or_of_a_process_outside(box: KernelRecord) -> None:
+    """What the first process has open a cell can enter by /proc/1/fd."""
+    inside = processes_in(box)
+    assert len(inside) == 2
+    for fd in (fd for pid in inside for fd in Path(f"/proc/{pid}/fd").iterdir()):
         try:
             assert "pidfd" not in os.readlink(fd)
             assert not fd.is_dir(), os.readlink(fd)

@@ -120,6 +120,18 @@ def test_a_kernel_has_the_sandbox_of_srt_and_the_native_one_in_it(box: KernelRec
         assert len({namespace(pid, kind) for pid in (box.pid, template, os.getpid())}) == 3, kind
 
 
+def test_neither_srt_nor_what_runs_in_it_gets_a_directory_of_ours_by_descriptor(box: KernelRecord) -> None:
+    """The template opens what it is sent; all else would pass on to what it starts."""
+    pid, seen = parent_of(box.pid or 0), 0
+    allowed = {str(Path(box.connection_file).parent), str(Path(box.connection_file).parents[1])}
+    while b"_deputy.py" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        for fd in Path(f"/proc/{pid}/fd").iterdir() if os.access(f"/proc/{pid}/fd", os.R_OK) else ():
+            seen += 1
+            assert not fd.is_dir() or os.readlink(fd) in allowed, os.readlink(fd)
+        allowed, pid = set(), parent_of(pid)
+    assert seen > 10
+
+
 def test_it_reads_all_but_dotenv_and_writes_to_its_directory_only(home: Path, workspace: Path) -> None:
     (workspace / ".env").write_text("secret")
     box = get_or_create("reader", sandbox=True, sandbox_level="srt")
@@ -407,7 +419,7 @@ def test_what_is_not_installed_is_named_with_how_to_get_it(
 ) -> None:
     few = tmp_path / "few"
     few.mkdir()
-    for name in ("node", "rg"):
+    for name in ("bash", "node", "rg", "setpriv"):
         put(few, name, "exit 1")
     monkeypatch.setenv("PATH", str(few))
     sentence = refused(home)

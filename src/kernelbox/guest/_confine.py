@@ -32,6 +32,7 @@ from kernelbox.guest._system_calls import (
     drop_capabilities,
     filter_system_calls,
     forbid_new_privileges,
+    leave_none_open,
     unshare,
 )
 from kernelbox.guest._view import build_view, show_processes
@@ -118,6 +119,7 @@ def _write(path: str, text: str) -> None:
 
 def _start_first(waits: int) -> int:
     actions = [(os.POSIX_SPAWN_DUP2, waits, fd) for fd in range(3)]  # it has nothing to say, and no place to say it
+    leave_none_open()  # cells can reach what it has open
     try:
         return os.posix_spawn(_FIRST, [_FIRST], {}, file_actions=actions, setsid=True)
     except OSError as exc:

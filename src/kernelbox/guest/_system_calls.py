@@ -18,13 +18,14 @@ _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436,
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
 
 _AT_FDCWD = -100
+_CLOSE_RANGE_CLOEXEC = 4
 _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 _MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 4, 0x40
 _RESOLVE_NO_SYMLINKS = 4
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
-MS_REMOUNT, MS_REC, MS_PRIVATE = 0x20, 0x4000, 0x40000
+MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 0x20, 0x1000, 0x4000, 0x40000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
@@ -118,6 +119,12 @@ def close_but(kept: Iterable[int]) -> None:
             last = ctypes.c_uint(fd - 1)
             _check("close_range", _libc.syscall(_CLOSE_RANGE, ctypes.c_uint(after), last, ctypes.c_int(0)))
         after = fd + 1
+
+
+def leave_none_open() -> None:
+    """Has every descriptor but the first three closed in programs that this process starts."""
+    first, last = ctypes.c_uint(3), ctypes.c_uint((1 << 31) - 1)
+    _check("close_range", _libc.syscall(_CLOSE_RANGE, first, last, ctypes.c_int(_CLOSE_RANGE_CLOEXEC)))
 
 
 def drop_bounding_set() -> None:

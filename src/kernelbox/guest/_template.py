@@ -351,8 +351,12 @@ def main(argv: list[str]) -> None:
 
 
 def _take_socket(fd: int) -> socket.socket:
-    """Returns the socket that came with us, which no kernel inherits; in the place of our standard input is nothing."""
+    """Returns the socket that came with us, which no kernel inherits; in the place of our standard input is nothing.
+
+    srt passes on what it has open beyond a gap in the numbers: we keep nothing of that.
+    """
     if fd == 0:
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         fd = os.dup(0)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)

@@ -11,6 +11,7 @@ from kernelbox.guest._system_calls import (
     MOUNT_ATTR_NODEV,
     MOUNT_ATTR_NOSUID,
     MOUNT_ATTR_RDONLY,
+    MS_BIND,
     MS_NODEV,
     MS_NOEXEC,
     MS_NOSUID,
@@ -73,7 +74,7 @@ def show_processes() -> None:
     mount("proc", "/proc", "proc", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for path in (f"/proc/{name}" for name in _TELLING):
         if os.access(path, os.R_OK):
-            _attach_own(clone_own(f"{_COVERS}/file"), path)
+            mount(f"{_COVERS}/file", path, "", MS_BIND)
 
 
 def _apply(wanted: Mount, tree: int) -> None:
@@ -106,13 +107,6 @@ def _attach(tree: int, path: str) -> None:
         os.close(tree)
 
 
-def _attach_own(tree: int, path: str) -> None:
-    try:
-        attach_own(tree, path)
-    finally:
-        os.close(tree)
-
-
 def _make_place(path: str, *, directory: bool) -> None:
     """Makes what something can be mounted on, if it is not there: in a private directory, or behind a screen."""
     try:
@@ -131,7 +125,8 @@ def _make_devices(devices: list[tuple[str, int]]) -> None:
     for name, tree in devices:
         os.close(os.open(f"/dev/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         restrict(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID)  # it can be written to, but its mode not be changed
-        _attach_own(tree, f"/dev/{name}")
+        attach_own(tree, f"/dev/{name}")
+        os.close(tree)
     for name, target in _LINKS.items():
         os.symlink(target, f"/dev/{name}")
     for name in ("shm", "pts"):

@@ -34,6 +34,7 @@ INSTALL = f"npm install -g {_PACKAGE}"
 
 # Programs that srt runs, and the packages of Debian and others that have them.
 _NEEDED = {
+    "bash": "bash",
     "bwrap": "bubblewrap",
     "socat": "socat",
     "rg": "ripgrep",
@@ -57,6 +58,7 @@ class Srt:
 
     program: str
     version: str
+    bash: str
     settings: str
     environment: dict[str, str]
     cwd: str
@@ -78,13 +80,15 @@ def prepare_srt(launch: Launch) -> Srt:
     writable = [found for path in config.allow_write if (found := real(absolute(path, cwd))) is not None]
     path = search_path(writable)
     program, version = find_srt(path, writable)
+    bash = shutil.which("bash", path=path)
+    assert bash is not None, "find_srt has found it"
     for named in programs_of_srt(config):
         if os.sep in named:
             _require_apart(os.path.join(cwd, named), writable)
     environment = {name: value for name in _PROXIES if (value := host_variable(name)) is not None}
     environment |= {"PATH": path, "HOME": os.path.expanduser("~")}
     absent = find_absent(cwd, config.deny_write)
-    return Srt(program, version, json.dumps(settings_for_srt(config)), environment, cwd, absent)
+    return Srt(program, version, bash, json.dumps(settings_for_srt(config)), environment, cwd, absent)
 
 
 def search_path(writable: Sequence[str] = ()) -> str:
@@ -135,13 +139,16 @@ def start_in_srt(runtime: Place, name: str, srt: Srt, launch: Launch, listener: 
     plan = write_secret("plan", json.dumps({"place": place, "absent": srt.absent, "token": token}).encode())
     deputy = deputy_command([str(runtime.fd), str(plan)])
     inside, outside = shlex.join([*command, sys.executable, *template]), shlex.join(deputy)
+    fds = [runtime.fd, plan, held]  # for the deputy alone: a cell that gets hold of a directory is out
+    spare = max(fds) + 1
+    closing = " ".join(f"{fd}<&-" for fd in (spare, *fds))
     log = open_log(runtime, name + ".log")
     try:
         wait_for_lock(log)  # until the last srt of this name has left
         subprocess.run(
             # What runs in the background has no input unless that comes by another descriptor.
-            ["/bin/sh", "-c", f"exec 3<&0; ( {inside} <&3 3<&- & exec {outside} $! 3<&- ) &"],
-            pass_fds=[runtime.fd, plan, held],
+            [srt.bash, "-c", f"exec {spare}<&0; ( {inside} <&{spare} {closing} & exec {outside} $! {spare}<&- ) &"],
+            pass_fds=fds,
             stdin=listener,
             stdout=log,
             stderr=log,
