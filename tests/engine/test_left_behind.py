@@ -258,13 +258,14 @@ def tick(*_):
     global ticks
     ticks += 1
     print(f"<{ticks}>", end="")
+    signal.setitimer(signal.ITIMER_REAL, 0.0005)
 signal.signal(signal.SIGALRM, tick)
-signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+signal.setitimer(signal.ITIMER_REAL, 0.0005)
 for n in range(5000):
     print(f"[{n}]", end="", flush=n % 3 == 0)
     if n % 50 == 0:
         print("{e}", file=sys.stderr)
-signal.setitimer(signal.ITIMER_REAL, 0)
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
 """
     result = run(kernel, code)
     ticks = int(value(kernel, "ticks"))

@@ -103,12 +103,14 @@ def test_a_path_file_that_appears_changes_or_goes_is_noticed_in_a_folder_known_f
 
 def test_a_kernel_gets_the_limits_priority_and_processors_of_its_opener(own_home: Path) -> None:
     ordinary = run(get_or_create("ordinary"), LIMITS).output
+    priority = os.nice(0)
     cpu = min(os.sched_getaffinity(0))
     script = OPEN_LIMITED.format(cpu=cpu, code=LIMITS)
     limited = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert limited == f"5 [{cpu}] (0, 0) 500\n"
+    assert limited == f"{priority + 5} [{cpu}] (0, 0) 500\n"
     assert run(get_or_create("ordinary again"), LIMITS).output == ordinary
-    assert value(restart("limited"), "import os; os.nice(0)") == "0", "who restarts a kernel opens a process"
+    restarted = value(restart("limited"), "import os; os.nice(0)")
+    assert restarted == str(priority), "who restarts a kernel opens a process"
 
 
 def test_a_kernels_own_variables_neither_reach_its_template_nor_need_another(own_home: Path) -> None:

@@ -17,7 +17,6 @@ needs_linux = pytest.mark.skipif(os.uname().sysname != "Linux", reason="sandboxe
 LEVEL: Literal["native", "srt"] = "srt" if os.environ.get("TEST_SANDBOX_LEVEL") == "srt" else "native"
 
 of_native = pytest.mark.skipif(LEVEL != "native", reason="in srt it is otherwise")
-in_srt = pytest.mark.skipif(LEVEL != "srt", reason="test_as_user.py runs it in srt")
 
 
 def namespace(pid: int | None, kind: str = "pid") -> str:

