@@ -481,7 +481,9 @@ def test_doctor_finds_a_sound_installation_sound(home: Path) -> None:
     report = succeed("doctor")
     assert report["ok"] is True
     names = [check["name"] for check in report["checks"]]
-    assert {"python", "packages", "settings", "runtime directory", "start", "template", "sandbox"} <= set(names)
+    assert {"python", "packages", "settings", "runtime directory", "start", "template", "sandbox", "guard"} <= set(
+        names
+    )
     assert all(check["fix"] for check in report["checks"] if check["verdict"] != "ok")
     assert succeed("list") == {"kernels": []}, "it leaves no kernel behind"
     assert "✓ python" in kernelbox("doctor", "--pretty").stdout

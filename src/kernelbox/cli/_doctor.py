@@ -15,6 +15,7 @@ from kernelbox.base._config import KernelBoxConfig, unknown_variables
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._text import escape
 from kernelbox.cli._output import emit
+from kernelbox.core._options import KernelOptions
 from kernelbox.host._engine import engine_for
 from kernelbox.host._home import Home
 from kernelbox.host._key import is_missing, key_path, read_key
@@ -225,6 +226,18 @@ def _check_sandbox() -> Iterator[Check]:
             _sync.destroy(name)
 
 
+def _check_guard() -> Iterator[Check]:
+    """Opens a guarded kernel. Who approves no commands can do without it."""
+    name = f"doctor-{os.urandom(4).hex()}"
+    try:
+        kernels().create(name, KernelOptions(guarded=True))
+        yield Check("guard", "ok", "kernels of require_shell_escape=True start no program but what was approved")
+    except KernelBoxError as exc:
+        yield Check("guard", "warning", f"not available: {exc}")
+    finally:
+        _sync.destroy(name)
+
+
 def _check_sandbox_in_srt() -> Iterator[Check]:
     """Opens a kernel in srt, if that is installed. The superuser, and who wants no network, can do without it."""
     import tempfile
@@ -261,6 +274,7 @@ _CHECKS = (
     _check_system,
     _check_sandbox,
     _check_sandbox_in_srt,
+    _check_guard,
 )
 
 
