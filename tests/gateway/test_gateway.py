@@ -121,6 +121,20 @@ def test_chunks_come_while_the_cell_runs(port: int, tmp_path: Path) -> None:
     with_client(port, tmp_path, use)
 
 
+def test_every_cell_begins_in_the_working_directory_of_its_client(port: int, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+
+    async def use() -> list[str | None]:
+        async with KernelClient(host="127.0.0.1", port=port, working_dir=tmp_path / "work") as client:
+            cells = ("import os; os.getcwd()", "os.chdir('/')", "os.getcwd()")
+            said = [(await client.execute(code)).text for code in cells]
+            await client.reset()
+            return [*said, (await client.execute("import os; os.getcwd()")).text]
+
+    where = repr(str(tmp_path / "work"))
+    assert asyncio.run(use()) == [where, f"[kernelbox] cwd reset to {tmp_path / 'work'}", where, where]
+
+
 def test_images_are_files_in_the_images_directory(port: int, tmp_path: Path) -> None:
     async def use(client: KernelClient) -> ExecutionResult:
         return await client.execute("import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show(); plt.plot([2, 1])")

@@ -31,6 +31,9 @@ COMM_KINDS = ("comm_open", "comm_msg", "comm_close")
 # In the metadata of the reply to a cell whose kernel died; what a cell raises can have any name.
 DIED = "kernelbox.died"
 
+# In the metadata of an `execute_request`: the directory that the cell begins in, and that is gone back to after it.
+RESTORE_CWD = "kernelbox.restore_cwd"
+
 
 class Exchange:
     """Writes what one request leads to."""
@@ -144,6 +147,7 @@ def read_cell(request: JupyterMessage, execution_id: str, *, approve_shell: bool
         store_history=_flag(content, "store_history", True) and not silent,
         allow_stdin=_flag(content, "allow_stdin", True),
         approve_shell=approve_shell,
+        restore_cwd=_text(request.metadata, RESTORE_CWD),
         parent=request.id[:MAX_PARENT],
     )
 

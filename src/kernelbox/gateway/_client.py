@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernelbox.base._config import host_variable
 from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout
-from kernelbox.core._arguments import check_code, check_seconds
+from kernelbox.core._arguments import check_code, check_path, check_seconds
 from kernelbox.core._images import ImageFiles, choose_images_dir
 from kernelbox.gateway._link import Link, Unreachable
 from kernelbox.gateway._remote_cell import RemoteCell
@@ -45,11 +45,16 @@ class KernelClient:
         images_dir: str | os.PathLike[str] | None = None,
         ping_interval: float = 10,
         *,
+        working_dir: str | os.PathLike[str] | None = None,
         token: str | None = None,
     ) -> None:
-        """`images_dir` is `images` in the current directory by default. `token` defaults to KERNELBOX_TOKEN."""
+        """`images_dir` is `images` in the current directory by default. `token` defaults to KERNELBOX_TOKEN.
+
+        Every cell begins in `working_dir`, and one that goes elsewhere is brought back; without it `os.chdir` lasts.
+        """
         self.host = host
         self.port = port
+        self.working_dir = None if working_dir is None else Path(check_path("working_dir", working_dir))
         self.images_dir = Path(choose_images_dir(images_dir))
         self.ping_interval = check_seconds("ping_interval", ping_interval)
         self._token = host_variable(_TOKEN_VARIABLE) if token is None else token
@@ -149,7 +154,7 @@ class KernelClient:
                 await link.reconnect()
         except Unreachable as exc:
             raise RuntimeError(f"the gateway at {self._url} cannot be used: {exc}") from exc
-        return await RemoteCell.begin(link, code, ImageFiles(str(self.images_dir)), seconds)
+        return await RemoteCell.begin(link, code, ImageFiles(str(self.images_dir)), seconds, self.working_dir)
 
     def _conclude(self, cell: RemoteCell) -> ExecutionResult:
         result, images = cell.result, [Path(path) for path in cell.images.paths]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 
-from kernelbox.frontends._exchange import DIED
+from kernelbox.frontends._exchange import DIED, RESTORE_CWD
 from kernelbox.frontends._message import JupyterMessage
 from kernelbox.gateway._link import Link, Unreachable
 from kernelbox.host.jupyter._cell import Cell
@@ -19,6 +19,7 @@ from kernelbox.wire._results import OutputItem
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
 
     from kernelbox.core._images import ImageFiles
     from kernelbox.wire._execution import Order
@@ -36,11 +37,14 @@ class RemoteCell:
         self._lines = Lines()
 
     @classmethod
-    async def begin(cls, link: Link, code: str, images: ImageFiles, seconds: float | None) -> RemoteCell:
+    async def begin(
+        cls, link: Link, code: str, images: ImageFiles, seconds: float | None, working_dir: Path | None
+    ) -> RemoteCell:
         """Sends code to a kernel."""
         cell = cls(link, Execute(os.urandom(8).hex(), code), images, seconds)
         header = {"msg_id": cell._cell.id, "msg_type": "execute_request", "session": cell._cell.id, "version": "5.4"}
-        await link.send(JupyterMessage("shell", header, content=cell._cell.content("python")))
+        metadata = {} if working_dir is None else {RESTORE_CWD: str(working_dir)}
+        await link.send(JupyterMessage("shell", header, metadata=metadata, content=cell._cell.content("python")))
         return cell
 
     @property
