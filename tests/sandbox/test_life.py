@@ -107,7 +107,7 @@ def test_destroy_leaves_no_process_of_the_sandbox(box: KernelRecord) -> None:
     run(box, "import subprocess\nsubprocess.Popen(['setsid', 'sleep', '1000'], start_new_session=True)")
     daemon = "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(1000)\n    os._exit(0)"
     run(box, f"import os, time\n{daemon}")
-    assert len(processes_in(box)) >= 4
+    eventually(lambda: len(processes_in(box)) >= 4)
     assert destroy(box)
     assert processes_in_namespace(inside) == []
 
