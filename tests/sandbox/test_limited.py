@@ -64,8 +64,10 @@ def test_memory_of_orphans_counts_that_their_kernel_does_not_take_in() -> None:
 @both_ways
 def test_a_sandboxed_kernel_keeps_to_its_number_of_processes() -> None:
     kernel = limited(processes=30)
-    result = run(kernel, "import subprocess\nps = [subprocess.Popen(['sleep', '1000']) for _ in range(60)]")
+    start = "import subprocess, time\nps = [subprocess.Popen(['sleep', '1000']) for _ in range(60)]"
+    result = run(kernel, f"{start}\ntime.sleep(1000)")
     assert result.error is not None
+    assert result.status == "error", "it is stopped, and not by its timeout"
     inside = namespace(kernel.pid) if result.state == "kept" else ""
     assert len(processes_in_namespace(inside)) <= 31
 

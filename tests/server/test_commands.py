@@ -26,7 +26,7 @@ def test_a_command_of_the_documents_prints_what_they_say(
     served: Served, tmp_path: Path, command: str, printed: str
 ) -> None:
     (tmp_path / "data.csv").write_text("a,b\n1,2\n")
-    served.post("/sessions/demo")
+    served.post("/sessions/demo/execute", {"code": "6 * 7"})
     words = shlex.split(command.replace("\\\n", " ").replace("http://127.0.0.1:8080", served.url))
     done = subprocess.run(
         [*words, "--silent"], capture_output=True, text=True, cwd=tmp_path, timeout=DEADLINE, check=True
