@@ -88,7 +88,7 @@ def _dial(runtime: Place, name: str) -> socket.socket | None:
 
 def _wait_for_answer(client: socket.socket, runtime: Place, name: str) -> Spawned | None:
     """Waits for a template's answer; None if it ended instead, or hung and was killed."""
-    process, work = process_behind(client, name), -1
+    process, work = None, -1
     idle_since = time.monotonic()
     deadline = idle_since + ANSWER_PATIENCE
     client.settimeout(_LOOK_EVERY)
@@ -97,6 +97,7 @@ def _wait_for_answer(client: socket.socket, runtime: Place, name: str) -> Spawne
             return receive_answer(client)
         except TimeoutError:
             now = time.monotonic()
+        process = process or process_behind(client, name)  # not before: /proc waits while the template forks
         if process is None:  # it had not begun to listen when we connected
             with dial(runtime, name) as another:
                 process = process_behind(another, name)
