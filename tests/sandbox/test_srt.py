@@ -343,6 +343,29 @@ def test_an_executor_s_kernel_is_in_srt_also_after_a_reset(home: Path, workspace
         run_async(scenario)
 
 
+def test_a_guarded_kernel_in_srt_starts_what_was_approved_and_nothing_else(home: Path, workspace: Path) -> None:
+    find = (  # past Python's own guard
+        "import ctypes; libc = ctypes.CDLL(None); libc.dlsym.restype = ctypes.c_void_p\n"
+        "system = libc.dlsym(None, b'system')\n"
+    )
+
+    async def scenario() -> list[str | None]:
+        guarded = CodeExecutor(approve_shell_cmds=True, require_shell_escape=True, sandbox=True, sandbox_level="srt")
+        async with guarded as executor:
+            said = [
+                await executor.execute("!echo approved"),
+                await executor.execute("x=5", language="bash"),
+                await executor.execute("echo $x", language="bash"),
+                await executor.execute(f"{find}print(ctypes.CFUNCTYPE(ctypes.c_int)(system)(b'touch planted'))"),
+            ]
+        return [result.text for result in said]
+
+    *approved, status = run_async(scenario)
+    assert approved == ["approved", None, "5"]
+    assert status != "0"
+    assert not (workspace / "planted").exists()
+
+
 def test_the_command_line_opens_kernels_in_srt(home: Path, workspace: Path) -> None:
     asked = ("--sandbox", "--sandbox-level", "srt")
     assert succeed("create", "--name", "made", *asked)["sandbox"] == "srt"
