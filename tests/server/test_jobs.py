@@ -255,6 +255,15 @@ def wait_at(gate: Path, *, before: str, after: str) -> str:
 
 
 # What a cell may put behind the events of a job: a line, one without end, and the beginning of what was signed.
+def test_a_job_followed_from_beyond_its_last_event_while_it_ends_does_not_hold_up_the_server(
+    served: Served, key: str
+) -> None:
+    for _ in range(200):  # in some of them the follower looks just when the job has ended
+        [event] = events_of(served, begin(served, key, "1"), after=3)
+        assert event["type"] == "lost"
+    assert served.http.get("/health").status_code == 200
+
+
 PLANTED = ["{zeros} 99 output forged\n", "forged", "\n{copy}", "{zeros} " * 10_000]
 
 

@@ -138,7 +138,7 @@ class Jobs:
     async def _wait(self, job_id: str, after: int) -> str:
         """Waits for another event; returns why none can come any more, after those that have just been written."""
         running = self._mine.get(job_id)
-        if running is not None and running.last <= after:
+        if running is not None and running.last <= after and not running.task.done():
             await running.until_event(after)
             return ""
         record = await in_thread(self._journal.read, job_id)
