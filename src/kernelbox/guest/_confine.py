@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import resource
 import socket
 import struct
 from typing import NoReturn
@@ -29,8 +28,6 @@ from kernelbox.guest._system_calls import (
     CLONE_NEWUTS,
     Unarmed,
     drop_bounding_set,
-    drop_capabilities,
-    filter_system_calls,
     forbid_new_privileges,
     leave_none_open,
     unshare,
@@ -49,9 +46,6 @@ MADE = struct.Struct("ii")
 FIRST = ("/bin/cat", "/usr/bin/cat", "/run/current-system/sw/bin/cat")
 
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
-
-# Below a page, so that no core is written to a file; and the one value with which none is piped to a program (core(5)).
-_NO_CORE = (1, 1)
 
 
 def make(template: socket.socket, report: int, lifeline: int, *, own_network: bool) -> int:
@@ -93,13 +87,6 @@ def _raise_loopback() -> None:
             fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
         except OSError as exc:
             raise Unarmed("loopback", exc) from exc
-
-
-def arm(confinement: Confinement) -> None:
-    """Gives up, in the kernel's process, whatever could undo the sandbox."""
-    resource.setrlimit(resource.RLIMIT_CORE, _NO_CORE)
-    drop_capabilities()
-    filter_system_calls(confinement.filter)
 
 
 def _enter_namespaces(own_network: bool) -> None:
