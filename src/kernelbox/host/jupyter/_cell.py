@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 
 from kernelbox.host.jupyter._actions import Request
-from kernelbox.host.jupyter._message import COMM_KINDS, JupyterMessage
+from kernelbox.host.jupyter._message import JupyterMessage
 from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._json import load
 from kernelbox.wire._messages import Clear, Comm, Display, Done, Execute, Message, Output, Started
-from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
+from kernelbox.wire._schema import COMM_KINDS, MAX_ERROR, MAX_LINES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,14 +13,11 @@ import time
 from dataclasses import dataclass, field
 
 from kernelbox.wire._json import load
-from kernelbox.wire._schema import MAX_BUFFERS
+from kernelbox.wire._schema import COMM_KINDS, MAX_BUFFERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-# Messages of comms, of which the metadata and the buffers count too.
-COMM_KINDS = ("comm_open", "comm_msg", "comm_close")
 
 _DELIMITER = b"<IDS|MSG>"
 _VERSION = "5.3"
@@ -101,7 +98,7 @@ class Codec:
         buffers = tuple(frames[start + 5 :])
         try:
             content = _load(raw)
-            metadata = _load(described) if kind in COMM_KINDS else {}
+            metadata = _load(described) if kind in COMM_KINDS else {}  # of others it means nothing to us
         except ValueError:
             content = None
         if not isinstance(content, dict) or len(buffers) > MAX_BUFFERS:

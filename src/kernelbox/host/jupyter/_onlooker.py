@@ -5,20 +5,10 @@ from __future__ import annotations
 from kernelbox.host.jupyter._cell import Cell, execution_count_of
 from kernelbox.host.jupyter._message import JupyterMessage
 from kernelbox.wire._messages import Begun, Execute, Message, Started
-
-# Characters of a cell's code that watchers are told.
-_LONGEST_CODE = 1_000_000
+from kernelbox.wire._schema import COMM_KINDS, MAX_TOLD_CODE
 
 # What means something without a cell: threads, and widgets that they move.
-_BETWEEN = (
-    "stream",
-    "display_data",
-    "update_display_data",
-    "clear_output",
-    "comm_open",
-    "comm_msg",
-    "comm_close",
-)
+_BETWEEN = ("stream", "display_data", "update_display_data", "clear_output", *COMM_KINDS)
 
 
 class Onlooker:
@@ -33,7 +23,7 @@ class Onlooker:
     def take(self, message: JupyterMessage) -> list[Message]:
         """Takes what the kernel published about anything but this client's own requests."""
         if message.kind == "execute_input" and message.parent:
-            code = message.text("code")[:_LONGEST_CODE]
+            code = message.text("code")[:MAX_TOLD_CODE]
             self._cell = Cell(Execute(message.parent, code))
             count = execution_count_of(message) or 0
             return [Begun(message.parent, code, "python", count, False, message.parent)]
