@@ -246,6 +246,7 @@ class Channels:
         try:
             while self._waiting:
                 await self._serve(*self._waiting.popleft())
+                await asyncio.sleep(0)  # thousands may wait of which none takes any time, and others are served too
         finally:
             self._worker = None
 
