@@ -250,9 +250,9 @@ class Template:
 
     def _prepare_sandboxes(self) -> None:
         """Has ready what each sandboxed kernel needs; done once, because an import in the fork takes milliseconds."""
-        from kernelbox.guest import _confine
+        import kernelbox.guest._arming
+        import kernelbox.guest._confine  # noqa: F401  # for the forks
 
-        assert _confine is not None
         if self._lifeline is None:
             self._lifeline = os.pipe()
 
