@@ -22,6 +22,7 @@ from kernelbox.server import (
     _routes_sockets,
 )
 from kernelbox.server._access import NoWebPages, TokenRequired
+from kernelbox.server._direct_route import DirectRoutes
 from kernelbox.server._errors import add_error_handlers
 from kernelbox.server._limits import BodyLimited
 from kernelbox.server._logs import Logged
@@ -77,9 +78,9 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
     app.state.kernelbox = make_state(options)
     for router in ROUTERS:
         app.include_router(router)
-    app.router.routes[:0] = _routes_execution.DIRECT
     add_error_handlers(app)
     # The last that is added sees a request first.
+    app.add_middleware(DirectRoutes, routes=_routes_execution.DIRECT)
     app.add_middleware(BodyLimited, options=options)
     app.add_middleware(TokenRequired, options=options)
     if options.cors_origins:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 # Seconds. The end of a process ends its connections, unless a child of it has them too: for that alone its end is
-# watched, and most cells are over sooner.
-_SHORT = 0.02
+# watched, and most cells are over sooner, also when a server has as many of them as it can.
+_SHORT = 0.1
 
 # Threads of a server. One that waits costs some kilobytes.
 _MOST_THREADS = 128
