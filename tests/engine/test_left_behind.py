@@ -117,6 +117,18 @@ def test_a_stdout_that_cannot_be_written_to_harms_only_its_cells(odd: str, kerne
     assert value(kernel, "1 + 1") == "2"
 
 
+def stderr_until(kernel: KernelRecord, text: str) -> str:
+    """Runs empty cells until one of them has shown a text; returns what all of them have."""
+    shown: list[str] = []
+
+    def is_there() -> bool:
+        shown.append(run(kernel, "pass").stderr)
+        return text in "".join(shown)
+
+    eventually(is_there)
+    return "".join(shown)
+
+
 def test_a_signal_handler_that_raises_after_its_cell_is_shown_with_the_next(kernel: KernelRecord) -> None:
     code = """
 import os, signal
@@ -131,13 +143,7 @@ os.getpid()
     assert kernel.pid is not None
 
     os.kill(kernel.pid, signal.SIGUSR1)
-    seen: list[str] = []
-
-    def told() -> bool:
-        seen.append(run(kernel, "pass").stderr)
-        return "TimeoutError: too late" in "".join(seen)
-
-    eventually(told)
+    stderr_until(kernel, "TimeoutError: too late")
     assert value(kernel, "calls") == "[1]"
 
 
@@ -159,15 +165,9 @@ signal.signal(signal.SIGUSR2, second)
     assert kernel.pid is not None
 
     os.kill(kernel.pid, signal.SIGUSR1)
-    seen: list[str] = []
-
-    def told() -> bool:
-        seen.append(run(kernel, "pass").stderr)
-        return "ValueError: second" in "".join(seen)
-
-    eventually(told)
-    assert "Slow: first\n" in "".join(seen)
-    assert "kernelbox" not in "".join(seen)
+    shown = stderr_until(kernel, "ValueError: second")
+    assert "Slow: first\n" in shown
+    assert "kernelbox" not in shown
 
 
 def test_a_cell_that_leaves_signals_blocked_does_not_keep_the_next_from_being_interrupted(kernel: KernelRecord) -> None:
