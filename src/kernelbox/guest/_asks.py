@@ -180,7 +180,7 @@ class Asks:
         self._takes_questions = request.approve_shell
 
     def end(self) -> None:
-        """Rejects what threads and tasks still ask; called when the end of their cell is told, and none can ask more."""
+        """Rejects what threads and tasks still ask; when the end of their cell has been told none can ask more."""
         for number in list(self._open):
             self._reject(number, "the cell that asked has ended")
 
