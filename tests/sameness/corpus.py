@@ -1302,8 +1302,12 @@ sys.argv[1:] == [], type(sys.argv)
 '' in sys.path
 # %%
 type(sys.stdin), sys.flags.interactive, hasattr(sys, 'ps1')
-# %% differs in outputs: ours must tell an interrupt of the cell from one that comes late
+# %%
 import signal
+signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+# %%
+signal.signal(signal.SIGINT, signal.SIG_DFL), signal.getsignal(signal.SIGINT)
+# %%
 signal.getsignal(signal.SIGINT)
 # %%
 import threading
