@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import kernelbox
-from kernelbox.base._config import VARIABLES, KernelBoxConfig
+from kernelbox.base._config import TOKEN_VARIABLES, VARIABLES, KernelBoxConfig
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -17,7 +18,7 @@ _EXAMPLE = re.compile(r"^`(examples/\S+\.py)`:\n\n```python\n(.*?)^```$", re.MUL
 def test_configuration_lists_exactly_the_variables_that_the_code_reads() -> None:
     listed = re.findall(r"^\| `(KERNELBOX_\w+)`", (DOCS / "configuration.md").read_text(), re.MULTILINE)
 
-    assert listed == [variable for variable, _, _ in VARIABLES]
+    assert listed == [*(variable for variable, _, _ in VARIABLES), *TOKEN_VARIABLES]
 
 
 def test_configuration_states_the_defaults_that_the_code_has() -> None:
@@ -42,6 +43,14 @@ def test_links_between_documents_lead_somewhere() -> None:
     for page in [*DOCS.glob("*.md"), DOCS.parent / "README.md"]:
         for target in re.findall(r"\]\(([^)#:]+\.md)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} → {target}"
+
+
+def test_every_page_is_on_the_site_and_in_the_readme() -> None:
+    pages = {page.name for page in DOCS.glob("*.md")}
+    (site,) = tomllib.loads((DOCS.parent / "zensical.toml").read_text()).values()
+
+    assert {page for entry in site["nav"] for page in entry.values()} == pages
+    assert set(re.findall(r"\]\(docs/(\S+?\.md)\)", (DOCS.parent / "README.md").read_text())) == pages - {"index.md"}
 
 
 def test_an_example_in_a_document_is_the_example_file_word_for_word() -> None:

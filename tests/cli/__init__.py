@@ -1,0 +1,1 @@
+"""The command line, run as the program that it is."""

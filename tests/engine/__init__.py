@@ -1,0 +1,1 @@
+"""Our own kernels, through the synchronous functions: cells, output, interrupts, death, templates."""

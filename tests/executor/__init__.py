@@ -1,0 +1,1 @@
+"""CodeExecutor, and what it holds for approval."""

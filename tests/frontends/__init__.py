@@ -1,0 +1,1 @@
+"""Jupyter's front ends as clients of our kernels."""

@@ -1,0 +1,1 @@
+"""Kernels that cannot start programs, and attacks on their guard."""

@@ -1,0 +1,1 @@
+"""What kernels may use, with and without control groups."""

@@ -25,6 +25,8 @@ work = sys.argv[1] + "/work"
 os.mkdir(work)
 
 forks = "import os, time\\nfor _ in range(60):\\n    if os.fork() == 0: time.sleep(100)\\n"
+hidden = "import os, time\\nos.makedirs('d')\\nf = open('d/f', 'wb')\\nos.chmod({!r}, {})\\n"
+hidden += "for _ in range(100): f.write(bytes(1_000_000))\\nf.flush()\\ntime.sleep(100)"
 bomb = "x = [bytearray(8_000_000) for _ in range(60)]\\nimport time\\ntime.sleep(100)"
 try:
     for sandbox in (False, True):
@@ -33,6 +35,10 @@ try:
         print(execute(kernel, "1 + 1", timeout=90).return_value)
         kernel = create(f"memory-{sandbox}", cwd=work, limits={"memory": "150MB"}, sandbox=sandbox)
         print(execute(kernel, bomb, timeout=90).error.evalue.partition(",")[0])
+    for number, (closed, mode) in enumerate((("d", 0), ("d", 0o400), (".", 0))):
+        os.mkdir(f"{work}/{number}")
+        kernel = create(f"disk-{number}", cwd=f"{work}/{number}", limits={"disk": "10MB"}, sandbox=True)
+        print(execute(kernel, hidden.format(closed, mode), timeout=90).error.evalue.partition(",")[0])
 finally:
     wipe()
 """
@@ -52,7 +58,9 @@ def base() -> Iterator[Path]:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only the superuser can become another")
-def test_a_users_kernels_are_kept_within_their_limits_and_in_a_sandbox_survive_their_forks(base: Path) -> None:
+def test_a_users_kernels_are_kept_within_their_limits_and_in_a_sandbox_survive_their_forks_and_hide_no_file(
+    base: Path,
+) -> None:
     become = [sys.executable, str(ROOT / "tests" / "sandbox" / "as_user.py"), str(NOBODY), str(base)]
     done = subprocess.run(
         [*become, sys.executable, "-c", PROGRAM, str(base)],
@@ -64,9 +72,10 @@ def test_a_users_kernels_are_kept_within_their_limits_and_in_a_sandbox_survive_t
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    plain, after, memory, inside, after_inside, memory_inside = done.stdout.splitlines()
+    plain, after, memory, inside, after_inside, memory_inside, *disk = done.stdout.splitlines()
     assert plain.startswith("too many processes (limit 30, had ")
     assert after == "None"
     assert inside == "[Errno 11] Resource temporarily unavailable"
     assert after_inside == "2"
     assert memory == memory_inside == "out of memory (limit 150 MB"
+    assert disk == ["out of disk space in its working directory (limit 10 MB"] * 3

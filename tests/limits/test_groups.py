@@ -50,7 +50,6 @@ def test_groups_are_made_with_the_limits_they_keep_and_removed_with_what_is_in_t
         assert {"memory", "processes"} <= {name for group in groups for name in reading.limits(group)}
         for group in groups:
             assert reading.members(group) == [process.pid]
-        assert [tasks for group in groups if (tasks := reading.tasks(group)) is not None] == [1]
         assert any((reading.cpu_seconds(group) or 0) > 0 for group in groups)
         assert any((reading.memory(group) or 0) > 10_000_000 for group in groups)
         assert [kills for group in groups if (kills := reading.oom_kills(group)) is not None] == [0]
@@ -137,7 +136,6 @@ def test_what_a_group_has_used_is_read_in_both_versions(tmp_path: Path) -> None:
                 "memory.peak": "700\n",
                 "memory.events": "low 0\noom 3\noom_kill 2\n",
                 "cpu.stat": "usage_usec 2500000\nuser_usec 1\n",
-                "pids.current": "7\n",
                 "cgroup.procs": "12\n0\n13\n",
             },
         ),
@@ -148,7 +146,6 @@ def test_what_a_group_has_used_is_read_in_both_versions(tmp_path: Path) -> None:
                 "memory.max_usage_in_bytes": "700\n",
                 "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
                 "cpuacct.usage": "2500000000\n",
-                "pids.current": "7\n",
                 "cgroup.procs": "12\n0\n13\n",
             },
         ),
@@ -158,7 +155,7 @@ def test_what_a_group_has_used_is_read_in_both_versions(tmp_path: Path) -> None:
             (folder / file).write_text(text)
         group = str(folder)
         assert (reading.memory(group), reading.peak(group), reading.oom_kills(group)) == (120, 700, 2)
-        assert (reading.cpu_seconds(group), reading.tasks(group), reading.members(group)) == (2.5, 7, [12, 13])
+        assert (reading.cpu_seconds(group), reading.members(group)) == (2.5, [12, 13])
     empty = str(tmp_path / "none")
     assert (reading.memory(empty), reading.peak(empty), reading.oom_kills(empty)) == (None, None, None)
-    assert (reading.cpu_seconds(empty), reading.tasks(empty), reading.members(empty)) == (None, None, [])
+    assert (reading.cpu_seconds(empty), reading.members(empty)) == (None, [])

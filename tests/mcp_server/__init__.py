@@ -1,0 +1,1 @@
+"""kernelbox as an MCP server, spoken to as clients do."""

@@ -1,0 +1,1 @@
+"""Sandboxed kernels, and attacks on their sandbox."""

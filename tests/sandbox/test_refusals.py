@@ -14,6 +14,7 @@ import pytest
 from tests.engine.support import DEADLINE
 
 from kernelbox import InvalidInput, StartFailed, execute, get_or_create, list_kernels
+from kernelbox.guest._confine import FIRST
 from kernelbox.host.own._boxes import find_gap, require_armed
 from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._hints import advise
@@ -26,10 +27,11 @@ from .support import needs_linux
 pytestmark = [needs_linux, pytest.mark.usefixtures("home")]
 
 REFUSING = str(Path(__file__).with_name("refusing.py"))
+MOUNTING = str(Path(__file__).with_name("mounting.py"))
 
 # Numbers of x86-64 and of arm64, and what the fourth argument of mount(2) is for /proc.
 MACHINE = 0 if os.uname().machine == "x86_64" else 1
-UNSHARE, MOUNT, SETATTR = (272, 97)[MACHINE], (165, 40)[MACHINE], 442
+UNSHARE, MOUNT, PRCTL, SETATTR = (272, 97)[MACHINE], (165, 40)[MACHINE], (157, 167)[MACHINE], 442
 PROC = 1 | 2 | 4 | 8
 
 PROGRAM = """
@@ -51,12 +53,13 @@ destroy("plain")
 @pytest.mark.parametrize(
     ("number", "error", "flags", "step", "advice"),
     [
-        (UNSHARE, errno.EPERM, -1, "unshare", "let the container be the sandbox"),
+        (UNSHARE, errno.EPERM, -1, "unshare", "a container whose profile forbids namespaces, or a chroot"),
         (UNSHARE, errno.ENOSPC, -1, "unshare", "user.max_user_namespaces"),
         (SETATTR, errno.ENOSYS, -1, "mount_setattr", "Linux 5.12"),
         (MOUNT, errno.EPERM, PROC, "mount proc", "systempaths=unconfined"),
         (MOUNT, errno.EACCES, -1, "mount", "container"),
         (429, errno.EPERM, -1, "move_mount", "container"),
+        (PRCTL, errno.EINVAL, -1, "prctl", "seccomp"),
     ],
 )
 def test_a_system_that_refuses_a_step_gets_no_kernel_no_process_and_a_hint(
@@ -71,6 +74,28 @@ def test_a_system_that_refuses_a_step_gets_no_kernel_no_process_and_a_hint(
     assert os.strerror(error) in refusal
     assert advice in refusal
     assert plain == "42 ['plain']"  # the template goes on, and nothing is left of the other
+
+
+def test_a_system_without_the_program_for_the_first_process_says_where_it_must_be(
+    own_home: Path, workspace: Path
+) -> None:
+    places = [part for path in FIRST if os.path.exists(path) for part in (os.devnull, path)]
+    command = [sys.executable, MOUNTING, *places, "--", sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done.stderr
+    refusal, plain = done.stdout.splitlines()
+    assert refusal.startswith("StartFailed the kernel could not be started: ")
+    assert "the sandbox cannot be armed: start cat failed" in refusal
+    assert 'ln -s "$(command -v cat)" /bin/cat' in refusal
+    assert plain == "42 ['plain']"
+
+
+def test_a_system_without_proc_is_told_to_mount_it(own_home: Path, workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    program = "from kernelbox import get_or_create\nget_or_create('box', sandbox=True)"
+    command = [sys.executable, MOUNTING, str(tmp_path / "empty"), "/proc", "--", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert "StartFailed: sandboxed kernels need /proc, which is not mounted here: use `mount" in done.stderr
 
 
 def test_a_kernel_that_may_read_no_program_starts_nevertheless(workspace: Path) -> None:

@@ -1,0 +1,1 @@
+"""Where kernels are kept: files that are lost, damaged, planted or raced for."""

@@ -317,13 +317,16 @@ _KEYS = tuple(
     os.environ.encodekey(variable) if _environment is not os.environ else variable for variable, _, _ in VARIABLES
 )
 
-# The tokens of the servers, and what a kernel's children know it by.
-_OTHER_VARIABLES = ("KERNELBOX_MCP_TOKEN", "KERNELBOX_TOKEN", "KERNELBOX_KERNEL_ID")
+# What only the servers read.
+TOKEN_VARIABLES = ("KERNELBOX_TOKEN", "KERNELBOX_MCP_TOKEN")
+
+# What is set in every kernel, so that its children know it.
+_GIVEN_VARIABLES = ("KERNELBOX_KERNEL_ID",)
 
 
 def unknown_variables() -> list[str]:
     """Returns the names of variables that look like settings and are none: most are misspelt."""
-    known = {*_OTHER_VARIABLES, *(variable for variable, _, _ in VARIABLES)}
+    known = {*TOKEN_VARIABLES, *_GIVEN_VARIABLES, *(variable for variable, _, _ in VARIABLES)}
     return sorted(name for name in os.environ if name.startswith("KERNELBOX_") and name not in known)
 
 

@@ -81,8 +81,6 @@ def _no_command(words: list[str]) -> str:
 
 def _leave(status: int) -> None:
     """Ends the process without taking the interpreter apart, a tenth of what a call costs; nothing needs it."""
-    import os
-
     if "kernelbox.host._scratch" in sys.modules:
         return  # its exit function removes a directory
     try:
@@ -121,8 +119,6 @@ def _fail(sentence: str, status: int, words: list[str]) -> int:
 
 def _give_up_stdout() -> None:
     """Keeps the interpreter from complaining, at its end, that what is still to be written has no reader."""
-    import os
-
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from kernelbox.base._command_line import add_limit_option, add_sandbox_options
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,8 +137,7 @@ def _exec(parser: Parser) -> None:
         help="what becomes of calls of tools and of shell commands: run all, ask at the terminal, or reject all; "
         "without it, commands run and calls of tools are rejected",
     )
-    _limits(parser, "a limit of the kernel that a new name opens, such as memory=512MB; may be repeated")
-    _sandbox(parser)
+    _walls(parser, "a limit of the kernel that a new name opens, such as memory=512MB; may be repeated")
     _pretty(parser)
 
 
@@ -145,8 +146,7 @@ def _create(parser: Parser) -> None:
     parser.add_argument("--cwd", metavar="DIR", help="the directory it starts in (the current one)")
     parser.add_argument("--tag", action="append", default=[], metavar="KEY=VALUE", help="a tag; may be repeated")
     parser.add_argument("--kernel-type", metavar="TYPE", help="a Jupyter kernelspec (KERNELBOX_KERNEL_TYPE)")
-    _limits(parser, "what it may use, such as memory=512MB; may be repeated (KERNELBOX_LIMIT_*)")
-    _sandbox(parser)
+    _walls(parser, "what it may use, such as memory=512MB; may be repeated (KERNELBOX_LIMIT_*)")
     _pretty(parser)
 
 
@@ -176,8 +176,7 @@ def _export(parser: Parser) -> None:
 
 def _console(parser: Parser) -> None:
     parser.add_argument("name", help="the kernel's name; a new name opens one")
-    _limits(parser, "a limit of the kernel that a new name opens, such as memory=512MB; may be repeated")
-    _sandbox(parser)
+    _walls(parser, "a limit of the kernel that a new name opens, such as memory=512MB; may be repeated")
 
 
 def _mcp(parser: Parser) -> None:
@@ -236,24 +235,16 @@ def _completion(parser: Parser) -> None:
     parser.add_argument("shell", choices=["bash", "zsh", "fish"])
 
 
-def _limits(parser: Parser, text: str) -> None:
-    parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help=text)
-
-
 def _target(parser: Parser, name_help: str) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--name", help=name_help)
     group.add_argument("--id", help="its id or name")
 
 
-def _sandbox(parser: Parser) -> None:
-    parser.add_argument("--sandbox", action="store_true", help="confine a kernel that is opened: see docs/sandbox.md")
-    parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
-    parser.add_argument(
-        "--sandbox-level",
-        choices=["native", "srt"],
-        help="how it is made: by kernelbox alone, or inside of sandbox-runtime (native); needs --sandbox",
-    )
+def _walls(parser: Parser, limits: str) -> None:
+    """Adds what keeps a kernel that is opened within bounds."""
+    add_limit_option(parser, limits)
+    add_sandbox_options(parser, "a kernel that is opened")
 
 
 def _pretty(parser: Parser) -> None:

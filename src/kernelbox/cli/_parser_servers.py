@@ -1,9 +1,10 @@
-"""The options of the commands that serve others: `mcp` and `serve`."""
+"""The options of the commands that others use our kernels through: `mcp`, `serve` and `jupyter`."""
 
 from __future__ import annotations
 
 import argparse
 
+from kernelbox.base._command_line import LOG_LEVELS, add_limit_option, add_sandbox_options
 from kernelbox.cli._parser import count, seconds
 
 _LARGEST_PORT = 65535
@@ -38,8 +39,8 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="use the kernels of KERNELBOX_HOME, which other processes see and which stay when the server ends",
     )
-    _add_limits(parser)
-    add_sandbox_options(parser)
+    add_limit_option(parser)
+    add_sandbox_options(parser, "the kernel")
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="serve HTTP; the token is KERNELBOX_MCP_TOKEN, or a new one"
     )
@@ -48,7 +49,7 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--log-level",
-        choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        choices=LOG_LEVELS,
         default="WARNING",
         help="how much is written to stderr (WARNING)",
     )
@@ -56,17 +57,6 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
         "--print-config",
         choices=["claude-code", "claude-desktop", "cursor", "vscode"],
         help="print what to paste into a client, for the options given, and leave",
-    )
-
-
-def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that confine kernels."""
-    parser.add_argument("--sandbox", action="store_true", help="confine the kernel: see docs/sandbox.md")
-    parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
-    parser.add_argument(
-        "--sandbox-level",
-        choices=["native", "srt"],
-        help="how it is made: by kernelbox alone, or inside of sandbox-runtime (native); needs --sandbox",
     )
 
 
@@ -93,8 +83,8 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "--cors-origin", action="append", default=[], metavar="ORIGIN", help="web pages that may send requests"
     )
     _add_approval_options(parser)
-    _add_limits(parser)
-    add_sandbox_options(parser)
+    add_limit_option(parser)
+    add_sandbox_options(parser, "the kernel")
     parser.add_argument(
         "--max-kernels", type=count, default=1000, metavar="N", help="open no more kernels than this, 0 for any (1000)"
     )
@@ -115,7 +105,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--log-level",
-        choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        choices=LOG_LEVELS,
         default="INFO",
         help="how much is written to stderr, as lines of JSON (INFO)",
     )
@@ -148,16 +138,6 @@ def _port(text: str) -> int:
     if number > _LARGEST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to {_LARGEST_PORT}")
     return number
-
-
-def _add_limits(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--limit",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="what each kernel may use, such as memory=512MB; may be repeated (KERNELBOX_LIMIT_*)",
-    )
 
 
 def _add_approval_options(parser: argparse.ArgumentParser) -> None:

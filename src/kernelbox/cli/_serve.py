@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kernelbox.base._config import host_variable, set_limits
+from kernelbox.base._config import set_limits
 from kernelbox.base._errors import StartFailed
 from kernelbox.base._limits import parse_limits
 from kernelbox.cli._workspace import enter_workspace
@@ -56,10 +56,8 @@ def _read_options(options: Namespace) -> ServiceOptions:
 
 
 def _read_tokens(path: str | None) -> tuple[Token, ...]:
-    from kernelbox.server._options import TOKEN_VARIABLE
+    from kernelbox.server._options import tokens_from_env
     from kernelbox.server._token_file import read_tokens
-    from kernelbox.server._tokens import Token
 
-    given = host_variable(TOKEN_VARIABLE)
-    own = (Token.of(given),) if given else ()
+    own = tokens_from_env()
     return own if path is None else (*own, *read_tokens(os.path.expanduser(path)))

@@ -378,10 +378,9 @@ class Kernels:
         """Ends the process of a record and what it started; the caller holds the lock of its name."""
         engine_named(record.engine).end(record, self.store.directory(record.kernel_id), reason)
         if record.groups:
-            from kernelbox.host._groups import remove_groups
+            from kernelbox.host._limiting import release_limits
 
-            remove_groups(record.groups)  # most keepers have
-            record.groups = []
+            release_limits(record)
 
     def _discard(self, record: KernelRecord, reason: str, *, publish: bool = True) -> None:
         """Ends what there is of a kernel; the caller holds the name's lock."""

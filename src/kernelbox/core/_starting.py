@@ -143,10 +143,9 @@ def _launch(
         engine_named(record.engine).launch(launch)
     except BaseException as exc:
         if record.groups:
-            from kernelbox.host._groups import remove_groups
+            from kernelbox.host._limiting import release_limits
 
-            remove_groups(record.groups)
-            record.groups = []
+            release_limits(record)
         if isinstance(exc, OSError) and not isinstance(exc, StoreFailed):
             raise StoreFailed.because(exc, directory.path) from exc
         raise

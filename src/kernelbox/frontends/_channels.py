@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.frontends._cell import FrontEndCell
 from kernelbox.frontends._exchange import (
-    COMM_KINDS,
     Exchange,
     failure,
     read_cell,
@@ -28,6 +27,7 @@ from kernelbox.shells._asyncio import query
 from kernelbox.shells._asyncio_watch import Ended, Lent, Missed, Restarted, Watch
 from kernelbox.shells._loop_connection import in_thread
 from kernelbox.wire._messages import Output
+from kernelbox.wire._schema import COMM_KINDS
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -246,6 +246,7 @@ class Channels:
         try:
             while self._waiting:
                 await self._serve(*self._waiting.popleft())
+                await asyncio.sleep(0)  # thousands may wait of which none takes any time, and others are served too
         finally:
             self._worker = None
 
@@ -256,7 +257,7 @@ class Channels:
             reply = await self._answer(front_end, exchange)
         except (KernelBoxError, OSError, ValueError) as exc:
             reply = exchange.reply(failure(type(exc).__name__, str(exc)))
-        if reply is not None and request.kind not in COMM_KINDS:
+        if reply is not None and request.kind not in COMM_KINDS:  # to which there is none
             await front_end.send(reply)
         await self._broadcast(exchange.end())
 

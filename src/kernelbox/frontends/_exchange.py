@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 # What a `history_request` may say besides its kind and `raw`.
 _HISTORY = ("session", "start", "stop", "n", "pattern", "unique", "output")
 
-# What a front end sends to a comm; there is no reply.
-COMM_KINDS = ("comm_open", "comm_msg", "comm_close")
-
 # In the metadata of the reply to a cell whose kernel died; what a cell raises can have any name.
 DIED = "kernelbox.died"
 

@@ -7,12 +7,11 @@ channel, four parts of JSON, the buffers. The older form is JSON text; a message
 
 from __future__ import annotations
 
-import json
 import struct
 from itertools import pairwise
 
 from kernelbox.frontends._message import BadMessage, JupyterMessage
-from kernelbox.wire._json import load
+from kernelbox.wire._json import dump, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class CodecV1:
     """The subprotocol v1."""
 
     def encode(self, message: JupyterMessage) -> bytes:
-        parts = [message.channel.encode(), *map(_dump, _json_parts(message)), *message.buffers]
+        parts = [message.channel.encode(), *map(dump, _json_parts(message)), *message.buffers]
         offsets = [8 * (len(parts) + 2)]
         for part in parts:
             offsets.append(offsets[-1] + len(part))
@@ -67,8 +66,8 @@ class PlainCodec:
         whole: dict[str, Any] = dict(zip(names, _json_parts(message), strict=True))
         whole |= {"msg_id": message.id, "msg_type": message.kind, "channel": message.channel, "buffers": []}
         if not message.buffers:
-            return _dump(whole).decode()
-        parts = [_dump(whole), *message.buffers]
+            return dump(whole).decode()
+        parts = [dump(whole), *message.buffers]
         offsets = [4 * (len(parts) + 1)]
         for part in parts[:-1]:
             offsets.append(offsets[-1] + len(part))
@@ -107,10 +106,6 @@ def _split(frame: bytes, form: str) -> list[bytes]:
 
 def _json_parts(message: JupyterMessage) -> list[dict[str, Any]]:
     return [message.header, message.parent, message.metadata, message.content]
-
-
-def _dump(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 def _load(part: bytes) -> Any:

@@ -7,13 +7,13 @@ import json
 import os
 import sys
 
-from kernelbox.base._config import host_variable, set_limits
+from kernelbox.base._command_line import LOG_LEVELS, add_limit_option, add_sandbox_options
+from kernelbox.base._config import set_limits
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._limits import parse_limits
 from kernelbox.core._options import choose_sandbox
-from kernelbox.server._options import TOKEN_VARIABLE, ServiceOptions
+from kernelbox.server._options import ServiceOptions, tokens_from_env
 from kernelbox.server._serving import Binding, serve
-from kernelbox.server._tokens import Token
 
 # Seconds that cells may go on after a signal to stop: `KernelGateway.stop` waits for ten in all.
 _GRACE = 1.0
@@ -24,10 +24,9 @@ def main() -> int:
     options = _parser().parse_args()
     try:
         set_limits(parse_limits("--limit", options.limit))
-        token = host_variable(TOKEN_VARIABLE)
         chosen = ServiceOptions(
             workspace=os.getcwd(),
-            tokens=(Token.of(token),) if token else (),
+            tokens=tokens_from_env(),
             lifetime="process",
             max_kernels=0,
             sandbox=choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level),
@@ -51,24 +50,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--log-level",
         type=str.upper,
-        choices=["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        choices=LOG_LEVELS,
         default="INFO",
         help="how much is written to stderr, as lines of JSON (INFO)",
     )
-    parser.add_argument(
-        "--limit",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="what each kernel may use, such as memory=512MB; may be repeated (KERNELBOX_LIMIT_*)",
-    )
-    parser.add_argument("--sandbox", action="store_true", help="confine the kernels: see docs/sandbox.md")
-    parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
-    parser.add_argument(
-        "--sandbox-level",
-        choices=["native", "srt"],
-        help="how it is made: by kernelbox alone, or inside of sandbox-runtime (native); needs --sandbox",
-    )
+    add_limit_option(parser)
+    add_sandbox_options(parser, "the kernels")
     parser.add_argument("--lifeline", action="store_true", help="end when stdin is closed")
     return parser
 

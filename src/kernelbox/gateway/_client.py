@@ -7,20 +7,20 @@ import os
 from contextlib import aclosing
 from pathlib import Path
 
+from kernelbox.base._addresses import join_address
 from kernelbox.base._config import host_variable
 from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout
 from kernelbox.core._arguments import check_code, check_path, check_seconds
 from kernelbox.core._images import ImageFiles, choose_images_dir
 from kernelbox.gateway._link import Link, Unreachable
 from kernelbox.gateway._remote_cell import RemoteCell
+from kernelbox.server._options import TOKEN_VARIABLE
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from typing import Self
-
-_TOKEN_VARIABLE = "KERNELBOX_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class KernelClient:
         self.working_dir = None if working_dir is None else Path(check_path("working_dir", working_dir))
         self.images_dir = Path(choose_images_dir(images_dir))
         self.ping_interval = check_seconds("ping_interval", ping_interval)
-        self._token = host_variable(_TOKEN_VARIABLE) if token is None else token
+        self._token = host_variable(TOKEN_VARIABLE) if token is None else token
         self._link: Link | None = None
         self._turn = asyncio.Lock()
         self._ending: asyncio.Task[None] | None = None
@@ -179,4 +179,4 @@ class KernelClient:
 
     @property
     def _url(self) -> str:
-        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+        return f"http://{join_address(self.host, self.port)}"

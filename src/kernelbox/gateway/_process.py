@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from kernelbox.base._command_line import LOG_LEVELS
 from kernelbox.base._config import environment_of_server, limits_as_variables
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._limits import check_limits
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 # Seconds that a gateway may take until it listens: it imports for a second or two, and machines are busy.
 _START_PATIENCE = 60.0
-
-_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class KernelGateway:
@@ -56,8 +55,8 @@ class KernelGateway:
         With `sandbox` they are confined, by the rules of `sandbox_config` if that is given, and at `sandbox_level`
         "srt" inside of sandbox-runtime: see docs/sandbox.md.
         """
-        if log_level.upper() not in _LOG_LEVELS:
-            raise InvalidInput("log_level", log_level, f"use one of {', '.join(_LOG_LEVELS)}")
+        if log_level.upper() not in LOG_LEVELS:
+            raise InvalidInput("log_level", log_level, f"use one of {', '.join(LOG_LEVELS)}")
         self.host = host
         self.port = port
         self.sandbox = check_switch("sandbox", sandbox)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from kernelbox.guest._carrier import carry
 from kernelbox.guest._interrupts import held
 from kernelbox.guest._orphans import note
+from kernelbox.guest._plain import to_text
 from kernelbox.guest._pristine import fcntl, os, select, signal, stat, threading, time
 from kernelbox.guest._program import Program
 from kernelbox.wire._pristine import keep_builtins
@@ -42,7 +43,7 @@ class Child:
 
     def __init__(self, pid: int, argv: tuple[bytes, ...], pipes: dict[int, int]) -> None:
         self.pid = pid
-        self.args = [part.decode("utf-8", "surrogateescape") for part in argv]
+        self.args = list(map(to_text, argv))
         self.returncode: int | None = None
         self.stdin = open(pipes[0], "wb") if 0 in pipes else None  # noqa: SIM115  # closed by close_pipes, or by the cell
         self.stdout = open(pipes[1], "rb") if 1 in pipes else None  # noqa: SIM115
@@ -187,7 +188,7 @@ def _find(name: bytes, path: bytes | None) -> bytes:
         if is_file and os.access(candidate, os.X_OK):
             return candidate
         problem = errno.EACCES
-    raise OSError(problem, os.strerror(problem), name.decode("utf-8", "surrogateescape"))
+    raise OSError(problem, os.strerror(problem), to_text(name))
 
 
 def file_of(data: bytes) -> int:

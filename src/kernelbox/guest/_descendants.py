@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from kernelbox.guest._pristine import contextlib, os, signal
+from kernelbox.guest._pristine import contextlib, os, signal, time
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
+
+# The clock that the system counts the starts of processes by.
+SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def children(pid: int | str = "self", *, thread: int | None = None) -> list[int]:
@@ -60,7 +63,11 @@ def start_time(pid: int) -> int:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])
     except OSError:
-        return 0 if os.path.isdir("/proc/self") else ask_start_time(pid)
+        if os.path.isdir("/proc/self"):
+            return 0
+        from kernelbox.usage._ps import ask_start_time
+
+        return ask_start_time(pid) or 0
 
 
 def has_lost_main_thread(pid: int) -> bool:
@@ -71,18 +78,6 @@ def has_lost_main_thread(pid: int) -> bool:
     except OSError:
         return False
     return fields[0] == b"Z" and int(fields[17]) > 1
-
-
-def ask_start_time(pid: int) -> int:
-    """Asks ps, on systems without /proc. host/_process.py asks the same: both must get the same number."""
-    import subprocess
-    import zlib
-
-    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    env = {"LC_ALL": "C", "TZ": "UTC", "PATH": os.defpath}
-    answer = subprocess.run(command, capture_output=True, check=False, env=env)
-    started = answer.stdout.strip().partition(b" ")[2].strip()
-    return zlib.crc32(started) if started else 0
 
 
 def _parent(pid: int) -> int | None:

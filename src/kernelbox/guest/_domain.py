@@ -9,15 +9,13 @@ where a superuser names programs that the system starts (/proc/sys/kernel/core_p
 from __future__ import annotations
 
 import os
-import resource
 import stat
 
+from kernelbox.guest._arming import arm
 from kernelbox.guest._system_calls import (
     Unarmed,
     allow_beneath,
-    drop_capabilities,
     enter_domain,
-    filter_system_calls,
     forbid_new_privileges,
     landlock_version,
     make_ruleset,
@@ -36,9 +34,6 @@ _SCOPES = 0b11
 # Where nothing is written: what the system itself keeps there starts programs.
 _THE_SYSTEMS = ("proc", "sys")
 
-# Below a page, so that no core is written to a file; and the one value with which none is piped to a program (core(5)).
-_NO_CORE = (1, 1)
-
 
 def shut_in(program: bytes) -> None:
     """Puts this process behind the walls, which it never leaves; `program` is for seccomp(2). Raises Unarmed."""
@@ -52,9 +47,7 @@ def shut_in(program: bytes) -> None:
             _allow_writing(ruleset, f"/{name}")
     enter_domain(ruleset)
     os.close(ruleset)
-    resource.setrlimit(resource.RLIMIT_CORE, _NO_CORE)
-    drop_capabilities()
-    filter_system_calls(program)
+    arm(program)
 
 
 def _allow_writing(ruleset: int, path: str) -> None:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kernelbox.guest._plain import plain_bytes
+from kernelbox.guest._plain import plain_bytes, to_text
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
@@ -43,7 +43,9 @@ class Environment:
         now = dict(self.pairs)
         changed = {name: value for name, value in now.items() if _given.get(name) != value}
         removed = dict.fromkeys(_given.keys() - now.keys())
-        return {_text(name): value if value is None else _text(value) for name, value in {**changed, **removed}.items()}
+        return {
+            to_text(name): value if value is None else to_text(value) for name, value in {**changed, **removed}.items()
+        }
 
 
 def keep_given() -> None:
@@ -79,7 +81,3 @@ def make_environment(pairs: Iterable[tuple[bytes, bytes]]) -> Environment:
 
 def _usable_shell(shell: bytes | None) -> bytes:
     return shell if shell is not None and shell.rpartition(b"/")[2] in _SHELLS else b"/bin/sh"
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 
 from kernelbox.guest._environment import given_shell, make_environment
+from kernelbox.guest._plain import to_bytes, to_text
 from kernelbox.guest._program import Kind, Program, bash_program, script_program, shell_program
 from kernelbox.wire._pristine import keep_builtins
 
@@ -49,9 +50,9 @@ class Errand:
             program.approval.seal,
             program.command,
             program.line or "bash",
-            [_text(word) for word in program.words],
-            [[_text(name), _text(value)] for name, value in program.environment.pairs],
-            _text(program.directory),
+            [to_text(word) for word in program.words],
+            [[to_text(name), to_text(value)] for name, value in program.environment.pairs],
+            to_text(program.directory),
         )
 
     def encode(self) -> bytes:
@@ -80,8 +81,8 @@ class Errand:
     def program(self, directory: bytes | None = None) -> Program:
         """Makes the program; of a bash that waits already, `directory` is its own. Raises Refusal."""
         try:
-            environment = make_environment((_data(name), _data(value)) for name, value in self.environment)
-            there = _data(self.directory) if directory is None else directory
+            environment = make_environment((to_bytes(name), to_bytes(value)) for name, value in self.environment)
+            there = to_bytes(self.directory) if directory is None else directory
             match self.kind:
                 case "shell":
                     return shell_program(self.command, environment, given_shell(), there)
@@ -92,11 +93,3 @@ class Errand:
         except (ValueError, TypeError) as exc:
             raise Refusal(f"it cannot be started: {exc}") from exc
         raise Refusal("it was asked for nothing that it understands")
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
-
-
-def _data(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")

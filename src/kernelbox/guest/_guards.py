@@ -23,7 +23,7 @@ from types import BuiltinFunctionType, CodeType, FrameType
 from typing import Any, NoReturn
 
 from kernelbox.guest._own_files import OwnFiles
-from kernelbox.guest._plain import plain_bytes
+from kernelbox.guest._plain import plain_bytes, to_text
 from kernelbox.guest._pristine import os, sys
 from kernelbox.wire._pristine import keep_builtins
 
@@ -221,7 +221,7 @@ def _exact_path(path: object) -> str | None:
     if issubclass(type(path), str):
         return str.__str__(path)
     if isinstance(path, bytes) and issubclass(type(path), bytes):
-        return plain_bytes(path, "a path").decode("utf-8", "surrogateescape")
+        return to_text(plain_bytes(path, "a path"))
     return None
 
 

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Protocol
 
 from kernelbox.guest._alarm import SignalAlarm
-from kernelbox.guest._descendants import begun_since, signal_all
+from kernelbox.guest._descendants import SINCE_BOOT, begun_since, signal_all
 from kernelbox.guest._handlers import (
     Handler,
     Own,
@@ -41,8 +41,6 @@ DIRECT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 # What interrupts a cell, and the function that unblocks it, without the enum's members: it is called for every cell.
 _OURS = (int(signal.SIGINT), int(DIRECT))
 _UNBLOCK, _set_mask = int(signal.SIG_UNBLOCK), _signal.pthread_sigmask
-
-_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 # How long to wait before SIGINT is sent once more.
 _REPEAT = 0.05
@@ -74,9 +72,8 @@ class Interrupts:
         self._depth = 1
         self._deferred = False
         self.older: set[int] = set()  # children that earlier cells left
-        self.stop_others: Callable[[float], object] = lambda since: (
-            None
-        )  # what was started for cells by another process
+        # Stops what another process has started for cells, since a time.
+        self.stop_others: Callable[[float], object] = lambda since: None
         self.began = 0.0  # the running execution, in seconds since boot, as the start of a process is
         self._background = False  # whether the main thread runs what cells have left in the event loop
         self._background_target = False
@@ -99,7 +96,7 @@ class Interrupts:
         """Opens an execution to interrupts."""
         with self._aiming:
             # Python handles in this call the signal that was meant for the execution before; not on the way in.
-            self.began = time.clock_gettime(_SINCE_BOOT)
+            self.began = time.clock_gettime(SINCE_BOOT)
             self._seen = self._deferred = self._background_target = False
             self._target = None
             self._running = execution_id

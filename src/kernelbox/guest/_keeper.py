@@ -103,7 +103,7 @@ class Keeper:
 
     def __init__(self) -> None:
         self.kernels: dict[int, Kept] = {}
-        self.helpers: set[int] = set()
+        self.of_sandboxes: set[int] = set()
         """Children of ours that make the sandbox of a kernel, or are the first process in one."""
         self.meet_makers: Callable[[], None] = lambda: None
         """Gets to know the kernels that makers have told of."""
@@ -140,7 +140,7 @@ class Keeper:
         while (ended := _next_ended()) is not None:
             pid, code = ended
             kept = None if self._is_orphan(pid) else self.kernels.get(pid)
-            self.helpers.discard(pid)
+            self.of_sandboxes.discard(pid)
             if kept is not None:
                 self._write_down(pid, code)
             if _HAS_WAITID:
@@ -173,11 +173,11 @@ class Keeper:
         if pid in self.kernels:
             kill(pid)
 
-    def see_off(self, helper: int) -> None:
+    def see_off(self, maker: int) -> None:
         """Waits for the maker of a sandbox, which is about to end, unless it has been reaped already."""
-        if helper in self.helpers:
-            os.waitpid(helper, 0)
-            self.helpers.discard(helper)
+        if maker in self.of_sandboxes:
+            os.waitpid(maker, 0)
+            self.of_sandboxes.discard(maker)
 
     def heed(self, descriptor: int) -> None:
         """Ends the kernel whose owner has gone, or whose opener has before its start had come to an end."""
@@ -225,9 +225,9 @@ class Keeper:
 
     def _is_orphan(self, pid: int) -> bool:
         """Tells whether a child is none that we know; a maker that has ended may have told of it just now."""
-        if pid not in self.kernels and pid not in self.helpers:
+        if pid not in self.kernels and pid not in self.of_sandboxes:
             self.meet_makers()
-        return pid not in self.kernels and pid not in self.helpers
+        return pid not in self.kernels and pid not in self.of_sandboxes
 
 
 def appoint_keeper(descriptor: int) -> None:
@@ -243,9 +243,14 @@ def appoint_keeper(descriptor: int) -> None:
         return
     os.close(descriptor)
     os.waitpid(keeper, 0)
-    while orphans := children():
-        _end_each(orphans)
+    end_children()
     os._exit(0)
+
+
+def end_children() -> None:
+    """Ends all children of this process, those too that pass to it meanwhile."""
+    while left := children():
+        _end_each(left)
 
 
 def _end_each(orphans: list[int]) -> None:

@@ -168,6 +168,7 @@ class Kernel:
             if self.outbox.peer is not None:
                 name = "MemoryError" if isinstance(exc, MemoryError) else "RuntimeError"
                 self.outbox.end(Done(self.outbox.execution_id, "error", None, name, reason, [f"{name}: {reason}"]))
+                self.asks.end()
         except BaseException:  # noqa: BLE001  # it cannot even be told
             self.die(reason)
 
@@ -310,8 +311,8 @@ class Kernel:
         self._restore_what_ipython_needs()
         if bash:
             self._io.read_at_once()
-        with self.asks.guarding(request):
-            done = self._refuse(request) or self._cells.run(request)
+        self.asks.guard(request)
+        done = self._refuse(request) or self._cells.run(request)
         self._io.cell_ends()
         self.interrupts.end()
         done.execution_count = None if request.language != "python" else self.shell.execution_count - 1
@@ -320,6 +321,7 @@ class Kernel:
             self.outbox.relieve()
             self._leave("the cell called exit()")
         self.outbox.end(done)
+        self.asks.end()
         self.interrupts.older = set(children()) - {self.bash.pid} if has_children() else self._always_there
         self._io.look_for_orphans()
         if peer.broken_by_cell:

@@ -11,15 +11,14 @@ import stat
 import time
 from typing import Any
 
-from kernelbox.guest._descendants import children, kill_descendants
-from kernelbox.guest._keeper import kill, write_note
+from kernelbox.guest._keeper import end_children, write_note
 from kernelbox.wire._layout import DEATH, DEPUTY, KEPT, is_kernel_id
 
 
 def clean_up(runtime: int, wanted: dict[str, Any], reason: str) -> None:
     """Tells of what the kernels of an srt died that has ended, and leaves nothing of it; `wanted` is its plan."""
     _tell(runtime, wanted["token"], f"{reason}, and with it all of its kernels")
-    _end_children()
+    end_children()
     for path in wanted["absent"]:
         _remove_ghost(path)
     shutil.rmtree(wanted["place"], ignore_errors=True)
@@ -46,17 +45,6 @@ def _read(directory: int, name: str) -> dict[str, Any]:
         return {}
     with open(fd) as file:
         return dict(json.load(file))
-
-
-def _end_children() -> None:
-    """Kills all processes that are left, those too that pass to us meanwhile."""
-    while left := children():
-        for pid in left:
-            kill_descendants(pid)
-            kill(pid)
-        for pid in left:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
 
 
 def _remove_ghost(path: str) -> None:

@@ -22,6 +22,7 @@ from kernelbox.wire import _state as state
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Execute, Message, Output, Started
 from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._schema import MAX_TOLD_CODE
 
 if TYPE_CHECKING:
     from kernelbox.guest._streams import OutStream
@@ -36,9 +37,6 @@ _SHOWN = frozenset({Clear, Display})
 # Three quarters of a pipe: a process that wrote so much while the helper rested is about to wait for room.
 _NEARLY_FULL = 48 * 1024
 _READS = 4
-
-# Characters of a cell's code that watchers are told.
-_LONGEST_CODE = 1_000_000
 
 
 class Outbox:
@@ -330,5 +328,5 @@ class Outbox:
 
 def _describe(request: Execute, execution_count: int) -> Begun:
     """Returns what watchers are told of a cell that begins; not the key that came with it."""
-    code = "" if request.language == "comm" else request.code[:_LONGEST_CODE]
+    code = "" if request.language == "comm" else request.code[:MAX_TOLD_CODE]
     return Begun(request.id, code, request.language, execution_count, request.silent, request.parent)

@@ -28,6 +28,16 @@ def plain_bytes(value: bytes, what: str) -> bytes:
     return bytes.__getitem__(value, slice(None))
 
 
+def to_text(data: bytes) -> str:
+    """Returns bytes of the system as text; what is no UTF-8 in them stays what it is, as halves of characters."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def to_bytes(text: str) -> bytes:
+    """Returns the bytes that `to_text` has made a text of."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 def plain_args(args: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a tool call as plain JSON values; raises TypeError or ValueError if there are none."""
     if not issubclass(type(args), dict):

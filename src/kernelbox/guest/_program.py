@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from kernelbox.guest._directory import is_given
 from kernelbox.guest._environment import Environment
-from kernelbox.guest._plain import plain_text
+from kernelbox.guest._plain import plain_text, to_bytes, to_text
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
@@ -54,9 +54,9 @@ class Program:
         if self.line:
             shown["program"] = self.line
         if self.stdin is not None and not self._is_plain_line():
-            shown["argv"] = [_decode(word) for word in self.words]
+            shown["argv"] = [to_text(word) for word in self.words]
         if self.directory is not None and not is_given(self.directory):
-            shown["cwd"] = _decode(self.directory)
+            shown["cwd"] = to_text(self.directory)
         changes = self.environment.changes if with_changes else None
         if changes:
             shown["env"] = changes
@@ -66,20 +66,20 @@ class Program:
         """Tells whether the line of a script says by itself what is started, without quotes to be taken away."""
         if not self.line:
             return self.words == (b"bash",)
-        return _OPTIONS.sub("", self.line).split() == [_decode(word) for word in self.words]
+        return _OPTIONS.sub("", self.line).split() == [to_text(word) for word in self.words]
 
 
 def shell_program(command: str, environment: Environment, shell: bytes, directory: bytes | None) -> Program:
     """Returns what runs `!command`."""
     data = _encode(command)
-    return Program("shell", (shell, b"-c", data), environment, _decode(data), directory=directory)
+    return Program("shell", (shell, b"-c", data), environment, to_text(data), directory=directory)
 
 
 def bash_program(code: str, environment: Environment, directory: bytes | None) -> Program:
     """Returns what runs a bash cell by itself."""
     data = _encode(code)
     words = (b"bash", b"--noprofile", b"--norc", b"-c", data)
-    return Program("bash", words, environment, _decode(data), "bash", directory=directory)
+    return Program("bash", words, environment, to_text(data), "bash", directory=directory)
 
 
 def lasting_bash(environment: Environment, directory: bytes | None) -> Program:
@@ -97,22 +97,18 @@ def script_program(
     data = (cell if cell.endswith("\n") else cell + "\n").encode("utf-8", "replace")
     _refuse_nul(data)
     words = tuple(_encode(word) for word in argv)
-    shown = "" if line == "bash" else _decode(_encode(line))
+    shown = "" if line == "bash" else to_text(_encode(line))
     return Program("script", words, environment, data.decode(), shown, data, directory)
 
 
 def _encode(text: str) -> bytes:
-    data = plain_text(text).encode("utf-8", "surrogateescape")
+    data = to_bytes(plain_text(text))
     _refuse_nul(data)
     return data
 
 
-def _decode(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
-
-
 def _is_text(value: object) -> bool:
-    """Tells whether all bytes in it are UTF-8: `_decode` makes halves of characters of others."""
+    """Tells whether all bytes in it are UTF-8: `to_text` makes halves of characters of others."""
     if isinstance(value, dict):
         return all(_is_text(name) and _is_text(item) for name, item in value.items())
     if isinstance(value, list):

@@ -19,7 +19,7 @@ from socket import socket as Socket
 from typing import Any, NoReturn
 
 from kernelbox.guest._child import file_of, spawn
-from kernelbox.guest._descendants import begun_since, kill_descendants, signal_all
+from kernelbox.guest._descendants import SINCE_BOOT, begun_since, kill_descendants, signal_all
 from kernelbox.guest._errand import LONGEST, Errand, Refusal
 from kernelbox.guest._peer import is_same_user
 from kernelbox.guest._pristine import contextlib, fcntl, os, select, signal, stat, time
@@ -28,20 +28,15 @@ from kernelbox.guest._runner_bash import MOVED, LastingBash, go_to
 from kernelbox.guest._subreaper import become_subreaper
 from kernelbox.guest._system_calls import close_but, hide_memory
 from kernelbox.wire._pristine import keep_builtins
-from kernelbox.wire._questions import seal_of
+from kernelbox.wire._questions import RUNNER_KEY_SIZE, seal_of
 
 keep_builtins(globals())
-
-# Bytes of a key, as many as blake2b uses at most.
-KEY_SIZE = 64
 
 # Bytes of a message to the runner; what is long is in a file that comes with it.
 _LONGEST_MESSAGE = 4096
 
 # Descriptors that come with one: where to answer, the errand, and two for the output.
 _MOST_DESCRIPTORS = 4
-
-_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def run(kernel_id: str, channel: Socket, listener: Socket, log: int, ready: int) -> NoReturn:
@@ -67,7 +62,7 @@ class Runner:
         self._channel = channel
         self._listener = listener
         self._kernel = os.pidfd_open(kernel)
-        self._key = os.urandom(KEY_SIZE)
+        self._key = os.urandom(RUNNER_KEY_SIZE)
         self._spent: set[str] = set()
         self._controls: dict[int, tuple[Socket, int]] = {}  # by descriptor: where a child's end is told, and the child
         self._began: dict[int, float] = {}
@@ -175,7 +170,7 @@ class Runner:
         finally:
             if stdin != self._nothing:
                 os.close(stdin)
-        self._began[pid] = time.clock_gettime(_SINCE_BOOT)
+        self._began[pid] = time.clock_gettime(SINCE_BOOT)
         control.setblocking(False)
         self._controls[control.fileno()] = control, pid
         _answer(control, "started", pid)

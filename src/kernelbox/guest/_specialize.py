@@ -182,7 +182,8 @@ def _open(birth: Birth) -> Identity:
 
 def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity, str]:
     """Makes the sandbox and enters it; returns in the kernel's process, in which no code of the user's has run yet."""
-    from kernelbox.guest._confine import arm, furnish, make
+    from kernelbox.guest._arming import arm
+    from kernelbox.guest._confine import furnish, make
     from kernelbox.guest._system_calls import Unarmed, close_but
     from kernelbox.wire._confinement import Confinement, describe_failure
 
@@ -192,14 +193,13 @@ def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity,
         given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
         guard = () if birth.guard is None else (birth.guard.listener, birth.guard.filter)
         opener = (box.opener.fileno(),) if box.srt is not None else ()
-        close_but(
-            (0, 1, 2, *given, *guard, *opener, box.lifeline, alive)
-        )  # a directory or a process would be a way out
+        # A directory or a process would be a way out.
+        close_but((0, 1, 2, *given, *guard, *opener, box.lifeline, alive))
         furnish(confinement, own_network=box.srt is None)  # in srt it has the way to srt's proxy
         identity = _open(birth)
         identity.lifeline, identity.alive = box.lifeline, alive
         _take_limits(birth, alone=True)
-        arm(confinement)
+        arm(confinement.filter)
     except Unarmed as exc:
         raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
     if box.srt is not None:

@@ -1,4 +1,4 @@
-"""System calls that Python has no function for, by way of the C library; each raises OSError with the step's name."""
+"""System calls that Python has no function for, by way of the C library; a refusal is raised as Unarmed."""
 
 from __future__ import annotations
 

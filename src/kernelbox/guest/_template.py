@@ -200,9 +200,7 @@ class Template:
         lifeline, rest = rest[: request.lifeline], rest[request.lifeline :]
         groups, rest = rest[: len(request.groups)], rest[len(request.groups) :]
         confinement, guard = rest[: request.sandbox], rest[request.sandbox :]
-        if request.limits:
-            import kernelbox.guest._limits
-            import kernelbox.guest._watch  # before the fork: the child, and later ones, need not
+        self._load_for(request, guarded=bool(guard))
         if self._seat is not None:
             self._seat.see(directory)
         entrances = {name: identify(name, directory) for name in request.entrances}
@@ -211,11 +209,6 @@ class Template:
         pipes = [(-1, -1), (-1, -1)] if request.argv else [os.pipe(), os.pipe()]
         reports, report = os.pipe()
         ours, theirs = socket.socketpair() if request.sandbox else (None, None)
-        if request.sandbox:
-            self._prepare_sandboxes()
-        if guard:
-            import kernelbox.guest._domain
-            import kernelbox.guest._runner  # noqa: F401  # before the fork, as above
         outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
         try:
             pid = os.fork()
@@ -248,13 +241,20 @@ class Template:
             if unborn.has_been_told_of:
                 unborn.meet(self._keeper)
 
-    def _prepare_sandboxes(self) -> None:
-        """Has ready what each sandboxed kernel needs; done once, because an import in the fork takes milliseconds."""
-        from kernelbox.guest import _confine
+    def _load_for(self, request: Spawn, *, guarded: bool) -> None:
+        """Has ready what such a kernel needs; done once, because an import in each fork takes milliseconds."""
+        if request.limits:
+            import kernelbox.guest._limits
+            import kernelbox.guest._watch
+        if request.sandbox:
+            import kernelbox.guest._arming
+            import kernelbox.guest._confine
 
-        assert _confine is not None
-        if self._lifeline is None:
-            self._lifeline = os.pipe()
+            if self._lifeline is None:
+                self._lifeline = os.pipe()
+        if guarded:
+            import kernelbox.guest._domain
+            import kernelbox.guest._runner  # noqa: F401  # for the forks
 
     def _box(self, confinement: list[int], template: socket.socket | None, opener: socket.socket) -> Box | None:
         if template is None or self._lifeline is None:

@@ -31,7 +31,7 @@ class Unborn:
         if self.maker is None:
             self._keep(keeper, self.forked)
         else:
-            keeper.helpers.add(self.forked)
+            keeper.of_sandboxes.add(self.forked)
 
     @property
     def has_been_told_of(self) -> bool:
@@ -57,7 +57,7 @@ class Unborn:
         if len(told) == MADE.size:
             self.kept.first, kernel = MADE.unpack(told)
             self.kept.start_time = start_time(kernel)
-            keeper.helpers.add(self.kept.first)
+            keeper.of_sandboxes.add(self.kept.first)
             self._keep(keeper, kernel)
 
     def _keep(self, keeper: Keeper, pid: int) -> None:

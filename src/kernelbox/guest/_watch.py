@@ -216,7 +216,7 @@ class _Disk:
         self._limit = limit
         self._walk: Walk | None = None
         self._gauge = Walk(path)
-        self._free = self._gauge.free
+        self._free = self._free_before = self._gauge.free
         self._added = 0
         self.place = self._gauge.place
         self._written: dict[int, int] = {}
@@ -236,6 +236,7 @@ class _Disk:
     def begin_anew(self) -> None:
         """Counts what is there by now as if it had always been: a kernel that may have added it is gone."""
         self._walk, self._anew, self._added = self._gauge.again(), True, 0
+        self._free_before = self._gauge.free
 
     def measure(self, pids: list[int]) -> int:
         """Returns the bytes that were added, as far as they are known; counts on if the file system has lost some."""
@@ -244,12 +245,22 @@ class _Disk:
         lost = self._free[0] - free[0] + (self._free[1] - free[1]) * LEAST_FILE
         if self._walk is None and lost > max((self._limit - self._added) * _PART_OF_REST, self._limit * _LEAST_PART):
             self._free = free
-            self._walk = self._gauge.again()
+            try:
+                self._walk = self._gauge.again()
+            except PermissionError:  # it is closed itself
+                self._added = max(self._added, self._lost(free))
         if self._walk is not None and self._walk.step(_FILES_AT_ONCE):
             held = unlinked_files(pids, self._walk.place[0])
             now = self._walk.bytes + held
             if self._anew:
                 self._before, self._anew = now, False
             self._added = now - self._before
+            if self._walk.closed:
+                self._added = max(self._added, self._lost(free))
             self._walk = None
         return self._added
+
+    def _lost(self, free: tuple[int, int]) -> int:
+        """Returns the bytes that the file system has lost: who closes a directory answers for all of them, because
+        what is in there cannot be told from what others have written."""
+        return self._free_before[0] - free[0]

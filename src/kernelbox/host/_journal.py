@@ -21,6 +21,7 @@ from kernelbox.host._home import Inside
 from kernelbox.host._journal_follower import EVENTS, Follower
 from kernelbox.host._process import boot_id, read_start_time
 from kernelbox.host._signed import Signature
+from kernelbox.wire._json import dump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Journal:
             folder.make(new)
             with folder.enter(new) as place:
                 running = {**record, "server": _this_process()}
-                place.replace(_RECORD, self.signature(job_id).sign(_RECORD, _to_json(running)))
+                place.replace(_RECORD, self.signature(job_id).sign(_RECORD, dump(running)))
             try:
                 folder.rename(new, job_id)  # rename(2) replaces no directory that has something in it
             except OSError as exc:
@@ -109,7 +110,7 @@ class Journal:
         """Leaves an answer for the server that runs a job; False if there is one."""
         with self._folder() as folder, folder.enter(job_id) as place:
             name = f"{_ANSWER}{request_id}"
-            return place.add(name, self.signature(job_id).sign(name, _to_json(answer)))
+            return place.add(name, self.signature(job_id).sign(name, dump(answer)))
 
     def answers(self, job_id: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yields the answers that other servers have left, each once."""
@@ -226,7 +227,7 @@ class Entry:
 
     def _write(self, record: dict[str, Any]) -> None:
         with self._journal.place(self.id) as place:
-            place.replace(_RECORD, self._signature.sign(_RECORD, _to_json(record)))
+            place.replace(_RECORD, self._signature.sign(_RECORD, dump(record)))
 
     def give_up(self) -> None:
         """Leaves of the job only that there was one, which needs no room: what came of it cannot be written."""
@@ -277,7 +278,3 @@ def _is_alive(server: object) -> bool:
         case {"pid": int(pid), "start_time": int(start_time), "boot_id": str(boot)}:
             return boot == boot_id() and read_start_time(pid) == start_time
     return False
-
-
-def _to_json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")

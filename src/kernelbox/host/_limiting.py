@@ -1,11 +1,11 @@
-"""The limits of a kernel as its hosts see them: what is prepared before it starts, what it uses, what is left of it."""
+"""The limits of a kernel as its hosts see them: what is prepared, what it uses, what it leaves behind."""
 
 from __future__ import annotations
 
 import sys
 
 from kernelbox.base._errors import StartFailed
-from kernelbox.host._groups import make_groups
+from kernelbox.host._groups import make_groups, remove_groups
 from kernelbox.usage import _groups
 from kernelbox.usage._directory import Walk
 from kernelbox.usage._processes import exact_memory, look_at
@@ -35,6 +35,12 @@ def prepare_limits(record: KernelRecord, *, use_groups: bool) -> int:
     disk_before = _measure_directory(record) if "disk" in record.limits else 0
     record.groups = make_groups(record.kernel_id, record.limits) if use_groups else []
     return disk_before
+
+
+def release_limits(record: KernelRecord) -> None:
+    """Removes what was made for the limits of a kernel that has ended; most keepers have."""
+    remove_groups(record.groups)
+    record.groups = []
 
 
 def measured(records: list[KernelRecord]) -> list[KernelRecord]:

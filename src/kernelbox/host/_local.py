@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelbox.host._directory import KernelDirectory
+    from kernelbox.host._engine import Connection
     from kernelbox.host._place import Place
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._execution import Holder
@@ -85,6 +86,16 @@ class LocalEngine:
     def may_be_held(self, record: KernelRecord) -> bool:
         return False
 
+    def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
+        process = process_of(record)
+        if process is None:
+            raise ConnectionRefusedError("the machine has been restarted")
+        connection = self._connect(record, directory, process)
+        if process.fileno() < 0 and not process.alive:  # what took the call is a process that has followed it
+            connection.close()
+            raise ConnectionRefusedError("the process has ended")
+        return connection
+
     def is_alive(self, record: KernelRecord) -> bool:
         process = process_of(record)
         return process is not None and process.alive
@@ -148,6 +159,10 @@ class LocalEngine:
 
     def tidy(self, runtime: Place, secret: bytes) -> None:
         """Does nothing, where nothing is kept beside the kernels."""
+
+    def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> Connection:
+        """Returns a connection to whatever process serves the kernel now."""
+        raise NotImplementedError
 
     def _entrances(self, directory: KernelDirectory) -> Sequence[str]:
         """Returns the files in a kernel's directory that a client needs."""

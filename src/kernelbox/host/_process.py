@@ -197,7 +197,11 @@ def read_start_time(pid: int) -> int | None:
     """
     fields = _read_stat(pid)
     if fields is None:
-        return ask_start_time(pid) if not os.path.isdir("/proc/self") else None
+        if os.path.isdir("/proc/self"):
+            return None
+        from kernelbox.usage._ps import ask_start_time
+
+        return ask_start_time(pid)
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
@@ -261,17 +265,10 @@ def _read_stat(pid: int) -> list[bytes] | None:
         os.close(fd)
 
 
-def ask_start_time(pid: int) -> int | None:
-    """Asks ps, on systems without /proc. guest/_descendants.py asks the same: both must get the same number."""
-    import subprocess
-    import zlib
-
-    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    # The time is written in the zone and the language of who asks.
-    env = {"LC_ALL": "C", "TZ": "UTC", "PATH": os.defpath}
-    answer = subprocess.run(command, capture_output=True, check=False, env=env)
-    state, _, started = answer.stdout.strip().partition(b" ")
-    return None if not started or state.startswith(b"Z") else zlib.crc32(started.strip())
+def read_status(pid: int | str) -> dict[str, str]:
+    """Returns what /proc/pid/status says (proc(5)), by name; raises OSError if it cannot be read."""
+    with open(f"/proc/{pid}/status") as file:
+        return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
 
 
 def _namespace_of(pid: int) -> str:

@@ -80,10 +80,16 @@ def receive_from(sock: socket.socket) -> tuple[bytes, int]:
     return data, 0
 
 
+def peer_of(sock: socket.socket) -> tuple[int, int] | None:
+    """Returns the process at the other end and its user, as the system tells; None where it does not."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid
+
+
 def _require_own_user(sock: socket.socket, path: str) -> None:
     """Checks who called listen(2) at the other end; where the system does not tell, the directory's mode protects."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return
-    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    if uid != os.geteuid():
-        raise StoreFailed(f"{path!r} is served by another user (uid {uid}); nothing was sent to it")
+    peer = peer_of(sock)
+    if peer is not None and peer[1] != os.geteuid():
+        raise StoreFailed(f"{path!r} is served by another user (uid {peer[1]}); nothing was sent to it")

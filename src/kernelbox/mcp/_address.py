@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernelbox.base._addresses import join_address
 from kernelbox.base._errors import InvalidInput
 
 PATH = "/mcp"
@@ -18,7 +19,7 @@ class Address:
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
 
 
 def parse_address(text: str) -> Address:

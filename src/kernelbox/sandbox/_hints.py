@@ -11,9 +11,9 @@ from kernelbox.wire._layout import UNGUARDED
 _SETTINGS = "/proc/sys"
 
 _IN_CONTAINER = (
-    "this looks like a container whose profile forbids namespaces: start it with one that allows them (docker run "
-    "--security-opt seccomp=unconfined --security-opt systempaths=unconfined --cap-add SYS_ADMIN), or let the "
-    "container be the sandbox and leave this one out"
+    "this looks like a container whose profile forbids namespaces, or a chroot, in which there are none: start the "
+    "container with a profile that allows them (docker run --security-opt seccomp=unconfined --security-opt "
+    "systempaths=unconfined --cap-add SYS_ADMIN), or let it be the sandbox and leave this one out"
 )
 _NONE_ALLOWED = (
     "the system allows no user namespaces: have an administrator raise them, with `sysctl "
@@ -31,7 +31,15 @@ _COVERED_PROC = (
     "parts of /proc are covered here, as in most containers, and the system then shows no other: start the container "
     "with them uncovered (docker run --security-opt systempaths=unconfined, podman run --security-opt unmask=ALL)"
 )
-_OLD = "the sandbox needs Linux 5.12 or newer: use a newer system, or leave the sandbox out"
+_NO_FIRST = (
+    "the first process of a sandbox is the program `cat`, which must be at /bin/cat, /usr/bin/cat or, on NixOS, "
+    "/run/current-system/sw/bin/cat: install coreutils, or have an administrator link it there, with "
+    '`ln -s "$(command -v cat)" /bin/cat`'
+)
+_OLD = (
+    "the sandbox needs Linux 5.12 or newer, built with user namespaces and seccomp filters: use a newer system, or "
+    "leave the sandbox out"
+)
 _BROKEN_SRT = (
     "srt ended before the kernel's template ran: try `srt -- true` in the same directory, and if that fails too "
     "install it anew (npm install -g @anthropic-ai/sandbox-runtime); or leave sandbox_level out"
@@ -51,7 +59,9 @@ def advise(reason: str) -> str:
     if UNGUARDED in reason:
         return _NO_GUARD
     step, number = failed_step(reason) or ("", 0)
-    if number == errno.ENOSYS:
+    if step == "start cat":
+        return _NO_FIRST
+    if number == errno.ENOSYS or (step.startswith("prctl") and number == errno.EINVAL):
         return _OLD
     if step == "unshare":
         return _advise_about_namespaces(number)

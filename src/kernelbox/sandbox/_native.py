@@ -8,6 +8,7 @@ import platform
 import sys
 
 from kernelbox.base._errors import InvalidInput, StartFailed
+from kernelbox.sandbox._mounts import find_twins, read_mounts
 from kernelbox.sandbox._paths import absolute, expand, find_protected, outermost, real, real_allowed
 from kernelbox.sandbox._rules import Rules, is_below, parents, resolve
 from kernelbox.sandbox._seccomp import ARCHITECTURES, build_filter
@@ -68,6 +69,8 @@ def refuse_system() -> None:
         raise StartFailed(
             f"sandboxed kernels need one of {', '.join(ARCHITECTURES)}, and this machine is {platform.machine()}"
         )
+    if not os.path.exists("/proc/self/fd"):
+        raise StartFailed("sandboxed kernels need /proc, which is not mounted here: use `mount -t proc proc /proc`")
 
 
 def confine(config: SandboxConfig, place: Surroundings) -> Confinement:
@@ -117,6 +120,9 @@ def find_rules(config: SandboxConfig, place: Surroundings) -> Rules:
     allow_read = _known(
         real_allowed(path, written) for entry in config.allow_read for path in expand(absolute(entry, place.cwd))
     )
+    mounts = read_mounts()
+    secrets += find_twins(secrets, mounts)
+    deny_read |= find_twins(deny_read, mounts) - {*allow_read, *roots, *needed}
     everything = {*denied, *deny_read, *allow_read, *roots, *needed, *secrets}
     return Rules(
         deny_read=frozenset(deny_read),

@@ -219,14 +219,35 @@ def _in_git(path: str, git_config: bool) -> Iterator[str]:
     if not os.path.isdir(path):
         yield path
         return
-    for repository in (path, *_submodules(f"{path}/modules")):
+    for repository in (path, *_submodules(f"{path}/modules"), *_directories(f"{path}/worktrees")):
         yield f"{repository}/hooks"
+        yield f"{repository}/commondir"
         if not git_config:
             yield f"{repository}/config"
             yield f"{repository}/config.worktree"
 
 
-def _submodules(path: str) -> list[str]:
+def _submodules(path: str) -> Iterator[str]:
+    """Gives all directories in which a submodule may be: they are named by its path, and have submodules in them.
+
+    What is in one tells nothing, because a cell may have put it there. Only objects, of which there are many, are left
+    out.
+    """
+    waiting, seen = _directories(path), 0
+    while waiting:
+        directory = waiting.pop()
+        yield directory
+        inner = _directories(directory)
+        seen += len(inner)
+        if seen > _MOST_ENTRIES:
+            raise StartFailed(
+                f"{path!r} has more than {_MOST_ENTRIES:,} directories to look at for repositories of git"
+            )
+        of_objects = directory.endswith("/objects")
+        waiting += [place for place in inner if not of_objects or len(os.path.basename(place)) != 2]
+
+
+def _directories(path: str) -> list[str]:
     try:
         return [entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
     except OSError:

@@ -148,11 +148,15 @@ _NEW_NAMESPACES = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x1000000
 # S_ISUID and S_ISGID: a program that runs as this user, or for the user's group, whichever user starts it.
 _SET_IDS = 0o6000
 
-# F_SETLEASE: who opens the file waits for its holder.
-_SET_LEASE = 1024
+# F_SETLEASE, F_SETDELEG: who opens the file, or changes the directory, waits for the holder.
+_HOLDING = (1024, 1040)
 
 # Requests that put characters into another program's input: TIOCSTI and TIOCLINUX (ioctl_tty(2)).
 _TYPING = (0x5412, 0x541C)
+
+# The first call that Linux 6.18 does not have. Nobody has looked at those that came later, and programs do without what
+# an older system does not know.
+_NEWER = 470
 
 # Calls of x32, which are those of x86-64 under other numbers.
 _X32 = 0x40000000
@@ -183,6 +187,7 @@ def build_filter(machine: Machine, *, unix_sockets: bool, programs: bool = True)
     ]
     if machine == "x86_64":
         steps.append((_AT_LEAST, _X32, "refuse", ""))
+    steps.append((_AT_LEAST, _NEWER, "missing", ""))
     refused = REFUSED if programs else {**REFUSED, **STARTING}
     numbers = (numbers[column] for numbers in refused.values())
     steps += [(_EQUAL, number, "refuse", "") for number in numbers if number is not None]
@@ -190,7 +195,7 @@ def build_filter(machine: Machine, *, unix_sockets: bool, programs: bool = True)
     for name, decision in (
         (CLONE, [_argument(0), (_ANY_OF, _NEW_NAMESPACES, "refuse", "allow")]),
         (IOCTL, [_argument(1), *((_EQUAL, request, "refuse", "") for request in _TYPING), _END]),
-        (FCNTL, [_argument(1), (_EQUAL, _SET_LEASE, "refuse", "allow")]),
+        (FCNTL, [_argument(1), *((_EQUAL, command, "refuse", "") for command in _HOLDING), _END]),
         (SOCKETPAIR, _decide_socketpair(unix_sockets)),
         (SOCKET, _decide_socket(unix_sockets)),
         *([] if programs else [(PRLIMIT, [_argument(0), (_EQUAL, 0, "allow", "refuse")])]),
@@ -232,10 +237,12 @@ def _decide_socket(unix_sockets: bool) -> list[_Step]:
 
 
 def _decide_socketpair(unix_sockets: bool) -> list[_Step]:
-    """Allows pairs that stay pairs: one of datagrams can be connected anew, to a path."""
+    """Allows Unix sockets as pairs that stay pairs: one of datagrams can be connected anew, to a path."""
+    family: list[_Step] = [_argument(0), (_EQUAL, _AF_UNIX, "", "refuse")]
     if unix_sockets:
-        return [_END]
+        return [*family, _END]
     return [
+        *family,
         _argument(1),
         (_AND, _SOCK_TYPE_MASK, "", ""),
         (_EQUAL, _SOCK_STREAM, "allow", ""),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Header
 from fastapi.requests import HTTPConnection
@@ -15,13 +15,13 @@ from kernelbox.server._executions import Cell
 from kernelbox.server._jobs import fingerprint
 from kernelbox.server._models import CellBody, Execute, JobExecute
 from kernelbox.server._state import caller_of, kernels_of, state_of
-from kernelbox.shells._asyncio_jobs import Job
 from kernelbox.wire._results import ExecutionResult
 
 if TYPE_CHECKING:
+    from kernelbox.server._running_job import OnBegin, Work
     from kernelbox.shells._asyncio_jobs import Watch
 
-    Work = Callable[[Watch, Callable[[Job], None]], Coroutine[Any, Any, ExecutionResult]]
+FindKernel = Callable[[], Awaitable[Kernel]]
 
 _KEY = "^[!-~]{1,255}$"
 
@@ -38,13 +38,13 @@ Key = Annotated[
 async def begin_in_kernel(request: HTTPConnection, key: str, body: Execute | JobExecute, once: str | None) -> str:
     """Begins a job in a kernel that there is; returns its id."""
     kernels = kernels_of(request, "run")
-    return await begin_job(request, body, _run(request, body, lambda: kernels.kernel(key)), once)
+    return await begin_job(request, body, running(request, body, lambda: kernels.kernel(key)), once)
 
 
 async def begin_in_session(request: HTTPConnection, name: str, body: Execute | JobExecute, once: str | None) -> str:
     """Begins a job in the kernel of a name, which is opened if it is new; returns its id."""
     kernels = kernels_of(request, "run")
-    return await begin_job(request, body, _run(request, body, lambda: kernels.use(name)), once)
+    return await begin_job(request, body, running(request, body, lambda: kernels.use(name)), once)
 
 
 async def begin_job(request: HTTPConnection, body: CellBody, work: Work, once: str | None) -> str:
@@ -56,10 +56,11 @@ async def begin_job(request: HTTPConnection, body: CellBody, work: Work, once: s
     return await state_of(request).jobs.begin(caller_of(request, "run"), about, work, key=once)
 
 
-def _run(request: HTTPConnection, body: Execute | JobExecute, find: Callable[[], Awaitable[Kernel]]) -> Work:
+def running(request: HTTPConnection, body: Execute | JobExecute, find: FindKernel) -> Work:
+    """Returns the work of a job that runs one cell."""
     executions = state_of(request).executions
 
-    async def work(watch: Watch, on_begin: Callable[[Job], None]) -> ExecutionResult:
+    async def work(watch: Watch, on_begin: OnBegin) -> ExecutionResult:
         return await executions.run(await find(), cell_of(body), watch=watch, on_begin=on_begin)
 
     return work

@@ -6,37 +6,30 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
-from kernelbox.base._errors import ApprovalClosed, KernelBoxError
-from kernelbox.core._requests import ApprovalRequest
-from kernelbox.core._tool_events import ToolEvent
 from kernelbox.host._journal import Entry, Journal
 from kernelbox.host._record import now
-from kernelbox.server._answers import describe_result, image_address, to_json
-from kernelbox.server._errors import Refused, describe_failure
+from kernelbox.server._answers import to_json
+from kernelbox.server._errors import Refused
+from kernelbox.server._running_job import LOOK_EVERY, RunningJob, approval_closed
 from kernelbox.server._tokens import Caller
-from kernelbox.shells._asyncio_jobs import Job
 from kernelbox.shells._loop_connection import in_thread
 from kernelbox.shells._loop_kernels import LoopKernels
-from kernelbox.wire._results import ExecutionResult, OutputItem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.shells._asyncio_jobs import Watch
-
-    Work = Callable[[Watch, Callable[[Job], None]], Coroutine[Any, Any, ExecutionResult]]
-
-_log = logging.getLogger("kernelbox.server")
+    from kernelbox.server._running_job import Work
 
 # The kinds of events that no other follows.
-LAST = ("result", "failed", "lost")
+_LAST = ("result", "failed", "lost")
 
-# Seconds between looks for what another server writes: a person does not notice, and a disk neither.
-_LOOK_EVERY = 0.05
+# Why no more events can come.
+_DAMAGED = "code of this user has written over the events; GET /jobs/ID has what came of the job"
+_GONE = "nothing is known of this job any more: it ended long ago, or what came of it could not be written"
+LOST = "the server that ran this has ended; how far the cell came is not known"
 
 # Seconds that another server may take to act on an answer.
 _ANSWER_PATIENCE = 10.0
@@ -126,12 +119,15 @@ class Jobs:
                 found = follower.read()
                 for number, kind, event in found:
                     yield number, kind, event
-                    if kind in LAST:
+                    if kind in _LAST:
                         return
-                if not found and (end or follower.is_damaged):
-                    yield follower.after + 1, "lost", to_json({"detail": end or DAMAGED})
+                if follower.is_behind:
+                    await asyncio.sleep(0)  # there may be megabytes more, and others are served too
+                    continue
+                if end or follower.is_damaged:
+                    yield follower.after + 1, "lost", to_json({"detail": end or _DAMAGED})
                     return
-                end = "" if found else await self._wait(job_id, follower.after)
+                end = await self._wait(job_id, follower.after)
         finally:
             follower.close()
 
@@ -148,7 +144,7 @@ class Jobs:
             return LOST
         if record["state"] == "done":
             return "there is no event after this one"
-        await asyncio.sleep(_LOOK_EVERY)  # another server runs it, or its events have been deleted
+        await asyncio.sleep(LOOK_EVERY)  # another server runs it, or its events have been deleted
         return ""
 
     async def result(self, job_id: str) -> dict[str, Any] | None:
@@ -161,7 +157,7 @@ class Jobs:
             record = await in_thread(self._journal.read, job_id)
             if record is None or record["state"] != "running":
                 return record
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(LOOK_EVERY)
 
     # -- acting ----------------------------------------------------------------------------------------------
 
@@ -170,13 +166,8 @@ class Jobs:
         running = self._mine.get(str(record["id"]))
         if running is not None:
             running.cancel()
-        elif record["state"] == "running" and (execution := await in_thread(self._execution_of, record)):
-            await self._kernels.interrupt_execution(str(record["kernel_id"]), execution)
-
-    def _execution_of(self, record: dict[str, Any]) -> str | None:
-        """Returns which execution another server runs for a job now."""
-        started = [event for kind, event in self._events_so_far(str(record["id"])) if kind == "started"]
-        return str(started[-1]["execution_id"]) if started else None
+        elif record["state"] == "running" and "execution_id" in record:
+            await self._kernels.interrupt_execution(str(record["kernel_id"]), str(record["execution_id"]))
 
     def cancel_here(self, job_id: str) -> None:
         """Begins to stop a job that this process runs."""
@@ -185,25 +176,24 @@ class Jobs:
 
     async def approvals(self, job_id: str) -> list[dict[str, Any]]:
         """Returns the approval requests of a job that wait for an answer."""
-        return await in_thread(self._approvals, job_id)
+        running = self._mine.get(job_id)
+        return await in_thread(self._read_approvals, job_id) if running is None else running.approvals()
 
-    def _approvals(self, job_id: str) -> list[dict[str, Any]]:
+    def _read_approvals(self, job_id: str) -> list[dict[str, Any]]:
+        """Returns those of a job that another server runs."""
         waiting: dict[str, dict[str, Any]] = {}
-        for kind, event in self._events_so_far(job_id):
-            if kind == "approval":
-                waiting[event["id"]] = event
-            elif kind == "decision":
-                waiting.pop(event["id"], None)
-        return list(waiting.values())
-
-    def _events_so_far(self, job_id: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields the events that are about the job itself, not what its cell writes."""
         follower = self._journal.follow(job_id, 0)
         try:
-            while found := follower.read():
-                yield from ((kind, json.loads(event)) for _, kind, event in found if kind != "output")
+            while (found := follower.read()) or follower.is_behind:
+                for _, kind, event in found:
+                    if kind == "approval":
+                        request = json.loads(event)
+                        waiting[request["id"]] = request
+                    elif kind == "decision":
+                        waiting.pop(json.loads(event)["id"], None)
         finally:
             follower.close()
+        return list(waiting.values())
 
     async def answer(self, record: dict[str, Any], request_id: str, answer: dict[str, Any]) -> None:
         """Answers an approval request of a job; raises ApprovalClosed if it is none that waits."""
@@ -213,9 +203,9 @@ class Jobs:
             await running.answer(request_id, answer)
             return
         if record["state"] != "running" or not _is_request_id(request_id):
-            raise ApprovalClosed(f"the request {request_id[:64]!r}", "closed")
+            raise approval_closed(request_id)
         if not await in_thread(self._journal.answer, job_id, request_id, answer):
-            raise ApprovalClosed(f"the request {request_id[:64]!r}", "answered")
+            raise approval_closed(request_id, "answered")
         await self._until_decided(job_id, request_id)
 
     async def _until_decided(self, job_id: str, request_id: str) -> None:
@@ -224,155 +214,7 @@ class Jobs:
                 async for _, kind, event in self.events(job_id, 0):
                     if kind == "decision" and json.loads(event)["id"] == request_id:
                         return
-        raise ApprovalClosed(f"the request {request_id[:64]!r}", "closed")
-
-
-DAMAGED = "code of this user has written over the events; GET /jobs/ID has what came of the job"
-_GONE = "nothing is known of this job any more: it ended long ago, or what came of it could not be written"
-LOST = "the server that ran this has ended; how far the cell came is not known"
-
-
-class RunningJob:
-    """A job of this process: drives its work, and writes down what comes of it."""
-
-    def __init__(self, entry: Entry, record: dict[str, Any], journal: Journal, work: Work) -> None:
-        self._entry = entry
-        self._record = record
-        self._journal = journal
-        self._job: Job | None = None
-        self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._news = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
-        self._is_written = True
-        self.outcome: dict[str, Any] | None = None
-        self.task = asyncio.ensure_future(self._drive(work))
-        self.task.add_done_callback(lambda _: self._announce())
-
-    def __repr__(self) -> str:
-        return f"<RunningJob {self._entry.id}>"
-
-    async def until_begun(self) -> None:
-        """Waits until the kernel has the cell; raises what kept it from that, when nothing is left of the job."""
-        await asyncio.shield(self._begun)
-
-    @property
-    def last(self) -> int:
-        """The number of the last event."""
-        return self._entry.last
-
-    async def until_event(self, after: int) -> None:
-        """Waits until there is an event after one."""
-        while self._entry.last <= after and not self.task.done():
-            news = self._news
-            await news.wait()
-
-    def cancel(self) -> None:
-        """Begins to stop the cell."""
-        if self._job is not None:
-            self._job.cancel()
-
-    async def answer(self, request_id: str, answer: dict[str, Any]) -> None:
-        """Answers an approval request; raises ApprovalClosed, and InvalidInput for an answer that is none."""
-        request = self._job.requests.get(request_id) if self._job is not None else None
-        if request is None:
-            raise ApprovalClosed(f"the request {request_id[:64]!r}", "closed")
-        if answer.get("accept") is True:
-            await request.accept(remember=answer.get("remember"))
-        else:
-            await request.reject(answer.get("reason"))
-
-    async def _drive(self, work: Work) -> None:
-        try:
-            result = await work(self._watch, self._on_begin)
-        except (KernelBoxError, Refused) as exc:
-            if not self._begun.done():
-                await in_thread(self._entry.discard)
-                self._begun.set_exception(exc)
-                return
-            await self._end("failed", describe_failure(exc))
-        except BaseException:
-            await self._end("failed", describe_failure(None))
-            raise
-        else:
-            await self._end("result", describe_result(result))
-        finally:
-            if self._looking is not None:
-                self._looking.cancel()
-            if not self._begun.done():
-                self._begun.set_result(None)
-
-    async def _end(self, kind: str, outcome: dict[str, Any]) -> None:
-        self._append(kind, {"result": outcome} if kind == "result" else outcome)
-        done = {"state": "done", "ended_at": now(), "last": self._entry.last, kind: outcome}
-        self.outcome = {**self._record, **done}
-        try:
-            await in_thread(self._entry.finish, self.outcome)
-        except OSError as exc:
-            self._note_failure(exc)
-            await in_thread(self._entry.give_up)  # no client must wait for what cannot be told
-
-    def _on_begin(self, job: Job) -> None:
-        self._job = job
-        self._append("started", {"job_id": self._entry.id, "execution_id": job.execution_id})
-        if not self._begun.done():
-            self._record |= {"kernel_id": job.kernel_id, "kernel": job.kernel_name}
-            try:
-                self._entry.update(self._record)
-            except OSError as exc:
-                self._note_failure(exc)
-            self._begun.set_result(None)
-
-    def _watch(self, event: OutputItem | ToolEvent | ApprovalRequest, image: str | None) -> None:
-        match event:
-            case OutputItem():
-                shown = {**event.to_dict(), "display_id": event.display_id}
-                self._append("output", {**shown, "image": None if image is None else image_address(image)})
-            case ToolEvent():
-                names = ("kind", "server_name", "tool_name", "text", "progress", "total", "level")
-                self._append("tool", {name: getattr(event, name) for name in names})
-            case ApprovalRequest():
-                self._append("approval", describe_request(event))
-                event.on_decision(lambda accepted: self._on_decision(event))
-                if self._looking is None:
-                    self._looking = asyncio.ensure_future(self._look_for_answers())
-
-    def _on_decision(self, request: ApprovalRequest) -> None:
-        assert request.verdict is not None
-        verdict = {"accepted": request.verdict.accepted, "reason": request.verdict.reason}
-        self._append("decision", {"id": request.id, **verdict})
-
-    async def _look_for_answers(self) -> None:
-        """Takes the answers that came to other servers, for as long as there is a question."""
-        while True:
-            await asyncio.sleep(_LOOK_EVERY)
-            if self._job is None or not self._job.open_requests():
-                continue
-            for request_id, answer in await in_thread(lambda: list(self._journal.answers(self._entry.id))):
-                with contextlib.suppress(KernelBoxError):
-                    await self.answer(request_id, answer)
-
-    def _append(self, kind: str, event: dict[str, Any]) -> None:
-        """Writes an event; where that cannot be done the cell goes on all the same, and followers miss the event."""
-        try:
-            self._entry.append(kind, to_json(event))
-        except OSError as exc:
-            self._note_failure(exc)
-        self._announce()
-
-    def _note_failure(self, exc: OSError) -> None:
-        if self._is_written:
-            self._is_written = False
-            _log.error("of job %s not all can be written: %s", self._entry.id, exc)
-
-    def _announce(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
-
-
-def describe_request(request: ApprovalRequest) -> dict[str, Any]:
-    """Returns an approval request as events have it; `call` shows it on one line, for people."""
-    names = ("id", "server_name", "tool_name", "tool_args")
-    return {**{name: getattr(request, name) for name in names}, "call": str(request)}
+        raise approval_closed(request_id)
 
 
 def fingerprint(path: str, body: str) -> str:

@@ -49,5 +49,10 @@ class ServiceOptions:
     @classmethod
     def from_env(cls) -> ServiceOptions:
         """Returns the options of an application that another program than ours serves."""
-        token = host_variable(TOKEN_VARIABLE)
-        return cls(tokens=(Token.of(token),) if token else ())
+        return cls(tokens=tokens_from_env())
+
+
+def tokens_from_env() -> tuple[Token, ...]:
+    """Returns the token that the environment has for a server, if any."""
+    token = host_variable(TOKEN_VARIABLE)
+    return (Token.of(token),) if token else ()

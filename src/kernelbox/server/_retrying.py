@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kernelbox.base._errors import KernelNotFound
 from kernelbox.core._kernel import Kernel
-from kernelbox.server._beginning import cell_of
+from kernelbox.server._beginning import FindKernel, cell_of
 from kernelbox.server._models import RetryExecute
 from kernelbox.server._state import State
-from kernelbox.shells._asyncio_jobs import Job
 from kernelbox.wire._results import ExecutionResult
 
 if TYPE_CHECKING:
+    from kernelbox.server._running_job import OnBegin
     from kernelbox.shells._asyncio_jobs import Watch
 
 
 async def run_until_success(
     state: State,
     body: RetryExecute,
-    find: Callable[[], Awaitable[Kernel]],
+    find: FindKernel,
     *,
     watch: Watch | None = None,
-    on_begin: Callable[[Job], None] | None = None,
+    on_begin: OnBegin | None = None,
 ) -> ExecutionResult:
     """Runs code until it succeeds, is interrupted, or has been tried often enough.
 

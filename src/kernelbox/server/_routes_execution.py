@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from kernelbox.core._kernel import Kernel
 from kernelbox.server._answers import JsonAnswer, describe_result
 from kernelbox.server._attending import run_attended
-from kernelbox.server._beginning import Key, begin_job, cell_of
-from kernelbox.server._direct_route import DirectRoute
+from kernelbox.server._beginning import FindKernel, Key, begin_job, cell_of, running
 from kernelbox.server._errors import failure
 from kernelbox.server._jobs import LOST
 from kernelbox.server._models import Execute, ResultModel, RetryExecute
 from kernelbox.server._responses import CONFLICT, FULL, NOT_FOUND, QUEUE_FULL
 from kernelbox.server._retrying import run_until_success
 from kernelbox.server._state import kernels_of, state_of
-from kernelbox.shells._asyncio_jobs import Job
 from kernelbox.wire._results import ExecutionResult
 
 if TYPE_CHECKING:
-    from kernelbox.server._beginning import Work
+    from kernelbox.server._running_job import OnBegin, Work
     from kernelbox.shells._asyncio_jobs import Watch
 
 router = APIRouter(tags=["Execution"])
 
 _IN_KERNEL = {200: {"model": ResultModel}, **CONFLICT, **NOT_FOUND, **QUEUE_FULL, **FULL}
 _IN_SESSION = {200: {"model": ResultModel}, **CONFLICT, **QUEUE_FULL, **FULL}
-
-FindKernel = Callable[[], Awaitable[Kernel]]
-OnBegin = Callable[[Job], None]
 
 
 @router.post("/kernels/{key}/execute", summary="Run code in a kernel", responses=_IN_KERNEL)
@@ -68,21 +61,16 @@ async def execute_in_session_with_retry(
 
 
 # The same for requests that have nothing odd in them.
-DIRECT = (
-    DirectRoute("/kernels/{key}/execute", execute),
-    DirectRoute("/sessions/{name}/execute", execute_in_session),
-)
+DIRECT = {
+    "/kernels/{key}/execute": execute,
+    "/sessions/{name}/execute": execute_in_session,
+}
 
 
 async def _execute(request: Request, body: Execute, find: FindKernel, once: str | None) -> Response:
-    executions, cell = state_of(request).executions, cell_of(body)
     if once is not None:
-
-        async def work(watch: Watch, on_begin: OnBegin) -> ExecutionResult:
-            return await executions.run(await find(), cell, watch=watch, on_begin=on_begin)
-
-        return await _run_once(request, body, work, once)
-    result = await run_attended(request, executions.run(await find(), cell))
+        return await _run_once(request, body, running(request, body, find), once)
+    result = await run_attended(request, state_of(request).executions.run(await find(), cell_of(body)))
     return JsonAnswer(describe_result(result))
 
 

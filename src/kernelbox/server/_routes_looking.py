@@ -33,7 +33,10 @@ async def list_variables(key: str, request: Request) -> VariableList:
 async def complete(key: str, body: Complete, request: Request) -> Completions:
     cursor = len(body.code) if body.cursor_pos is None else min(body.cursor_pos, len(body.code))
     reply = await kernels_of(request, "read").ask(key, "complete", {"code": body.code, "cursor_pos": cursor})
-    return _checked(Completions, reply, key)
+    try:
+        return Completions.model_validate(reply, strict=True)
+    except ValidationError:
+        raise _forged(key, reply) from None
 
 
 @router.get("/history", summary="List the code that a kernel's process has run")
@@ -57,13 +60,6 @@ async def get_notebook(key: str, request: Request) -> Response:
     notebook = build_notebook(key, await kernels_of(request, "read").ask(key, "notebook", {}))
     named = f"attachment; filename*=UTF-8''{quote(key, safe='')}.ipynb"
     return JsonAnswer(notebook, headers={"Content-Disposition": named}, media_type=_NOTEBOOK)
-
-
-def _checked(model: type[Completions], reply: dict[str, Any], key: str) -> Completions:
-    try:
-        return model.model_validate(reply, strict=True)
-    except ValidationError:
-        raise _forged(key, reply) from None
 
 
 def _forged(key: str, reply: dict[str, Any]) -> KernelBoxError:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import uvicorn
 
+from kernelbox.base._addresses import join_address
 from kernelbox.base._errors import StartFailed
 from kernelbox.server._draining import Drained
 from kernelbox.server._logs import log_to_stderr
@@ -24,7 +25,7 @@ from kernelbox.server._options import ServiceOptions
 from kernelbox.server._state import State, require_home
 from kernelbox.server._tokens import Token
 from kernelbox.server.app import create_app
-from kernelbox.web._listening import BACKLOG, LOOPBACK, Server, allow_descriptors, join_address, listen
+from kernelbox.web._listening import BACKLOG, LOOPBACK, Server, allow_descriptors, listen
 from kernelbox.web._protocol import BoundedProtocol
 from kernelbox.web._websocket import PING_INTERVAL, PING_TIMEOUT, BoundedWebSocket
 

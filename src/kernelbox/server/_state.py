@@ -88,8 +88,8 @@ def caller_of(connection: HTTPConnection, scope: Scope) -> Caller:
 def kernels_of(connection: HTTPConnection, scope: Scope) -> CallerKernels:
     """Returns the kernels as the sender of a request sees them."""
     caller = caller_of(connection, scope)
-    kernels = state_of(connection).kernels
-    return CallerKernels(kernels.within(caller.name) if caller.name else kernels, caller, connection.scope[FIELDS])
+    reached = state_of(connection).kernels
+    return CallerKernels(reached.within(caller.name) if caller.name else reached, caller, connection.scope[FIELDS])
 
 
 def workspace_of(connection: HTTPConnection, scope: Scope) -> Workspace:

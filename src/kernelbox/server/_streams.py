@@ -20,7 +20,7 @@ Events = AsyncIterator[tuple[int, str, bytes]]
 # Seconds after which a stream without events says that it lives: proxies close what is silent for a minute.
 _SIGN_OF_LIFE = 15.0
 
-# What a WebSocket is closed with where the request was refused (RFC 6455, 7.4.1), and where the server failed.
+# What a WebSocket is closed with where the request was refused (RFC 6455, 7.4.1).
 _REFUSED = 1008
 
 

@@ -13,18 +13,27 @@ LEAST_FILE = 4096
 # system takes paths of up to 4,096 bytes (PATH_MAX), and a tree can be deeper.
 _LONGEST = 900
 
+# What a directory's owner needs to find what is in it.
+_OPEN = stat.S_IRUSR | stat.S_IXUSR
+
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Walk:
-    """Adds up what the files in a directory take on its file system; links are not followed, nor mounts entered."""
+    """Adds up what the files in a directory take on its file system; links are not followed, nor mounts entered.
+
+    `closed` counts the directories that their owner, this user, has closed to themselves by their mode: whatever is in
+    them is not found.
+    """
 
     def __init__(self, path: str, dir_fd: int | None = None) -> None:
         """Raises OSError if there is no such directory."""
         self.bytes = 0
         self.entries = 0
+        self.closed = 0
         self._top = _Anchor(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd))
         self._files = _walk(self._top)
+        self._user = os.geteuid()
         self._linked: set[int] = set()
 
     def __repr__(self) -> str:
@@ -57,6 +66,8 @@ class Walk:
 
     def _count(self, info: os.stat_result) -> None:
         self.entries += 1
+        if stat.S_ISDIR(info.st_mode) and info.st_uid == self._user and info.st_mode & _OPEN != _OPEN:
+            self.closed += self._user != 0  # nothing is closed to the superuser
         if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
             if info.st_ino in self._linked:
                 return  # counted under another of its names

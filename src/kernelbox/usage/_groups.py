@@ -38,11 +38,6 @@ def cpu_seconds(group: str) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
-def tasks(group: str) -> int | None:
-    """Returns how many processes and threads are in a group."""
-    return _number(group, "pids.current")
-
-
 def limits(group: str) -> set[str]:
     """Returns which limits a group can keep."""
     files = {"memory": ("memory.max", "memory.limit_in_bytes"), "processes": ("pids.max",)}

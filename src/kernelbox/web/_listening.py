@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import uvicorn
 
+from kernelbox.base._addresses import join_address
 from kernelbox.base._errors import StartFailed
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -26,11 +27,6 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def join_address(host: str, port: int) -> str:
-    """Returns an address as it is written in a URL."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def listen(host: str, port: int) -> socket.socket:

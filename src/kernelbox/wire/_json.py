@@ -162,6 +162,11 @@ def load(data: bytes | bytearray) -> Any:
     return value
 
 
+def dump(value: object) -> bytes:
+    """Returns JSON on one line; halves of characters, which UTF-8 has no form for, are the escapes that JSON has."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+
+
 def _check_shape(data: bytes | bytearray) -> None:
     """Counts levels and values without reading them: the reader recurses, and makes an object of every two bytes."""
     opened = data.count(b"[") + data.count(b"{")

@@ -22,6 +22,9 @@ keep_builtins(globals())
 # A cell that asks in the kernel's name has to guess one number among 2**48.
 _NUMBER_BYTES = 6
 
+# Bytes of a runner's key, as many as blake2b uses at most.
+RUNNER_KEY_SIZE = 64
+
 
 class Questions:
     """The questions of one execution, as the host gets them."""

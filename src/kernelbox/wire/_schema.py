@@ -37,6 +37,12 @@ MAX_BUFFERS = 10_000
 # Characters of the id under which a front end knows an execution; Jupyter's have 50 at most.
 MAX_PARENT = 256
 
+# Characters of a cell's code that watchers are told.
+MAX_TOLD_CODE = 1_000_000
+
+# What Jupyter calls the messages of comms.
+COMM_KINDS = ("comm_open", "comm_msg", "comm_close")
+
 # Characters in the name of a tool, a server or an exception.
 _LONGEST_NAME = 1_000
 
@@ -111,14 +117,12 @@ _CHECKS: dict[str, Any] = {
     "float": _is_number,
     "int | None": lambda value: value is None or _is_int(value),
     "list[str]": _is_list_of(_is_str),
-    "dict[str, str]": _is_map_of(_is_str),
     "dict[str, float]": _is_map_of(_is_number),
     "bytes": lambda value: True,  # the raw part
     "list[bytes]": lambda value: isinstance(value, list) and len(value) <= MAX_BUFFERS,  # made of the raw part too
     "dict[str, bytes]": _is_bundle,  # made of the raw part, which is bytes
     "dict[str, Any]": lambda value: isinstance(value, dict),
     "dict[str, list[str]] | None": _is_changed,
-    "Any": lambda value: True,
 }
 
 # Fields that take less than their annotation says.
@@ -133,7 +137,7 @@ _NARROWER = {
     "Display.display_id": _is_short(MAX_DISPLAY_ID),
     "Ask.server_name": _is_short(_LONGEST_NAME),
     "Ask.tool_name": _is_short(_LONGEST_NAME),
-    "Comm.msg_type": _is_one_of("comm_open", "comm_msg", "comm_close"),
+    "Comm.msg_type": _is_one_of(*COMM_KINDS),
     "Done.status": _is_one_of("ok", "error", "aborted"),
     "Done.ename": _is_short(_LONGEST_NAME),
 }

@@ -13,14 +13,11 @@ import time
 from dataclasses import dataclass, field
 
 from kernelbox.wire._json import load
-from kernelbox.wire._schema import MAX_BUFFERS
+from kernelbox.wire._schema import COMM_KINDS, MAX_BUFFERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-# Messages of comms, of which the metadata and the buffers count too.
-COMM_KINDS = ("comm_open", "comm_msg", "comm_close")
 
 _DELIMITER = b"<IDS|MSG>"
 _VERSION = "5.3"
@@ -36,7 +33,7 @@ _LONGEST_NAME = 256
 
 
 @dataclass(frozen=True, slots=True)
-class JupyterMessage:
+class KernelMessage:
     """A message from a kernel; `parent` is the id of the request that it belongs to.
 
     One that is `unread` had a content that is too large, too deep or no JSON: it is empty here.
@@ -86,7 +83,7 @@ class Codec:
         parts = [json.dumps(part).encode() for part in (header, {}, metadata or {}, content)]
         return [_DELIMITER, self._sign(parts), *parts, *buffers]
 
-    def decode(self, frames: list[bytes]) -> JupyterMessage | None:
+    def decode(self, frames: list[bytes]) -> KernelMessage | None:
         """Reads a message; None if these frames are not one, or not signed with the key."""
         try:
             start = frames.index(_DELIMITER) + 1
@@ -101,12 +98,12 @@ class Codec:
         buffers = tuple(frames[start + 5 :])
         try:
             content = _load(raw)
-            metadata = _load(described) if kind in COMM_KINDS else {}
+            metadata = _load(described) if kind in COMM_KINDS else {}  # of others it means nothing to us
         except ValueError:
             content = None
         if not isinstance(content, dict) or len(buffers) > MAX_BUFFERS:
-            return JupyterMessage(kind, parent_id, {}, unread=True)
-        return JupyterMessage(
+            return KernelMessage(kind, parent_id, {}, unread=True)
+        return KernelMessage(
             kind, parent_id, content, metadata=metadata if isinstance(metadata, dict) else {}, buffers=buffers
         )
 

@@ -10,7 +10,7 @@ import signal
 
 from kernelbox.base._errors import StartFailed
 from kernelbox.host._key import key_path
-from kernelbox.host._process import Process, parent_of
+from kernelbox.host._process import Process, parent_of, read_status
 from kernelbox.host._servers_file import SERVERS_FILE
 from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._native import Surroundings, confine, environment_in_sandbox
@@ -50,7 +50,7 @@ def require_armed(spawned: Spawned, *, in_srt: bool = False) -> None:
 def find_gap(pid: int) -> str:
     """Returns what a process lacks of the sandbox, by what the system says; "" if it lacks nothing."""
     try:
-        status = _status(pid)
+        status = read_status(pid)
         shared = [name for name in _NAMESPACES if _namespace(pid, name) == _namespace(os.getpid(), name)]
         with open(f"/proc/{pid}/mountinfo") as file:
             root = next((fields[5] for line in file if (fields := line.split())[4] == "/"), "")
@@ -71,7 +71,7 @@ def find_gap_around(pid: int) -> str:
     if template is None:
         return "its template is gone"
     try:
-        status = _status(template)
+        status = read_status(template)
         shared = [name for name in _NAMESPACES_OF_SRT if _namespace(template, name) == _namespace(os.getpid(), name)]
         apart = _namespace(template, "net") != _namespace(pid, "net")
     except OSError as exc:
@@ -83,11 +83,6 @@ def find_gap_around(pid: int) -> str:
     if status.get("NoNewPrivs") != "1":
         return "its template can gain privileges"
     return "its template has capabilities" if int(status.get("CapEff", "1"), 16) else ""
-
-
-def _status(pid: int) -> dict[str, str]:
-    with open(f"/proc/{pid}/status") as file:
-        return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
 
 
 def _namespace(pid: int, name: str) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._engine import Launch
     from kernelbox.host._place import Place
+    from kernelbox.host._process import Process
     from kernelbox.host._record import KernelRecord
 
 
@@ -75,10 +76,7 @@ class OwnEngine(LocalEngine):
     def _entrances(self, directory: KernelDirectory) -> tuple[str]:
         return (SOCKET,)
 
-    def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
-        process = process_of(record)
-        if process is None:
-            raise ConnectionRefusedError("the machine has been restarted")
+    def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> Connection:
         try:
             return Connection(directory, process, guarded=record.guarded)
         except ConnectionRefusedError:

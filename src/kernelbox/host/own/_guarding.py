@@ -7,10 +7,11 @@ import signal
 import sys
 
 from kernelbox.base._errors import StartFailed
-from kernelbox.host._process import Process
+from kernelbox.host._process import Process, read_status
 from kernelbox.host._sockets import dial
 from kernelbox.sandbox._seccomp import ARCHITECTURES, build_filter
 from kernelbox.wire._layout import RUNNER
+from kernelbox.wire._questions import RUNNER_KEY_SIZE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
 # A runner answers within a millisecond; one that a cell has stopped does not.
 _KEY_PATIENCE = 2.0
-
-# Bytes; guest/_runner.py makes it.
-_KEY_SIZE = 64
 
 
 def guard_filter() -> bytes:
@@ -63,14 +61,13 @@ def fetch_key(directory: KernelDirectory) -> bytes:
     except OSError:
         return b""
     told = directory.path.rpartition("/")[2].encode()
-    return key.removeprefix(told) if key.startswith(told) and len(key) == len(told) + _KEY_SIZE else b""
+    return key.removeprefix(told) if key.startswith(told) and len(key) == len(told) + RUNNER_KEY_SIZE else b""
 
 
 def _filters(process: str) -> int:
     """Returns how many filters a process has, 0 if it may do without (PR_SET_NO_NEW_PRIVS), -1 if it is gone."""
     try:
-        with open(f"/proc/{process}/status") as file:
-            status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+        status = read_status(process)
     except OSError:
         return -1
     if process != "self" and (status.get("Seccomp"), status.get("NoNewPrivs")) != ("2", "1"):

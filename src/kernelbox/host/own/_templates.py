@@ -7,13 +7,12 @@ import os
 import signal
 import socket
 import stat
-import struct
 import time
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._lock import locked
 from kernelbox.host._process import Process, children_of, read_start_time
-from kernelbox.host._sockets import dial
+from kernelbox.host._sockets import dial, peer_of
 from kernelbox.wire._layout import TEMPLATE
 
 TYPE_CHECKING = False
@@ -38,9 +37,10 @@ def is_answering(runtime: Place, name: str) -> bool:
 
 def process_behind(client: socket.socket, name: str) -> Process | None:
     """Returns the process of the template that a connection leads to, None where the system does not tell."""
-    if not hasattr(socket, "SO_PEERCRED"):
+    peer = peer_of(client)
+    if peer is None:
         return None
-    pid, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    pid, _ = peer
     try:
         start_time = read_start_time(pid)
         with open(f"/proc/{pid}/cmdline", "rb") as file:

@@ -1,0 +1,27 @@
+"""Options that several command lines of ours have: those of `kernelbox`, and that of `python -m kernelbox.gateway`."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+_EACH_KERNEL = "what each kernel may use, such as memory=512MB; may be repeated (KERNELBOX_LIMIT_*)"
+
+
+def add_limit_option(parser: ArgumentParser, text: str = _EACH_KERNEL) -> None:
+    """Adds what `parse_limits` reads."""
+    parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help=text)
+
+
+def add_sandbox_options(parser: ArgumentParser, whom: str) -> None:
+    """Adds what `choose_sandbox` takes; `whom` says which kernels are confined."""
+    parser.add_argument("--sandbox", action="store_true", help=f"confine {whom}: see docs/sandbox.md")
+    parser.add_argument("--sandbox-config", metavar="FILE", help="what the sandbox allows; needs --sandbox")
+    parser.add_argument(
+        "--sandbox-level",
+        choices=["native", "srt"],
+        help="how it is made: by kernelbox alone, or inside of sandbox-runtime (native); needs --sandbox",
+    )

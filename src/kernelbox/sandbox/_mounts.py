@@ -1,0 +1,65 @@
+"""Other paths of the same files, where a directory is mounted more than once: what is hidden must be hidden at each."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+
+from kernelbox.sandbox._rules import is_below, parents
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    # By the place: the file system, and which directory of it is mounted there.
+    Mounts = dict[str, tuple[str, str]]
+
+# How a space and others are written in a path (proc_pid_mountinfo(5)).
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def read_mounts(mountinfo: str = "/proc/self/mountinfo") -> Mounts:
+    """Returns what is mounted. The last at a place counts."""
+    mounts = {}
+    with open(mountinfo, errors="surrogateescape") as file:
+        for line in file:
+            _, _, device, root, place, _ = line.split(" ", 5)
+            mounts[_unescape(place)] = device, _unescape(root)
+    return mounts
+
+
+def find_twins(paths: Iterable[str], mounts: Mounts) -> set[str]:
+    """Returns where else what is at real paths, or something in it, can be found."""
+    counts = Counter(device for device, _ in mounts.values())
+    found: set[str] = set()
+    for path in paths:
+        point = next((place for place in (path, *parents(path)) if place in mounts), "")
+        device, root = mounts.get(point, ("", ""))
+        if counts[device] > 1:
+            inside = _join(root, os.path.relpath(path, point))
+            others = ((place, start) for place, (on, start) in mounts.items() if on == device and place != point)
+            found.update(twin for place, start in others if (twin := _twin(path, inside, place, start)))
+    return found
+
+
+def _twin(path: str, inside: str, place: str, start: str) -> str:
+    """Returns where a path is in another mount of its file system, or where that mount shows a part of it; "" if
+    neither. `inside` is the path in the file system, `start` what of that is mounted at `place`."""
+    if is_below(start, inside):
+        return "" if is_below(place, path) else place
+    if inside != start and not is_below(inside, start):
+        return ""
+    twin = _join(place, os.path.relpath(inside, start))
+    try:
+        return twin if os.path.samestat(os.lstat(twin), os.lstat(path)) else ""  # else another mount covers it
+    except OSError:
+        return ""
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text) if "\\" in text else text
+
+
+def _join(start: str, relative: str) -> str:
+    return start if relative == "." else f"{start.rstrip('/')}/{relative}"

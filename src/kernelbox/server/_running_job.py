@@ -1,0 +1,188 @@
+"""A job that this process runs: its work is driven to the end, and what comes of it is written into the journal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kernelbox.base._errors import ApprovalClosed, KernelBoxError
+from kernelbox.core._requests import ApprovalRequest
+from kernelbox.core._tool_events import ToolEvent
+from kernelbox.host._journal import Entry, Journal
+from kernelbox.host._record import now
+from kernelbox.server._answers import describe_result, image_address, to_json
+from kernelbox.server._errors import Refused, describe_failure
+from kernelbox.shells._asyncio_jobs import Job
+from kernelbox.shells._loop_connection import in_thread
+from kernelbox.wire._results import ExecutionResult, OutputItem
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.shells._asyncio_jobs import Watch
+
+    OnBegin = Callable[[Job], None]
+    Work = Callable[[Watch, OnBegin], Coroutine[Any, Any, ExecutionResult]]
+
+_log = logging.getLogger("kernelbox.server")
+
+# Seconds between looks for what another server writes: a person does not notice, and a disk neither.
+LOOK_EVERY = 0.05
+
+
+class RunningJob:
+    """A job of this process: drives its work, and writes down what comes of it."""
+
+    def __init__(self, entry: Entry, record: dict[str, Any], journal: Journal, work: Work) -> None:
+        self._entry = entry
+        self._record = record
+        self._journal = journal
+        self._job: Job | None = None
+        self._is_cancelled = False
+        self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._news = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+        self._is_written = True
+        self.outcome: dict[str, Any] | None = None
+        self.task = asyncio.ensure_future(self._drive(work))
+        self.task.add_done_callback(lambda _: self._announce())
+
+    def __repr__(self) -> str:
+        return f"<RunningJob {self._entry.id}>"
+
+    async def until_begun(self) -> None:
+        """Waits until the kernel has the cell; raises what kept it from that, when nothing is left of the job."""
+        await asyncio.shield(self._begun)
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self._entry.last
+
+    async def until_event(self, after: int) -> None:
+        """Waits until there is an event after one."""
+        while self._entry.last <= after and not self.task.done():
+            news = self._news
+            await news.wait()
+
+    def cancel(self) -> None:
+        """Begins to stop the cell, and any that would be run after it; one that has not begun, when it does."""
+        self._is_cancelled = True
+        if self._job is not None:
+            self._job.cancel()
+
+    def approvals(self) -> list[dict[str, Any]]:
+        """Returns the approval requests that wait for an answer."""
+        return [] if self._job is None else [describe_request(request) for request in self._job.open_requests()]
+
+    async def answer(self, request_id: str, answer: dict[str, Any]) -> None:
+        """Answers an approval request; raises ApprovalClosed, and InvalidInput for an answer that is none."""
+        request = self._job.requests.get(request_id) if self._job is not None else None
+        if request is None:
+            raise approval_closed(request_id)
+        if answer.get("accept") is True:
+            await request.accept(remember=answer.get("remember"))
+        else:
+            await request.reject(answer.get("reason"))
+
+    async def _drive(self, work: Work) -> None:
+        try:
+            result = await work(self._watch, self._on_begin)
+        except (KernelBoxError, Refused) as exc:
+            if not self._begun.done():
+                await in_thread(self._entry.discard)
+                self._begun.set_exception(exc)
+                return
+            await self._end("failed", describe_failure(exc))
+        except BaseException:
+            await self._end("failed", describe_failure(None))
+            raise
+        else:
+            await self._end("result", describe_result(result))
+        finally:
+            if self._looking is not None:
+                self._looking.cancel()
+            if not self._begun.done():
+                self._begun.set_result(None)
+
+    async def _end(self, kind: str, outcome: dict[str, Any]) -> None:
+        self._append(kind, {"result": outcome} if kind == "result" else outcome)
+        done = {"state": "done", "ended_at": now(), "last": self._entry.last, kind: outcome}
+        self.outcome = {**self._record, **done}
+        try:
+            await in_thread(self._entry.finish, self.outcome)
+        except OSError as exc:
+            self._note_failure(exc)
+            await in_thread(self._entry.give_up)  # no client must wait for what cannot be told
+
+    def _on_begin(self, job: Job) -> None:
+        self._job = job
+        self._append("started", {"job_id": self._entry.id, "execution_id": job.execution_id})
+        self._record |= {"kernel_id": job.kernel_id, "kernel": job.kernel_name, "execution_id": job.execution_id}
+        try:
+            self._entry.update(self._record)
+        except OSError as exc:
+            self._note_failure(exc)
+        if not self._begun.done():
+            self._begun.set_result(None)
+        if self._is_cancelled:
+            job.cancel()
+
+    def _watch(self, event: OutputItem | ToolEvent | ApprovalRequest, image: str | None) -> None:
+        match event:
+            case OutputItem():
+                shown = {**event.to_dict(), "display_id": event.display_id}
+                self._append("output", {**shown, "image": None if image is None else image_address(image)})
+            case ToolEvent():
+                names = ("kind", "server_name", "tool_name", "text", "progress", "total", "level")
+                self._append("tool", {name: getattr(event, name) for name in names})
+            case ApprovalRequest():
+                self._append("approval", describe_request(event))
+                event.on_decision(lambda accepted: self._on_decision(event))
+                if self._looking is None:
+                    self._looking = asyncio.ensure_future(self._look_for_answers())
+
+    def _on_decision(self, request: ApprovalRequest) -> None:
+        assert request.verdict is not None
+        verdict = {"accepted": request.verdict.accepted, "reason": request.verdict.reason}
+        self._append("decision", {"id": request.id, **verdict})
+
+    async def _look_for_answers(self) -> None:
+        """Takes the answers that came to other servers, for as long as there is a question."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if self._job is None or not self._job.open_requests():
+                continue
+            for request_id, answer in await in_thread(lambda: list(self._journal.answers(self._entry.id))):
+                with contextlib.suppress(KernelBoxError):
+                    await self.answer(request_id, answer)
+
+    def _append(self, kind: str, event: dict[str, Any]) -> None:
+        """Writes an event; where that cannot be done the cell goes on all the same, and followers miss the event."""
+        try:
+            self._entry.append(kind, to_json(event))
+        except OSError as exc:
+            self._note_failure(exc)
+        self._announce()
+
+    def _note_failure(self, exc: OSError) -> None:
+        if self._is_written:
+            self._is_written = False
+            _log.error("of job %s not all can be written: %s", self._entry.id, exc)
+
+    def _announce(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+def describe_request(request: ApprovalRequest) -> dict[str, Any]:
+    """Returns an approval request as events have it; `call` shows it on one line, for people."""
+    names = ("id", "server_name", "tool_name", "tool_args")
+    return {**{name: getattr(request, name) for name in names}, "call": str(request)}
+
+
+def approval_closed(request_id: str, outcome: str = "closed") -> ApprovalClosed:
+    """Returns what is raised for an answer to a request that does not wait for one."""
+    return ApprovalClosed(f"the request {request_id[:64]!r}", outcome)
