@@ -50,7 +50,8 @@ for fd in sorted(map(int, os.listdir("/proc/self/fd"))):
 """
 
 
-def test_a_kernel_holds_no_descriptors_of_others(home: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("home")
+def test_a_kernel_holds_no_descriptors_of_others(tmp_path: Path) -> None:
     def descriptors(kernel: KernelRecord) -> list[str]:
         return [line.split(" ", 1)[1] for line in run(kernel, DESCRIPTORS).output.splitlines()]
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,6 @@ from kernelbox.server._jobs import Jobs
 from .support import DEADLINE, Served, events_of, serving
 
 ENDLESS = "import time\nwhile True: time.sleep(0.01)"
-
-
-@pytest.fixture(scope="module")
-def other(service_home: Path, served: Served) -> Iterator[Served]:
-    """Starts a second server on the home of the first."""
-    with serving(served.workspace, KERNELBOX_HOME=str(service_home)) as server:
-        yield server
 
 
 def begin(served: Served, key: str, code: str, **fields: Any) -> str:

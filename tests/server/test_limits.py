@@ -164,3 +164,24 @@ def test_a_server_that_can_open_no_more_says_so_and_recovers(tmp_path: Path, key
         first.sendall(f"GET /kernels HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         assert first.recv(65536).startswith(b"HTTP/1.1 200 ")
         served.http.delete("/kernels")
+
+
+def test_kernels_that_take_long_to_start_keep_nobody_waiting_who_wants_something_else(
+    tmp_path: Path, key_file: Path
+) -> None:
+    gate, slow = tmp_path / "gate", {"env": {"KERNEL_SLOW": "1"}}
+    wait = f"while 'KERNEL_SLOW' in os.environ and not os.path.exists({str(gate)!r}): time.sleep(0.01)"
+    start_up = {
+        "KERNELBOX_STARTUP_CODE": f"import os, time\nopen({str(tmp_path)!r} + f'/{{os.getpid()}}', 'w')\n{wait}"
+    }
+    with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home), **start_up) as served:
+        served.post("/kernels", {"name": "quick"})
+        with ThreadPoolExecutor(20) as pool:
+            starting = [pool.submit(served.post, "/api/kernels", slow) for _ in range(20)]
+            while served.http.get("/files").json()["total"] <= 16:  # as many as are started at once
+                pass
+            assert served.http.get("/kernels/quick/variables").status_code == 200
+            assert served.post("/sessions/quick/execute", {"code": "6 * 7"}).json()["return_value"] == "42"
+            gate.touch()
+            assert {each.result(DEADLINE).status_code for each in starting} == {201}
+        served.http.delete("/kernels")

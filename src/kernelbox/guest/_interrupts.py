@@ -22,9 +22,9 @@ from kernelbox.guest._alarm import SignalAlarm
 from kernelbox.guest._descendants import SINCE_BOOT, begun_since, signal_all
 from kernelbox.guest._handlers import (
     Handler,
+    Own,
     call_between_cells,
     call_contained,
-    get_handler,
     set_handler,
     wrap_handlers,
 )
@@ -84,8 +84,8 @@ class Interrupts:
 
     def install(self) -> None:
         hold_by(self)
-        self._handler = self._on_signal
-        set_handler(signal.SIGINT, self._handler)
+        # What ends a process at SIGINT would end the kernel at every interrupt.
+        self._own = Own(signal.SIGINT, self._on_signal, _signal.default_int_handler, int(signal.SIG_DFL))
         set_handler(DIRECT, self._on_direct)
         self._limit_alarm = SignalAlarm(DIRECT)
         wrap_handlers(self._on_handled)
@@ -99,8 +99,7 @@ class Interrupts:
             self._seen = self._deferred = self._background_target = False
             self._target = None
             self._running = execution_id
-        if not self._has_own_handler:
-            set_handler(signal.SIGINT, self._handler)  # an earlier cell took it away
+        self._own.restore()
         _set_mask(_UNBLOCK, _OURS)  # an earlier cell may have left them blocked
 
     def begin_query(self, query_id: str) -> None:
@@ -152,7 +151,7 @@ class Interrupts:
                 self._unwanted, self._limit = True, 0.0
             self.interrupt_programs()
             os.kill(os.getpid(), signal.SIGINT)
-            return _REPEAT if self._has_own_handler else None
+            return _REPEAT if self._own.is_set else None
 
     def interrupt_programs(self) -> None:
         """Sends SIGINT to what `begun_by_cell` returns, as a terminal would."""
@@ -174,10 +173,6 @@ class Interrupts:
         """Returns the processes that the running cell has started, or that were started since the last one ended."""
         return begun_since(self.began, self.older)
 
-    @property
-    def _has_own_handler(self) -> bool:
-        return get_handler(signal.SIGINT) is self._handler
-
     def request_background(self) -> float | None:
         """Interrupts what a task of an earlier cell does on the main thread. Returns when to call `repeat`."""
         self._background_target = True
@@ -188,7 +183,7 @@ class Interrupts:
         with self._aiming:
             if not self._background_target and (self._target is None or self._target != self._running):
                 return None
-            if not self._background_target and not self._has_own_handler:
+            if not self._background_target and not self._own.is_set:
                 return None
             os.kill(os.getpid(), signal.SIGINT)
             return _REPEAT
@@ -209,11 +204,9 @@ class Interrupts:
             state.BUSY_SINCE.pack_into(self._memory, state.BUSY_SINCE_AT, time.time() if runs else 0.0)
 
     def after_fork(self) -> None:
-        """Leaves a child of the cell to Python's own handler, or to the cell's."""
+        """Lets interrupts strike anywhere in a child of the cell, by Python's own handler or the cell's."""
         self._main, self._depth, self._running = threading.get_ident(), 0, None
         self._waiting.clear()
-        if self._has_own_handler:
-            set_handler(signal.SIGINT, signal.default_int_handler)
 
     def expose(self) -> None:
         """Lets interrupts strike: the code that follows is the user's."""

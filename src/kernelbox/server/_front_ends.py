@@ -33,7 +33,6 @@ class FrontEnds:
         self._rules = Rules(options.policy, Sessions(), Toolbox(kernels.config), __version__, executions.noted)
         self._known: dict[str, Returning] = {}
         self._expected = Expected()
-        self.opening_session = asyncio.Lock()  # two requests for one notebook must not open two kernels
 
     def __repr__(self) -> str:
         return f"<FrontEnds of {len(self._known)} kernels>"

@@ -16,6 +16,7 @@ from kernelbox.wire._layout import is_kernel_id
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractAsyncContextManager
     from typing import Any
 
     from kernelbox.core._executor_values import Variable
@@ -86,6 +87,10 @@ class CallerKernels:
     async def open(self, name: str, wanted: Wanted) -> KernelRecord:
         """Returns the live kernel of a name; opens one, as it is wanted, if there is none."""
         return await self._kernels.open(f"{self._caller.prefix}{name}", wanted)
+
+    def alone(self, about: str) -> AbstractAsyncContextManager[None]:
+        """Has one request of the caller's at a time, at all servers on the home, do what this is about."""
+        return self._kernels.alone(f"{self._caller.prefix}{about}")
 
     async def use(self, name: str) -> Kernel:
         """Returns the kernel for a cell that is sent to a name; one that died since it was last used is dead, once."""

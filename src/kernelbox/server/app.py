@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
@@ -28,6 +31,7 @@ from kernelbox.server._pages import contain_pages
 from kernelbox.server._responses import COMMON
 from kernelbox.server._state import make_state
 from kernelbox.server._tracing import telemetry
+from kernelbox.shells._loop_connection import allow_threads
 
 # The routes, each module's in one router; a request is compared with one after the other, so the busiest come first.
 ROUTERS = (
@@ -68,6 +72,7 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
         openapi_tags=_TAGS,
         responses=COMMON,
         telemetry=telemetry(),
+        lifespan=_with_threads,
     )
     contain_pages(app)
     app.state.kernelbox = make_state(options)
@@ -83,6 +88,12 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
     app.add_middleware(NoWebPages, options=options)
     app.add_middleware(Logged)
     return app
+
+
+@contextlib.asynccontextmanager
+async def _with_threads(app: FastAPI) -> AsyncIterator[None]:
+    allow_threads()
+    yield
 
 
 app = create_app()
