@@ -180,11 +180,11 @@ def test_a_cell_that_leaves_signals_blocked_does_not_keep_the_next_from_being_in
 def test_a_timer_that_raises_again_and_again_harms_no_message(kernel: KernelRecord) -> None:
     code = """
 import signal
+kept = 7
 def late(*_):
     raise TimeoutError("late")
 signal.signal(signal.SIGALRM, late)
 signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-kept = 7
 """
     execute(kernel, code, timeout=30)
     for number in range(100):

@@ -452,8 +452,9 @@ def test_a_decision_that_is_still_being_made_is_cancelled_when_the_execution_end
         here, record = kernels(), await asyncio.to_thread(kernelbox.get_or_create, "shared")
         gate = Slow(record, ApprovalPolicy(), Sessions(), shell="ask", tools="ask")
         request = Execute("x", "!echo", approve_shell=True)
-        execution = await Run.begin(here.kernel(record), request, timeout=DEADLINE, on_end=lambda: asks.end())
+        execution = await Run.begin(here.kernel(record), request, timeout=DEADLINE)
         asks = Asks(execution, gate, Toolbox(KernelBoxConfig()), patience=None, present=True, stop_clock=False)
+        execution.call_at_end(asks.end)
         while not begun.is_set():
             for event in await execution.next():
                 if isinstance(event, Ask):

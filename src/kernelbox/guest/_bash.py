@@ -16,7 +16,7 @@ from subprocess import TimeoutExpired
 from kernelbox.guest._child import Child, file_of, start_own
 from kernelbox.guest._descendants import kill_descendants
 from kernelbox.guest._directory import directory_of
-from kernelbox.guest._interrupts import held
+from kernelbox.guest._held import held
 from kernelbox.guest._pristine import contextlib, fcntl, os, select, signal, time
 from kernelbox.guest._program import Program, lasting_bash
 from kernelbox.wire._pristine import keep_builtins

@@ -19,9 +19,10 @@ from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import write_c_stdout_at_once
 from kernelbox.guest._cell import Cells
 from kernelbox.guest._descendants import children, kill_descendants
-from kernelbox.guest._handlers import get_handler, set_handler
+from kernelbox.guest._fork_signals import Forks
+from kernelbox.guest._handlers import Own, give_up_own, set_handler
 from kernelbox.guest._identity import Identity
-from kernelbox.guest._interrupts import Forks, Interrupts
+from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._io import IO, Waker, blame_cell
 from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._loop import Loop
@@ -128,7 +129,7 @@ class Kernel:
         watch_starts(self._io.read_at_once)
         self._wire_shell()
         self.interrupts.install()
-        set_handler(signal.SIGTERM, self._on_terminate)
+        Own(signal.SIGTERM, self._on_terminate, int(signal.SIG_DFL))
         block, unblock = self._forks.block, self._forks.unblock
         os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=self._after_fork)
         self._io.start()
@@ -396,8 +397,7 @@ class Kernel:
         self.outbox.after_fork()
         self._io.close_after_fork()
         self.interrupts.after_fork()
-        if get_handler(signal.SIGTERM) == self._on_terminate:
-            set_handler(signal.SIGTERM, signal.SIG_DFL)
+        give_up_own()
         self._forks.unblock()
 
     def _on_terminate(self, signum: int, frame: object) -> None:

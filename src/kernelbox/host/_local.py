@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host import _notes
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 # A kernel asked to end runs its exit functions in this time; then it is killed.
 TERMINATE_PATIENCE = 0.5
 _KILL_PATIENCE = 5.0
+
+
+# A process that has closed its sockets because it ends has ended within this; one that has not lives.
+END_PATIENCE = 1.0
+
+# Why a process is ended that lives and takes no connections.
+_CLOSED = "it takes no connections any more: it became another program, or closed its socket"
 
 
 class LocalConnection:
@@ -162,6 +170,19 @@ class LocalEngine:
 
     def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:
         """Asks a kernel to end by other means than SIGTERM; ours knows none."""
+
+
+def end_closed(directory: KernelDirectory, process: Process) -> None:
+    """Ends a process that lives and refuses connections; its keeper's note then has what it wrote last.
+
+    Where the system also refuses connections for which there is no room at the moment, nothing is known, and it stays.
+    """
+    if sys.platform != "linux":
+        return
+    _notes.write_reason(directory, process, _CLOSED)
+    process.signal(signal.SIGKILL)
+    process.wait(_KILL_PATIENCE)
+    _notes.wait_for_note(directory, process)
 
 
 def identify(record: KernelRecord, spawned: Spawned) -> None:

@@ -106,11 +106,10 @@ class Job:
         watch: Watch | None = None,
     ) -> Job:
         """Sends a cell to a kernel. It waits there for its turn: a kernel runs one cell at a time."""
-        ending = contextlib.ExitStack()
-        run = await Run.begin(kernel, request, timeout=timeout, on_end=ending.close)
+        run = await Run.begin(kernel, request, timeout=timeout)
         gate = Gate(kernel.record, options.policy, sessions, shell=options.shell, tools=options.tools)
         asks = Asks(run, gate, toolbox, patience=options.patience, present=True, stop_clock=True)
-        ending.callback(asks.end)
+        run.call_at_end(asks.end)
         return cls(kernel_name, run, asks, options, watch)
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.host._local import LocalEngine, identify, process_of
+from kernelbox.host._local import END_PATIENCE, LocalEngine, end_closed, identify, process_of
 from kernelbox.host.own._connection import Connection
 from kernelbox.wire._layout import RECORD, SOCKET
 
@@ -77,4 +77,9 @@ class OwnEngine(LocalEngine):
         return (SOCKET,)
 
     def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> Connection:
-        return Connection(directory, process, guarded=record.guarded)
+        try:
+            return Connection(directory, process, guarded=record.guarded)
+        except ConnectionRefusedError:
+            if not process.wait(END_PATIENCE):
+                end_closed(directory, process)
+            raise
