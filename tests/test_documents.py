@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
 from pathlib import Path
@@ -31,6 +32,25 @@ def test_configuration_states_the_defaults_that_the_code_has() -> None:
         text = stated[variable].strip("`")
         value = getattr(defaults, field)
         assert (not value) if text == "(unset)" else (parse(variable, text) == value), variable
+
+
+def test_kernels_lists_exactly_the_options_that_a_kernel_is_opened_with() -> None:
+    options = list(inspect.signature(kernelbox.get_or_create).parameters)[1:]
+
+    assert _table(DOCS / "kernels.md", "## Opening") == options
+    assert list(inspect.signature(kernelbox.create).parameters)[1:] == options
+
+
+def test_the_store_lists_exactly_the_fields_of_a_record() -> None:
+    listed = _table(DOCS / "store-and-lifecycle.md", "## The record")
+
+    assert sorted(listed) == sorted(kernelbox.KernelRecord.__match_args__)
+
+
+def _table(page: Path, heading: str) -> list[str]:
+    """Returns what is named in the first column of the table below a heading."""
+    section = page.read_text().partition(f"{heading}\n")[2].partition("\n## ")[0]
+    return [name for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
 
 
 def test_the_public_names_are_exactly_those_that_resolve() -> None:
