@@ -201,7 +201,8 @@ def test_that_an_image_could_not_be_written_is_passed_on_behind_it(unusable: Ima
 
 def test_what_is_left_early_is_closed(tmp_path: Path) -> None:
     closed: list[bool] = []
-    steps = ImageFiles(str(tmp_path)).save_all(events(closed, 1, 2))
+    begun = events(closed, 1, 2)
+    steps = ImageFiles(str(tmp_path)).save_all(begun)
     next(steps)
     steps.close()
     assert closed == [True]

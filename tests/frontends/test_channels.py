@@ -17,8 +17,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from kernelbox import ApprovalPolicy, KernelBoxConfig
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._memory import Sessions
-from kernelbox.frontends._channels import Channels, Reached, Rules
+from kernelbox.frontends._channels import Channels
 from kernelbox.frontends._message import JupyterMessage
+from kernelbox.frontends._sides import Reached, Rules
 from kernelbox.tools._toolbox import Toolbox
 
 from .support import FrontEnd, attached

@@ -134,13 +134,26 @@ def test_what_is_no_http_does_no_harm(small: Served) -> None:
     assert small.http.get("/health").status_code == 200
 
 
+def send_byte_by_byte(client: socket.socket) -> bytes:
+    """Sends a byte every three seconds, until there is an answer."""
+    client.settimeout(3)
+    while True:
+        try:
+            return client.recv(100)
+        except TimeoutError:
+            client.sendall(b" ")
+
+
 @pytest.mark.slow
 def test_clients_that_take_for_ever_to_send_a_request_are_cut_off(small: Served) -> None:
-    with connect(small) as silent, connect(small) as head, connect(small) as body, connect(small) as cell:
+    with contextlib.ExitStack() as stack:
+        silent, head, body, cell, trickle = (stack.enter_context(connect(small)) for _ in range(5))
         head.sendall(b"GET / HTTP/1.1\r\nHost: local")
         body.sendall(b"POST /kernels HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
         plain = b"POST /sessions/x/execute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         cell.sendall(plain + b"Content-Length: 10\r\n\r\n{")
+        trickle.sendall(plain + b"Content-Length: 1000\r\n\r\n{")
+        assert send_byte_by_byte(trickle).startswith(b"HTTP/1.1 408")
         assert silent.recv(100) == b""
         assert head.recv(100) == b""
         assert body.recv(100).startswith(b"HTTP/1.1 408")

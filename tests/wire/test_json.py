@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from kernelbox.wire._json import MAX_DEPTH, MAX_VALUES, Converter, TooLarge, exact, load, outside_texts, type_name
+from kernelbox.wire._json import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    Converter,
+    TooLarge,
+    dump,
+    exact,
+    load,
+    outside_texts,
+    type_name,
+)
 
 # The most commas and brackets that a message has: two for each value, and some for the message around them.
 MOST_SEPARATORS = 2 * MAX_VALUES + 10_000
@@ -260,3 +270,9 @@ def test_texts_are_counted_before_they_are_taken_apart() -> None:
 
 def test_a_quote_that_is_escaped_ends_no_text() -> None:
     assert outside_texts(b'["a\\",b\\\\"],[1]', 9) == b"[],[1]"
+
+
+def test_json_is_written_on_one_line_that_any_file_takes() -> None:
+    data = dump({"é\ud800": [1, None, "\n"]})
+    assert data == b'{"\xc3\xa9\\ud800":[1,null,"\\n"]}'
+    assert load(data) == {"é\ud800": [1, None, "\n"]}

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from kernelbox.core._kernel import Kernel
-    from kernelbox.frontends._channels import FrontEnd, Rules
     from kernelbox.frontends._exchange import Exchange
     from kernelbox.frontends._message import JupyterMessage
     from kernelbox.frontends._others import Others
+    from kernelbox.frontends._sides import FrontEnd, Rules
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import ExecutionResult
 

@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable, Iterator
 from mmap import mmap
 from types import FrameType
-from typing import Protocol
 
 from kernelbox.guest._alarm import SignalAlarm
 from kernelbox.guest._descendants import SINCE_BOOT, begun_since, signal_all
@@ -29,6 +28,7 @@ from kernelbox.guest._handlers import (
     set_handler,
     wrap_handlers,
 )
+from kernelbox.guest._held import hold_by
 from kernelbox.guest._pristine import asyncio, contextlib, os, signal, sys, threading, time
 from kernelbox.wire import _state as state
 from kernelbox.wire._pristine import keep_builtins
@@ -83,8 +83,7 @@ class Interrupts:
         self._waiting: dict[int, Handler] = {}  # handlers of cells, by the signal that came while our own code ran
 
     def install(self) -> None:
-        global _installed
-        _installed = self
+        hold_by(self)
         # What ends a process at SIGINT would end the kernel at every interrupt.
         self._own = Own(signal.SIGINT, self._on_signal, _signal.default_int_handler, int(signal.SIG_DFL))
         set_handler(DIRECT, self._on_direct)
@@ -308,56 +307,6 @@ class Interrupts:
             self.loop.call_soon_threadsafe(self._task.cancel)
         else:
             raise KeyboardInterrupt
-
-
-class Forks:
-    """Holds back, in the thread that forks, the signals whose handlers are the kernel's until the child has its own.
-
-    A signal that came to the child in between would be taken by the kernel's handler there, and be lost: Python forgets
-    in a child what has been caught and not handled.
-    """
-
-    def __init__(self) -> None:
-        self._masks: dict[int, set[int]] = {}
-
-    def block(self) -> None:
-        mask = _signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-        self._masks[threading.get_ident()] = mask
-
-    def unblock(self) -> None:
-        if (mask := self._masks.pop(threading.get_ident(), None)) is not None:
-            _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-class Holds(Protocol):
-    """What holds interrupts back between `enter` and `leave`."""
-
-    def enter(self) -> None: ...
-
-    def leave(self) -> None: ...
-
-
-_installed: Holds | None = None
-
-
-def hold_by(holds: Holds) -> None:
-    """Has `held` hold interrupts back by this, in a process that runs no cells itself."""
-    global _installed
-    _installed = holds
-
-
-@contextlib.contextmanager
-def held() -> Iterator[None]:
-    """Holds interrupts back in a few lines that must not be cut in two, such as the start of a process."""
-    interrupts = _installed
-    if interrupts is None:
-        yield
-        return
-    interrupts.enter()
-    try:
-        yield
-    finally:
-        interrupts.leave()
 
 
 _CALLBACKS = (asyncio.Handle._run.__code__, call_between_cells.__code__)

@@ -19,9 +19,10 @@ from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import write_c_stdout_at_once
 from kernelbox.guest._cell import Cells
 from kernelbox.guest._descendants import children, kill_descendants
+from kernelbox.guest._fork_signals import Forks
 from kernelbox.guest._handlers import Own, give_up_own, set_handler
 from kernelbox.guest._identity import Identity
-from kernelbox.guest._interrupts import Forks, Interrupts
+from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._io import IO, Waker, blame_cell
 from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._loop import Loop
