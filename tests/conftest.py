@@ -21,6 +21,11 @@ _TEMPLATE_PATIENCE = 20.0
 _numbers = itertools.count(1)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Has one process more than processors: tests wait for timeouts, deaths and programs more than they work."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keeps the key that homes are sealed with among the tests' own files, not among the user's."""

@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
-DEADLINE = 100.0
+from tests.bounded import DEADLINE as DEADLINE
 
 # For programs whose first argument is a directory: `code` is a cell that has begun when it has written something, and
 # that ends when `go` is a file.

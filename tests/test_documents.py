@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
 from pathlib import Path
@@ -31,6 +32,42 @@ def test_configuration_states_the_defaults_that_the_code_has() -> None:
         text = stated[variable].strip("`")
         value = getattr(defaults, field)
         assert (not value) if text == "(unset)" else (parse(variable, text) == value), variable
+
+
+def test_kernels_lists_exactly_the_options_that_a_kernel_is_opened_with() -> None:
+    options = list(inspect.signature(kernelbox.get_or_create).parameters)[1:]
+
+    assert _table(DOCS / "kernels.md", "## Opening") == options
+    assert list(inspect.signature(kernelbox.create).parameters)[1:] == options
+
+
+def test_the_store_lists_exactly_the_fields_of_a_record() -> None:
+    listed = _table(DOCS / "store-and-lifecycle.md", "## The record")
+
+    assert sorted(listed) == sorted(kernelbox.KernelRecord.__match_args__)
+
+
+def test_the_exceptions_that_are_listed_are_those_that_there_are() -> None:
+    page = DOCS / "errors-and-timeouts.md"
+    public = {name: value for name in kernelbox.__all__ if isinstance(value := getattr(kernelbox, name), type)}
+    raised = {name: value for name, value in public.items() if issubclass(value, kernelbox.KernelBoxError)}
+
+    rows = re.findall(
+        r"^\| `(\w+)` \| (?:`(\w+)` )?\| ", page.read_text().partition("## What is raised\n")[2], re.MULTILINE
+    )
+
+    assert {name for name, _ in rows} == raised.keys() - {"KernelBoxError"}
+    for name, also in rows:
+        bases = [base.__name__ for base in raised[name].__mro__ if base.__module__ == "builtins"]
+        assert bases[0] == (also or "Exception"), name
+    for name in ("ApprovalRejectedError", "ToolError"):
+        assert not issubclass(public[name], kernelbox.KernelBoxError)
+
+
+def _table(page: Path, heading: str) -> list[str]:
+    """Returns what is named in the first column of the table below a heading."""
+    section = page.read_text().partition(f"{heading}\n")[2].partition("\n## ")[0]
+    return [name for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
 
 
 def test_the_public_names_are_exactly_those_that_resolve() -> None:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
-DEADLINE = 100.0
+from tests.bounded import DEADLINE as DEADLINE
 
 KERNELBOX = str(Path(sys.executable).parent / "kernelbox")
 

@@ -116,13 +116,15 @@ def test_ctrl_c_at_the_prompt_clears_the_line(terminal: Terminal) -> None:
     terminal.expect("still here")
 
 
-def test_ctrl_d_leaves_the_kernel_running(terminal: Terminal) -> None:
+def test_ctrl_d_leaves_the_kernel_running_and_says_how_to_end_it(home: Path) -> None:
+    terminal = Terminal("a $(b)")
+    terminal.wait_for_prompt(1)
     terminal.type(CTRL_D)
-    terminal.expect("goes on")
+    terminal.expect(r"goes on; `kernelbox destroy --name 'a \$\(b\)'` ends it")
     terminal.child.expect(pexpect.EOF)
     terminal.child.close()
     assert terminal.child.exitstatus == 0
-    assert status("demo").alive
+    assert status("a $(b)").alive
 
 
 def test_history_is_kept_from_one_console_to_the_next(terminal: Terminal, home: Path) -> None:

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.bounded import DEADLINE as DEADLINE
+
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, stream
 from kernelbox.api._here import kernels
 from kernelbox.host._process import Process
 from kernelbox.host.own._connection import Connection
-
-# Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
-DEADLINE = 60.0
 
 
 class Running:

@@ -392,3 +392,15 @@ def test_a_cell_can_return_and_counts_its_own_lines(kernel: KernelRecord) -> Non
     assert (result.output, result.stderr) == ("3\n", "")
     assert result.error is not None
     assert "3" in result.error.evalue
+
+
+def test_builtins_that_a_cell_disables_harm_no_cell(kernel: KernelRecord) -> None:
+    assert say(kernel, "kept=1; enable -n . exec printf set; echo one") == "one\n"
+    assert say(kernel, "echo $kept") == "1\n"
+
+
+def test_a_cell_that_makes_bash_a_restricted_shell_ends_it_at_once_and_is_told_so(kernel: KernelRecord) -> None:
+    result = bash(kernel, "set -r; echo one")
+    assert result.output == "one\n"
+    assert "[bash exited; the next bash cell starts a new one]" in result.stderr
+    assert say(kernel, "echo two") == "two\n"

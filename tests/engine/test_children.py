@@ -65,6 +65,24 @@ os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert run(kernel, code).return_value == "7"
 
 
+@pytest.mark.parametrize("handler", ["signal.default_int_handler", "signal.SIG_DFL"])
+def test_a_child_has_the_handlers_that_its_cell_sees_and_not_the_kernels(handler: str, kernel: KernelRecord) -> None:
+    code = f"""
+import os, signal, time
+signal.signal(signal.SIGINT, {handler})
+pid = os.fork()
+if pid == 0:
+    seen = signal.getsignal(signal.SIGINT) is {handler} and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    signal.signal(signal.SIGINT, {handler})
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        os._exit(7 if seen else 1)
+os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+"""
+    assert run(kernel, code).return_value == ("7" if "default" in handler else "-2")
+
+
 def test_a_fork_leaves_the_threads_signal_mask_as_it_was(kernel: KernelRecord) -> None:
     code = """
 import os, signal, threading

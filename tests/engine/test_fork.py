@@ -50,11 +50,12 @@ for fd in sorted(map(int, os.listdir("/proc/self/fd"))):
 """
 
 
-def test_a_kernel_holds_no_descriptors_of_others(home: Path) -> None:
+@pytest.mark.usefixtures("home")
+def test_a_kernel_holds_no_descriptors_of_others(tmp_path: Path) -> None:
     def descriptors(kernel: KernelRecord) -> list[str]:
         return [line.split(" ", 1)[1] for line in run(kernel, DESCRIPTORS).output.splitlines()]
 
-    with (home / "open").open("w") as file:
+    with (tmp_path / "open").open("w") as file:
         first = descriptors(get_or_create("first"))
         for n in range(5):
             get_or_create(f"other-{n}")

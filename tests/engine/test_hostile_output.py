@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.sizes import kept_bytes
 from tests.store.support import read_only
 
 from kernelbox import (
@@ -119,7 +120,7 @@ def assert_harmless(what: str, complaint: str, result: ExecutionResult) -> None:
     assert complaint in (result.error.evalue if result.error else ""), (what, result.text[:500])
     assert result.ok == (result.output == "on\n"), what
     json.dumps(result.to_dict(), allow_nan=False, ensure_ascii=False).encode()
-    assert kept_bytes(result) <= 64 * 1024 * 1024, what
+    assert kept_bytes(result.outputs) <= 64 * 1024 * 1024, what
 
 
 @pytest.mark.parametrize(
@@ -197,25 +198,6 @@ def test_an_interrupt_ends_the_conversion_of_what_is_displayed(what: str, armed:
 # -- what a result keeps -----------------------------------------------------------------------------------------
 
 
-def kept_bytes(result: ExecutionResult) -> int:
-    """Returns what the outputs of a result take, each of their parts counted by itself."""
-    return sum(
-        sys.getsizeof(item)
-        + sum(sys.getsizeof(part) for part in (item.text, item.name, item.display_id))
-        + deep_size(item.data)
-        + deep_size(item.metadata)
-        for item in result.outputs
-    )
-
-
-def deep_size(part: object) -> int:
-    if isinstance(part, dict):
-        return sys.getsizeof(part) + sum(deep_size(key) + deep_size(item) for key, item in part.items())
-    if isinstance(part, list):
-        return sys.getsizeof(part) + sum(map(deep_size, part))
-    return sys.getsizeof(part)
-
-
 FLOODS = {
     "20 pictures of 20 MB": "from IPython.display import Image\nfor _ in range(20):\n"
     "    display(Image(bytes(20 * 1024 * 1024), format='png'))",
@@ -234,7 +216,7 @@ def test_a_flood_leaves_at_most_64_mb_in_a_result(
     result = execute(kernel, FLOODS[what], timeout=DEADLINE, images_dir=tmp_path)
     assert result.ok, result.text[-500:]
     assert result.truncated
-    assert kept_bytes(result) <= 64 * 1024 * 1024
+    assert kept_bytes(result.outputs) <= 64 * 1024 * 1024
     for text in (result.output, result.stderr, result.text):
         assert len(text) <= 2_000_000
 
@@ -540,4 +522,4 @@ def test_a_message_that_a_guest_might_send_gives_a_bounded_result(
     assert len(result.text) <= 10_000
     assert len(result.error.evalue if result.error else "") <= 1_000_000
     json.dumps(result.to_dict())
-    assert kept_bytes(result) <= 64 * 1024 * 1024
+    assert kept_bytes(result.outputs) <= 64 * 1024 * 1024

@@ -77,12 +77,56 @@ def test_what_cannot_work_without_a_built_in_name_says_which_is_gone(replaced: s
     assert "ZeroDivisionError" in failed.text
 
 
+_SPOIL = """
+kernel, kept, left = get_ipython().kernel, 7, {times}
+run = kernel._cells.run
+def fail(request):
+    global left
+    left -= 1
+    if not left:
+        kernel._cells.run = run
+    raise ZeroDivisionError("spoilt")
+kernel._cells.run = fail
+"""
+
+
+def test_a_failure_of_the_kernels_own_code_costs_the_cell_that_it_strikes_and_no_more(kernel: KernelRecord) -> None:
+    run(kernel, _SPOIL.format(times=2))
+    for _ in range(2):
+        struck = execute(kernel, "kept", timeout=30)
+        assert struck.error is not None
+        assert struck.error.evalue == "the kernel's own code failed (ZeroDivisionError: spoilt)"
+        assert (struck.status, struck.state) == ("error", "kept")
+    assert value(kernel, "kept") == "7"
+
+
+def test_a_kernel_whose_own_code_fails_again_and_again_gives_up_and_says_why(kernel: KernelRecord) -> None:
+    run(kernel, _SPOIL.format(times=100))
+    endings = [execute(kernel, "kept", timeout=30).ending for _ in range(5)]
+    last = execute(kernel, "kept", timeout=30)
+    assert endings == ["finished"] * 5
+    assert (last.ending, last.state) == ("died", "lost")
+    assert "the kernel's own code failed (ZeroDivisionError: spoilt)" in last.text
+
+
 @pytest.mark.parametrize("odd", ["None", "5", "object()", "open('/dev/null', 'rb')"])
 def test_a_stdout_that_cannot_be_written_to_harms_only_its_cells(odd: str, kernel: KernelRecord) -> None:
     run(kernel, f"import sys\nsys.stdout = sys.stderr = {odd}")
     result = execute(kernel, "!echo from a shell", timeout=30)
     assert result.state == "kept"
     assert value(kernel, "1 + 1") == "2"
+
+
+def stderr_until(kernel: KernelRecord, text: str) -> str:
+    """Runs empty cells until one of them has shown a text; returns what all of them have."""
+    shown: list[str] = []
+
+    def is_there() -> bool:
+        shown.append(run(kernel, "pass").stderr)
+        return text in "".join(shown)
+
+    eventually(is_there)
+    return "".join(shown)
 
 
 def test_a_signal_handler_that_raises_after_its_cell_is_shown_with_the_next(kernel: KernelRecord) -> None:
@@ -99,13 +143,7 @@ os.getpid()
     assert kernel.pid is not None
 
     os.kill(kernel.pid, signal.SIGUSR1)
-    seen: list[str] = []
-
-    def told() -> bool:
-        seen.append(run(kernel, "pass").stderr)
-        return "TimeoutError: too late" in "".join(seen)
-
-    eventually(told)
+    stderr_until(kernel, "TimeoutError: too late")
     assert value(kernel, "calls") == "[1]"
 
 
@@ -127,15 +165,9 @@ signal.signal(signal.SIGUSR2, second)
     assert kernel.pid is not None
 
     os.kill(kernel.pid, signal.SIGUSR1)
-    seen: list[str] = []
-
-    def told() -> bool:
-        seen.append(run(kernel, "pass").stderr)
-        return "ValueError: second" in "".join(seen)
-
-    eventually(told)
-    assert "Slow: first\n" in "".join(seen)
-    assert "kernelbox" not in "".join(seen)
+    shown = stderr_until(kernel, "ValueError: second")
+    assert "Slow: first\n" in shown
+    assert "kernelbox" not in shown
 
 
 def test_a_cell_that_leaves_signals_blocked_does_not_keep_the_next_from_being_interrupted(kernel: KernelRecord) -> None:
@@ -148,11 +180,11 @@ def test_a_cell_that_leaves_signals_blocked_does_not_keep_the_next_from_being_in
 def test_a_timer_that_raises_again_and_again_harms_no_message(kernel: KernelRecord) -> None:
     code = """
 import signal
+kept = 7
 def late(*_):
     raise TimeoutError("late")
 signal.signal(signal.SIGALRM, late)
 signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-kept = 7
 """
     execute(kernel, code, timeout=30)
     for number in range(100):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.store.support import run_python
 
-from kernelbox import KernelRecord, StartFailed, execute, get_or_create, restart, status
+from kernelbox import ExecutionResult, KernelRecord, StartFailed, execute, get_or_create, restart, status, stream
 
 from .support import DEADLINE, run, value
 
@@ -62,6 +62,18 @@ def test_a_call_during_a_restart_waits_for_it(by: str, kernel: KernelRecord) -> 
     thread.join()
     assert causes <= {"restarted"}, "a cell that ran when the process was ended is told so, and nothing else is"
     assert value(key, "1 + 1") == "2"
+
+
+@pytest.mark.parametrize("code", ["pid = os.getpid()", "pid = os.getpid(); time.sleep(60)"], ids=["short", "long"])
+def test_a_cell_that_is_sent_after_its_kernel_was_restarted_runs_in_the_new_process(
+    code: str, kernel: KernelRecord
+) -> None:
+    events = stream(kernel, f"import os, time; {code}", timeout=0.2)
+    again = restart(kernel)
+    result = list(events)[-1]
+    assert isinstance(result, ExecutionResult)
+    assert (result.ending, result.state) == ("interrupted" if "sleep" in code else "finished", "kept")
+    assert value(kernel, "pid") == str(again.pid)
 
 
 EXHAUST = """

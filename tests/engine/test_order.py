@@ -35,6 +35,13 @@ def test_programs_that_take_turns_are_kept_apart(way: str, kernel: KernelRecord)
     assert _streams(kernel, way, turns) == ["stdout", "stderr"] * 3
 
 
+@pytest.mark.parametrize("way", _CELLS)
+def test_what_programs_write_milliseconds_apart_is_kept_apart(way: str, kernel: KernelRecord) -> None:
+    turns = "; sleep 0.002; ".join(("echo out", "echo err >&2") * 5)
+    attempts = (_streams(kernel, way, turns) for _ in range(50))  # a busy machine may be too late for some
+    assert ["stdout", "stderr"] * 5 in attempts
+
+
 def test_many_small_writes_of_a_program_arrive_whole_and_in_order(kernel: KernelRecord) -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-uc', 'for n in range(5000): print(n)']);"
     text = "".join(item.text or "" for item in _items(kernel, code, "python"))

@@ -42,12 +42,11 @@ def test_a_kernel_that_was_destroyed_ends_the_attempts_at_once(kernel: KernelRec
     assert "destroyed" in result.error.evalue
 
 
-def test_a_kernel_that_every_attempt_ends_is_started_anew_each_time(kernel: KernelRecord, home: Path) -> None:
-    code = f"open({str(home / 'runs')!r}, 'a').write('x'); {DIE}"
+def test_a_kernel_that_every_attempt_ends_is_started_anew_each_time(kernel: KernelRecord, tmp_path: Path) -> None:
+    code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x'); {DIE}"
     result = execute_with_retry(kernel, code, lambda result, attempt: None, max_attempts=3)
     assert result.status == "max_attempts_exceeded"
-    assert (home / "runs").read_text() == "xxx"
-    (home / "runs").unlink()
+    assert (tmp_path / "runs").read_text() == "xxx"
 
 
 def test_a_retry_uses_the_process_that_another_client_has_started_since_it_saw_the_death(kernel: KernelRecord) -> None:

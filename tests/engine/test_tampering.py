@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 
 import pytest
 
 from kernelbox import CodeExecutionError, CodeExecutor, KernelDied, KernelRecord, execute, status
 from kernelbox.api._here import kernels
 
-from .support import DEADLINE, run, value
+from .support import DEADLINE, command_line, eventually, is_running, run, value
 
 FIND = """
 import os, socket, stat, time
@@ -86,10 +85,28 @@ def test_a_message_that_comes_in_pieces_is_waited_for(kernel: KernelRecord) -> N
     assert run(kernel, code).output == "begun\nwhole"
 
 
-def test_a_process_that_became_another_program_is_dead(kernel: KernelRecord) -> None:
-    result = execute(kernel, "import os; os.execv('/bin/sleep', ['sleep', '1000'])", timeout=DEADLINE)
+def test_a_process_that_became_another_program_is_ended_and_what_it_wrote_is_there(kernel: KernelRecord) -> None:
+    code = "import os; print('last'); os.execv('/bin/sleep', ['sleep', '1000'])"
+    result = execute(kernel.name, code, timeout=DEADLINE)
     assert (result.status, result.ending, result.state) == ("error", "died", "lost")
-    assert os.path.exists(f"/proc/{kernel.pid}")
+    assert result.error is not None
+    assert "another program" in result.error.evalue
+    assert result.output == "last\n"
+    assert kernel.pid is not None
+    assert not is_running(kernel.pid)
+    assert run(kernel.name, "print('fresh')").output == "fresh\n"
+
+
+def test_a_process_that_became_another_program_between_cells_is_told_of_once(kernel: KernelRecord) -> None:
+    pid = kernel.pid
+    assert pid is not None
+    later = "import asyncio, os\nloop = asyncio.get_running_loop()\n"
+    run(kernel, later + "loop.call_later(0.1, os.execv, '/bin/sleep', ['sleep', '1000'])")
+    eventually(lambda: command_line(pid).startswith("sleep"))
+    told, fresh = (execute(kernel.name, "print('fresh')", timeout=DEADLINE) for _ in range(2))
+    assert told.error is not None
+    assert "another program" in told.error.evalue
+    assert fresh.output == "fresh\n"
 
 
 @pytest.mark.usefixtures("home")

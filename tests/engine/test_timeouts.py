@@ -51,6 +51,13 @@ ENDLESS = {
     "output without end": "while True: print('x' * 100)",
     "output of a child without end": "!yes",
     "a handler of SIGINT left by an earlier cell": "while True: pass",
+    "SIGINT that would end the process": (
+        "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); time.sleep(100)"
+    ),
+    "a handler of SIGINT that was put back": (
+        "import signal, time\nbefore = signal.signal(signal.SIGINT, lambda *_: None)\n"
+        "signal.signal(signal.SIGINT, before)\ntime.sleep(100)"
+    ),
 }
 
 

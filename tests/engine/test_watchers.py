@@ -12,7 +12,7 @@ from kernelbox.api._here import kernels
 from kernelbox.wire._layout import SOCKET
 from kernelbox.wire._messages import Begun, Comm, Display, Done, Message, Output, Watch
 
-from .support import DEADLINE, Running, run, value
+from .support import DEADLINE, Running, eventually, run, value
 
 # A thread that waits for a file, and then does something: between cells, if the file is made then.
 LATER = """
@@ -136,10 +136,7 @@ def test_what_came_before_the_first_watcher_is_told_once(kernel: KernelRecord, t
     gate, done = tmp_path / "gate", tmp_path / "done"
     run(kernel, f"later({str(gate)!r}, lambda: (print('late'), pathlib.Path({str(done)!r}).touch()))")
     gate.touch()
-    deadline = time.monotonic() + DEADLINE
-    while not done.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    eventually(done.exists)
     with watching(kernel) as watcher:
         assert text(watcher.until(bool)) == "late\n"
     with watching(kernel) as watcher:

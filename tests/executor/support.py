@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from tests.bounded import DEADLINE as DEADLINE
+from tests.bounded import run as run
 
 from kernelbox import ApprovalRequest, CodeExecutionChunk, CodeExecutionResult, CodeExecutor
-
-T = TypeVar("T")
-
-# Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
-DEADLINE = 60.0
-
-
-def run(scenario: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Runs a scenario on a new event loop."""
-
-    async def bounded() -> T:
-        async with asyncio.timeout(DEADLINE):
-            return await scenario()
-
-    return asyncio.run(bounded())
 
 
 async def answer_all(

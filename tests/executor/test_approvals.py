@@ -452,8 +452,9 @@ def test_a_decision_that_is_still_being_made_is_cancelled_when_the_execution_end
         here, record = kernels(), await asyncio.to_thread(kernelbox.get_or_create, "shared")
         gate = Slow(record, ApprovalPolicy(), Sessions(), shell="ask", tools="ask")
         request = Execute("x", "!echo", approve_shell=True)
-        execution = await Run.begin(here.kernel(record), request, timeout=DEADLINE, on_end=lambda: asks.end())
+        execution = await Run.begin(here.kernel(record), request, timeout=DEADLINE)
         asks = Asks(execution, gate, Toolbox(KernelBoxConfig()), patience=None, present=True, stop_clock=False)
+        execution.call_at_end(asks.end)
         while not begun.is_set():
             for event in await execution.next():
                 if isinstance(event, Ask):
@@ -654,13 +655,16 @@ threading.Thread(target=forge).start()
             pending: list[ApprovalRequest] = []
 
             async def consume() -> None:
+                forged = False
                 async for item in executor.stream(code, chunks=True):
                     match item:
                         case ApprovalRequest():
                             pending.append(item)
                         case CodeExecutionChunk():
-                            assert not made.exists()
-                            await pending[0].reject("by the one who was asked")
+                            forged = True
+                    if forged and pending:
+                        assert not made.exists()
+                        await pending.pop().reject("by the one who was asked")
 
             with pytest.raises(CodeExecutionError) as caught:
                 await consume()
@@ -671,10 +675,41 @@ threading.Thread(target=forge).start()
     assert not made.exists()
 
 
-def test_when_the_client_vanishes_the_command_is_rejected_and_the_kernel_usable(tmp_path: Path) -> None:
+def test_what_a_thread_asks_is_rejected_when_its_cell_has_ended() -> None:
+    code = """
+import threading, time
+said = []
+def ask():
+    try: get_ipython().system("true")
+    except Exception as error: said.append(str(error))
+thread = threading.Thread(target=ask)
+thread.start()
+while not get_ipython().kernel.asks._open: time.sleep(0.001)
+"""
+
+    async def scenario() -> str | None:
+        async with CodeExecutor(approve_shell_cmds=True) as executor:
+            async for _ in executor.stream(code):
+                pass  # what is asked is not answered
+            return (await executor.execute("thread.join(30); print(said)")).text
+
+    assert "the cell that asked has ended" in (run(scenario) or "")
+
+
+@pytest.mark.parametrize(
+    ("before", "endings"),
+    [
+        ("", ("'ApprovalRejectedError'", "'KeyboardInterrupt'")),  # its cell is interrupted as well
+        ("import signal; signal.signal(signal.SIGINT, lambda *_: None)\n", ("'ApprovalRejectedError'",)),
+    ],
+    ids=["", "in a cell that cannot be interrupted"],
+)
+def test_when_the_client_vanishes_the_command_is_rejected_and_the_kernel_usable(
+    tmp_path: Path, before: str, endings: tuple[str, ...]
+) -> None:
     made = tmp_path / "made"
     code = (
-        "ending = ''\n"
+        f"{before}ending = ''\n"
         f"try:\n    get_ipython().system('touch {made}')\nexcept BaseException as error: ending = type(error).__name__"
     )
     stream = kernelbox.stream("shared", code, approve=True)
@@ -683,7 +718,7 @@ def test_when_the_client_vanishes_the_command_is_rejected_and_the_kernel_usable(
     for connection in _connections(stream):
         connection.close()
     ending = kernelbox.execute(record, "ending", timeout=DEADLINE).return_value
-    assert ending in ("'ApprovalRejectedError'", "'KeyboardInterrupt'")  # its cell is interrupted as well
+    assert ending in endings
     assert not made.exists()
     stream.close()  # type: ignore[attr-defined]  # it is a generator
 

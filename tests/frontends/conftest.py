@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.server.conftest import key, served, service_home
+from tests.server.conftest import key, other, served, service_home
 from tests.server.support import Served
 
 from .support import FrontEnd, attached
 
-__all__ = ["key", "served", "service_home"]
+__all__ = ["key", "other", "served", "service_home"]
 
 
 @pytest.fixture

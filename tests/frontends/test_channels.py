@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,7 +14,13 @@ import pytest
 from tests.server.support import DEADLINE, Served, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from kernelbox import ApprovalPolicy, KernelBoxConfig
+from kernelbox.core._kernel import Kernel
+from kernelbox.core._memory import Sessions
+from kernelbox.frontends._channels import Channels
 from kernelbox.frontends._message import JupyterMessage
+from kernelbox.frontends._sides import Reached, Rules
+from kernelbox.tools._toolbox import Toolbox
 
 from .support import FrontEnd, attached
 
@@ -291,3 +298,36 @@ def test_a_flood_of_interrupts_is_refused_and_holds_up_nobody(served: Served, ke
                 replies[message.parent["msg_id"]] = message.content.get("ename", "")
         assert set(replies.values()) == {"", "QueueFull"}
         assert front_end.run("1").content["status"] == "ok"
+
+
+def test_requests_that_take_no_time_are_served_in_steps_between_which_others_are() -> None:
+    assert asyncio.run(count_steps(500)) >= 500
+
+
+async def count_steps(requests: int) -> int:
+    """Has requests served that need no kernel; returns how often another task was served meanwhile."""
+    steps, replies = 0, []
+
+    async def be_served() -> None:
+        nonlocal steps
+        while True:
+            steps += 1
+            await asyncio.sleep(0)
+
+    async def never(*_: object) -> Kernel:
+        raise AssertionError("no kernel is needed")
+
+    class Collects:
+        async def send(self, message: JupyterMessage) -> None:
+            replies.append(message)
+
+    rules = Rules(ApprovalPolicy(), Sessions(), Toolbox(KernelBoxConfig.from_env()), "")
+    channels, front_end = Channels(Reached(never, never, never), rules), Collects()
+    for number in range(requests):
+        channels.take(front_end, JupyterMessage("shell", {"msg_id": str(number), "msg_type": "odd_request"}))
+    other = asyncio.ensure_future(be_served())
+    assert channels.working is not None
+    await channels.working
+    other.cancel()
+    assert [reply.kind for reply in replies] == ["odd_reply"] * requests
+    return steps

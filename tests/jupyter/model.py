@@ -19,7 +19,7 @@ from kernelbox.host.jupyter._actions import (
     WriteReason,
 )
 from kernelbox.host.jupyter._conversation import Conversation
-from kernelbox.host.jupyter._message import JupyterMessage
+from kernelbox.host.jupyter._message import KernelMessage
 from kernelbox.wire._messages import Done, Execute, Interrupt, Message
 
 FOREIGN = "foreign"
@@ -41,8 +41,8 @@ class ModelKernel:
         self.waiting: deque[Served] = deque()
         self.running: Served | None = None
         self.begun: set[str] = set()
-        self.iopub: deque[JupyterMessage] = deque()
-        self.shell: deque[JupyterMessage] = deque()
+        self.iopub: deque[KernelMessage] = deque()
+        self.shell: deque[KernelMessage] = deque()
 
     def begin(self, *, publishes: bool = True) -> None:
         if self.running is not None or not self.waiting:
@@ -66,14 +66,14 @@ class ModelKernel:
         if exits:
             content["payload"] = [{"source": "ask_exit", "keepkernel": False}]
         if replies and not request.id.startswith(FOREIGN):
-            self.shell.append(JupyterMessage(request.kind.replace("_request", "_reply"), request.id, content))
+            self.shell.append(KernelMessage(request.kind.replace("_request", "_reply"), request.id, content))
         if publishes:
             self.publish("status", execution_state="idle")
         self.running = None
 
     def publish(self, kind: str, **content: Any) -> None:
         assert self.running is not None
-        self.iopub.append(JupyterMessage(kind, self.running.id, content))
+        self.iopub.append(KernelMessage(kind, self.running.id, content))
 
 
 class Client:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from tests.engine.support import eventually
+from tests.engine.support import DEADLINE, eventually, run
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, StoreFailed, get_or_create, stream
 from kernelbox.host._directory import KernelDirectory
@@ -25,7 +25,6 @@ from kernelbox.host.jupyter._link import Link
 from kernelbox.host.jupyter._message import LONGEST_FRAME
 from kernelbox.host.jupyter._subscription import LeftOut, Subscription
 
-from .support import DEADLINE, run
 from .test_queue import directory_at
 
 # ZMTP 3.0 (https://rfc.zeromq.org/spec/23): the greeting with the NULL mechanism, and the READY command of a publisher.

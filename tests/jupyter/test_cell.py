@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from kernelbox.host.jupyter._cell import Cell
-from kernelbox.host.jupyter._message import JupyterMessage
+from kernelbox.host.jupyter._message import KernelMessage
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Clear, Comm, Display, Done, Execute, Message, Output, Started
 
@@ -108,7 +108,7 @@ def test_a_display_of_any_size_is_bounded(content: dict[str, Any]) -> None:
 
 def test_a_message_that_could_not_be_read_is_left_out_and_said_to_be() -> None:
     cell = Cell(Execute("x", "1"))
-    messages = [JupyterMessage(kind, "x", {}, unread=True) for kind in ("display_data", "stream", "error", "comm_msg")]
+    messages = [KernelMessage(kind, "x", {}, unread=True) for kind in ("display_data", "stream", "error", "comm_msg")]
     taken = [message for unread in messages for message in cell.take_published(unread)]
     assert not any(isinstance(message, Display | Comm) for message in taken)
     assert end(feed(cell, OK, IDLE)).cut
@@ -195,7 +195,7 @@ def test_what_the_kernel_cannot_do_is_refused_with_a_reason(request_: Execute) -
 def feed(cell: Cell, *messages: tuple[str, dict[str, Any]]) -> list[Message]:
     out: list[Message] = []
     for kind, content in messages:
-        message = JupyterMessage(kind, cell.id, content)
+        message = KernelMessage(kind, cell.id, content)
         out += cell.take_reply(message) if kind == "execute_reply" else cell.take_published(message)
     return out
 

@@ -30,7 +30,7 @@ from kernelbox.host.jupyter._conversation import (
     REPLY_PATIENCE,
     Conversation,
 )
-from kernelbox.host.jupyter._message import JupyterMessage
+from kernelbox.host.jupyter._message import KernelMessage
 from kernelbox.host.jupyter._reception import FAR_BEHIND, Reception
 from kernelbox.wire._messages import Done, Execute, Interrupt, Message, Output, Query, Reply, Started
 
@@ -58,13 +58,13 @@ class Talk:
         return self.conversation.query(Query("q", what, args))
 
     def publish(self, kind: str, parent: str = "x", **content: Any) -> list[Action]:
-        return self.conversation.published(JupyterMessage(kind, parent, content), now=self.now)
+        return self.conversation.published(KernelMessage(kind, parent, content), now=self.now)
 
     def status(self, state: str, parent: str = "x") -> list[Action]:
         return self.publish("status", parent, execution_state=state)
 
     def reply(self, parent: str = "x", kind: str = "execute_reply", **content: Any) -> list[Action]:
-        return self.conversation.replied(JupyterMessage(kind, parent, {"status": "ok"} | content), now=self.now)
+        return self.conversation.replied(KernelMessage(kind, parent, {"status": "ok"} | content), now=self.now)
 
     def wait(self, seconds: float) -> list[Action]:
         self.now += seconds
@@ -374,7 +374,7 @@ def test_a_request_of_others_that_began_after_the_probe_is_remembered_for_the_ne
 def test_statuses_that_a_cell_makes_up_are_not_kept_without_end() -> None:
     reception = Reception()
     for number in range(5000):
-        reception.take_status(JupyterMessage("status", f"made up {number}", {"execution_state": "busy"}))
+        reception.take_status(KernelMessage("status", f"made up {number}", {"execution_state": "busy"}))
     assert repr(reception) == "<Reception unknown, 1000 requests of others>"
     assert reception.serves_others
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.wire.strategies import untimed
 
 from kernelbox.host.jupyter._conversation import Conversation
-from kernelbox.host.jupyter._message import JupyterMessage
+from kernelbox.host.jupyter._message import KernelMessage
 from kernelbox.wire._messages import Done, Execute, Interrupt, Query
 
 from .model import FOREIGN, Client, Served
@@ -181,7 +181,7 @@ kinds = st.sampled_from(
     ["status", "stream", "execute_input", "execute_reply", "kernel_info_reply", "complete_reply", "error", "odd"]
 )
 events = st.one_of(
-    st.tuples(st.sampled_from(["published", "replied"]), st.builds(JupyterMessage, kinds, ids, contents)),
+    st.tuples(st.sampled_from(["published", "replied"]), st.builds(KernelMessage, kinds, ids, contents)),
     st.tuples(st.just("interrupt"), st.builds(Interrupt, ids, st.booleans())),
     st.tuples(st.just("execute"), st.sampled_from(["x", "y"])),
     st.tuples(st.sampled_from(["first", "wait", "killed"]), st.booleans()),

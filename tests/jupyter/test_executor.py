@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.engine.support import DEADLINE
 from tests.executor.support import first_chunk
 from tests.executor.support import run as run_scenario
 
 from kernelbox import CodeExecutionError, CodeExecutor, KernelRecord, destroy, get_or_create
-
-from .support import DEADLINE
 
 
 def test_a_lost_idle_ends_the_cell_for_a_client_on_an_event_loop() -> None:

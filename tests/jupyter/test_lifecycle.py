@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.engine.support import DEADLINE, Running, parent_of, run, wait_for_end
 
 from kernelbox import (
     InvalidInput,
@@ -26,8 +27,6 @@ from kernelbox.api._here import kernels
 from kernelbox.host._process import Process
 from kernelbox.host.jupyter._connection import JupyterConnection
 from kernelbox.wire._messages import Execute
-
-from .support import DEADLINE, Running, parent_of, run, wait_for_end
 
 
 @pytest.fixture

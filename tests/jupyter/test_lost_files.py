@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import destroy_all, new_home
-from tests.engine.support import eventually
+from tests.engine.support import eventually, parent_of, run, wait_for_end
 
 from kernelbox import get_or_create, status
-
-from .support import parent_of, run, wait_for_end
 
 # Starts a process that leaves the kernel's session and ignores what it can ignore.
 START_CHILD = (

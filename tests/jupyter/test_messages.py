@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jupyter_client.session import Session
 
-from kernelbox.host.jupyter._message import Codec, JupyterMessage
+from kernelbox.host.jupyter._message import Codec, KernelMessage
 
 KEY = "a key that only we know"
 
@@ -81,7 +81,7 @@ def test_a_content_that_is_not_read_leaves_a_message_that_says_so(content: bytes
     codec = Codec(KEY)
     parts = [b'{"msg_type": "status"}', b'{"msg_id": "a"}', b"{}", content]
     message = codec.decode([b"<IDS|MSG>", codec._sign(parts), *parts])
-    assert message == JupyterMessage("status", "a", {}, unread=True)
+    assert message == KernelMessage("status", "a", {}, unread=True)
 
 
 def test_a_content_of_50_mb_is_read() -> None:

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.engine.support import DEADLINE, Running, run
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, destroy, execute, get_or_create, stream
-
-from .support import DEADLINE, Running, run
 
 
 def test_a_bash_kernel_keeps_its_variables(bash: KernelRecord) -> None:

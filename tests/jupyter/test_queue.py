@@ -10,12 +10,11 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from tests.engine.support import DEADLINE
 
 from kernelbox.host._directory import KernelDirectory
 from kernelbox.host._place import Place
 from kernelbox.host.jupyter._queue import QueueLock, end_queue
-
-from .support import DEADLINE
 
 
 class Anywhere:

@@ -8,7 +8,7 @@ import pytest
 
 from kernelbox.host.jupyter._actions import Request
 from kernelbox.host.jupyter._conversation import IDLE_PATIENCE
-from kernelbox.host.jupyter._message import Codec, JupyterMessage
+from kernelbox.host.jupyter._message import Codec, KernelMessage
 from kernelbox.wire._approvals import INPUT_TOOL, SHELL_SERVER
 from kernelbox.wire._messages import Answer, Ask, Begun, Comm, Done, Execute, Output, Started
 
@@ -58,7 +58,7 @@ def test_what_is_no_message_to_a_comm_is_refused(code: str) -> None:
 
 
 def ask(talk: Talk, parent: str = "x", **content: object) -> list[object]:
-    said = JupyterMessage("input_request", parent, {"prompt": "? ", "password": False, **content})
+    said = KernelMessage("input_request", parent, {"prompt": "? ", "password": False, **content})
     return [*delivered(talk.conversation.asked(said))]
 
 

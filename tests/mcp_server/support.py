@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import httpx2
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, ImageContent, ResourceLink, TextContent
-
-T = TypeVar("T")
-Elicit = Callable[[Any, ElicitRequestParams], Coroutine[Any, Any, ElicitResult]]
-
-# Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
-DEADLINE = 100.0
+from tests.bounded import DEADLINE as DEADLINE
+from tests.bounded import run as run
 
 # The protocol up to 2025-11-25, with a handshake, and the one after it.
 GENERATIONS = ("legacy", "2026-07-28")
@@ -37,16 +32,6 @@ class Served:
     token: str
     workspace: Path
     process: subprocess.Popen[str]
-
-
-def run(scenario: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Runs a scenario on a new event loop."""
-
-    async def bounded() -> T:
-        async with asyncio.timeout(DEADLINE):
-            return await scenario()
-
-    return asyncio.run(bounded())
 
 
 def command(workspace: Path, *words: str) -> list[str]:

@@ -113,8 +113,8 @@ def test_an_error_can_be_made_of_a_sentence() -> None:
 def test_what_an_executor_was_made_with_can_be_read(tmp_path: Path) -> None:
     executor = CodeExecutor(
         kernel_env={"A": "b"},
-        working_dir=tmp_path,
-        images_dir=tmp_path / "pictures",
+        working_dir=str(tmp_path),
+        images_dir=f"{tmp_path}/pictures",
         approve_shell_cmds=True,
         require_shell_escape=True,
         approve_tool_calls=False,

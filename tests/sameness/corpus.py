@@ -293,10 +293,23 @@ len(In), len(_ih)
 # %%
 %history -o 1-2
 # %%
-# | differs in outputs: -l reads the history database; ours keeps none, for it costs a thread and a file in HOME
 %history -l 2
 # %%
+%history -g 'kept *'
+# %%
+%history -o -g 'hidden from'
+# %%
+%history -u -l 3 -g "'*o*'"
+# %%
 %rerun 2
+# %%
+'again'
+# %%
+%rerun
+# %%
+%rerun -g 'kept again'
+# %%
+[line for _, line, _ in get_ipython().history_manager.get_tail(3, include_latest=True)]
 # %% differs in outputs: the text is meant for the next input field, and our caller has none
 %recall 1
 # %%
@@ -1289,8 +1302,12 @@ sys.argv[1:] == [], type(sys.argv)
 '' in sys.path
 # %%
 type(sys.stdin), sys.flags.interactive, hasattr(sys, 'ps1')
-# %% differs in outputs: ours must tell an interrupt of the cell from one that comes late
+# %%
 import signal
+signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+# %%
+signal.signal(signal.SIGINT, signal.SIG_DFL), signal.getsignal(signal.SIGINT)
+# %%
 signal.getsignal(signal.SIGINT)
 # %%
 import threading

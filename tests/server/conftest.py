@@ -29,6 +29,13 @@ def served(key_file: Path, service_home: Path, tmp_path_factory: pytest.TempPath
         server.http.delete("/kernels")
 
 
+@pytest.fixture(scope="session")
+def other(service_home: Path, served: Served) -> Iterator[Served]:
+    """Starts a second server on the home of the first."""
+    with serving(served.workspace, KERNELBOX_HOME=str(service_home)) as server:
+        yield server
+
+
 @pytest.fixture
 def key(served: Served) -> Iterator[str]:
     """Opens a kernel under a name that nobody else uses; returns the name."""

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-
-# Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
-DEADLINE = 100.0
+from tests.bounded import DEADLINE as DEADLINE
 
 
 @dataclass(frozen=True)

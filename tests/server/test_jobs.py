@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,11 @@ from tests.conftest import new_home
 from kernelbox import KernelBoxConfig
 from kernelbox.host._home import Home
 from kernelbox.host._journal import Journal
+from kernelbox.server._jobs import Jobs
 
 from .support import DEADLINE, Served, events_of, serving
 
 ENDLESS = "import time\nwhile True: time.sleep(0.01)"
-
-
-@pytest.fixture
-def other(service_home: Path, served: Served) -> Iterator[Served]:
-    """Starts a second server on the home of the first."""
-    with serving(served.workspace, KERNELBOX_HOME=str(service_home)) as server:
-        yield server
 
 
 def begin(served: Served, key: str, code: str, **fields: Any) -> str:
@@ -113,6 +107,35 @@ def test_another_server_tells_of_a_job_follows_it_and_cancels_it(served: Served,
     other.post(f"/jobs/{job_id}/cancel")
     assert list(followed)[-1]["result"]["ending"] == "interrupted"
     assert wait_for(other, waiting)["result"]["status"] == "success"
+
+
+def test_another_server_cancels_a_job_of_whose_events_the_first_are_dropped(
+    served: Served, other: Served, key: str
+) -> None:
+    flood = "for _ in range(200): print('x' * 100_000)"
+    job_id = begin(served, key, f"{flood}\nprint('end')\n{ENDLESS}")
+    followed = events_of(served, job_id)
+    assert any("end" in event.get("text", "") for event in followed)
+    assert next(events_of(other, job_id))["type"] == "dropped"
+    other.post(f"/jobs/{job_id}/cancel")
+    assert wait_for(other, job_id)["result"]["ending"] == "interrupted"
+
+
+def test_a_job_that_is_cancelled_before_its_kernel_has_started_never_runs(tmp_path: Path, key_file: Path) -> None:
+    gate, ran = tmp_path / "gate", tmp_path / "ran"
+    slow = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)"
+    with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home), KERNELBOX_STARTUP_CODE=slow) as served:
+        with ThreadPoolExecutor() as pool:
+            code = {"code": f"open({str(ran)!r}, 'w').close()"}
+            beginning = pool.submit(served.post, "/sessions/slow/jobs", code)
+            while not (jobs := served.http.get("/jobs").json()["jobs"]):
+                pass
+            served.post(f"/jobs/{jobs[0]['id']}/cancel")
+            gate.touch()
+            job_id = beginning.result(DEADLINE).json()["id"]
+        assert wait_for(served, job_id)["result"]["ending"] in ("interrupted", "never ran")
+        assert not ran.exists()
+        served.http.delete("/kernels")
 
 
 def test_an_answer_that_comes_to_another_server_reaches_the_cell(served: Served, other: Served, key: str) -> None:
@@ -314,19 +337,60 @@ def test_a_file_of_events_that_a_cell_makes_hides_no_event(
     assert followed[-1]["type"] == "result"
 
 
-def test_events_behind_gigabytes_that_a_cell_has_written_are_given_up(
-    served: Served, key: str, service_home: Path
+@pytest.mark.parametrize("planted", [b"", b"\n" * 4_000_000, b"x\n" * 2_000_000], ids=["a hole", "blanks", "lines"])
+def test_events_behind_megabytes_that_a_cell_has_written_are_given_up(
+    served: Served, key: str, service_home: Path, planted: bytes
 ) -> None:
     job_id = begin(served, key, "print('true')")
     wait_for(served, job_id)
     with (service_home / "jobs" / job_id / "events-1").open("r+b") as events:
         started = b"\n".join(events.read().split(b"\n")[:3])
         events.truncate(len(started))
-        events.truncate(64 * 1024**3)
+        events.seek(0, os.SEEK_END)
+        events.write(planted)
+        events.truncate(None if planted else 64 * 1024**3)
     first, lost = events_of(served, job_id)
     assert (first["type"], lost["type"]) == ("started", "lost")
     assert "has written over the events" in lost["detail"]
     assert look(served, job_id)["state"] == "done"
+
+
+def test_a_job_among_whose_files_a_cell_has_put_thousands_is_given_up(
+    served: Served, key: str, service_home: Path
+) -> None:
+    job_id = begin(served, key, "1")
+    wait_for(served, job_id)
+    for number in range(10_000):
+        (service_home / "jobs" / job_id / f"events-{number}x").touch()
+    (lost,) = events_of(served, job_id)
+    assert "has written over the events" in lost["detail"]
+    shutil.rmtree(service_home / "jobs" / job_id)
+
+
+def test_a_long_journal_is_followed_in_steps_between_which_others_are_served(
+    served: Served, key: str, service_home: Path
+) -> None:
+    job_id = begin(served, key, "for n in range(3000): print(n, flush=True); display(n)")
+    wait_for(served, job_id)
+    journal = Journal(Home(str(service_home), KernelBoxConfig.from_env().key_file))
+    assert asyncio.run(count_steps(Jobs(journal, kernels=None), job_id)) > 5  # type: ignore[arg-type]  # none is needed
+
+
+async def count_steps(jobs: Jobs, job_id: str) -> int:
+    """Follows a job; returns how often another task was served meanwhile."""
+    steps = 0
+
+    async def be_served() -> None:
+        nonlocal steps
+        while True:
+            steps += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.ensure_future(be_served())
+    kinds = [kind async for _, kind, _ in jobs.events(job_id, 0)]
+    other.cancel()
+    assert kinds[-1] == "result"
+    return steps
 
 
 def test_records_of_any_size_that_a_cell_makes_are_not_read(served: Served, key: str, service_home: Path) -> None:

@@ -51,15 +51,13 @@ def test_kernels_survive_the_server_and_are_found_again_by_the_next(tmp_path: Pa
             second.http.delete("/kernels")
 
 
-def test_two_servers_on_one_home_see_the_same_kernels(tmp_path: Path, key_file: Path) -> None:
-    with new_home() as home:
-        with serving(tmp_path, KERNELBOX_HOME=str(home)) as one, serving(tmp_path, KERNELBOX_HOME=str(home)) as other:
-            one.post("/sessions/shared/execute", {"code": "x = 1"})
-            assert other.execute("shared", "x")["return_value"] == "1"
-            other.post("/kernels/shared/restart")
-            assert one.execute("shared", "x")["error"]["ename"] == "NameError"
-            other.http.delete("/kernels/shared")
-            assert one.post("/kernels/shared/execute", {"code": "1"}).status_code == 404
+def test_two_servers_on_one_home_see_the_same_kernels(served: Served, other: Served) -> None:
+    served.post("/sessions/shared/execute", {"code": "x = 1"})
+    assert other.execute("shared", "x")["return_value"] == "1"
+    other.post("/kernels/shared/restart")
+    assert served.execute("shared", "x")["error"]["ename"] == "NameError"
+    other.http.delete("/kernels/shared")
+    assert served.post("/kernels/shared/execute", {"code": "1"}).status_code == 404
 
 
 def test_a_server_that_is_stopped_lets_cells_come_to_their_end(tmp_path: Path, key_file: Path) -> None:

@@ -45,13 +45,14 @@ def test_a_length_that_is_none_is_refused(small: Served, length: str) -> None:
         assert client.recv(100).startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
 
 
-def test_a_request_without_a_length_is_cut_off_where_it_is_too_large(small: Served) -> None:
+@pytest.mark.parametrize("path", ["/kernels", "/sessions/x/execute"])
+def test_a_request_without_a_length_is_cut_off_where_it_is_too_large(small: Served, path: str) -> None:
     def parts() -> Iterator[bytes]:
         for _ in range(50):
             yield b"x" * 100_000
 
     try:
-        answer = small.http.post("/kernels", content=parts(), headers={"Content-Type": "application/json"})
+        answer = small.http.post(path, content=parts(), headers={"Content-Type": "application/json"})
     except httpx2.TransportError:
         return  # it was closed while we were sending
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
@@ -133,14 +134,30 @@ def test_what_is_no_http_does_no_harm(small: Served) -> None:
     assert small.http.get("/health").status_code == 200
 
 
+def send_byte_by_byte(client: socket.socket) -> bytes:
+    """Sends a byte every three seconds, until there is an answer."""
+    client.settimeout(3)
+    while True:
+        try:
+            return client.recv(100)
+        except TimeoutError:
+            client.sendall(b" ")
+
+
 @pytest.mark.slow
 def test_clients_that_take_for_ever_to_send_a_request_are_cut_off(small: Served) -> None:
-    with connect(small) as silent, connect(small) as head, connect(small) as body:
+    with contextlib.ExitStack() as stack:
+        silent, head, body, cell, trickle = (stack.enter_context(connect(small)) for _ in range(5))
         head.sendall(b"GET / HTTP/1.1\r\nHost: local")
         body.sendall(b"POST /kernels HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
+        plain = b"POST /sessions/x/execute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        cell.sendall(plain + b"Content-Length: 10\r\n\r\n{")
+        trickle.sendall(plain + b"Content-Length: 1000\r\n\r\n{")
+        assert send_byte_by_byte(trickle).startswith(b"HTTP/1.1 408")
         assert silent.recv(100) == b""
         assert head.recv(100) == b""
         assert body.recv(100).startswith(b"HTTP/1.1 408")
+        assert cell.recv(100).startswith(b"HTTP/1.1 408")
 
 
 def test_a_server_that_can_open_no_more_says_so_and_recovers(tmp_path: Path, key_file: Path) -> None:
@@ -159,4 +176,25 @@ def test_a_server_that_can_open_no_more_says_so_and_recovers(tmp_path: Path, key
         resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, before)
         first.sendall(f"GET /kernels HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         assert first.recv(65536).startswith(b"HTTP/1.1 200 ")
+        served.http.delete("/kernels")
+
+
+def test_kernels_that_take_long_to_start_keep_nobody_waiting_who_wants_something_else(
+    tmp_path: Path, key_file: Path
+) -> None:
+    gate, slow = tmp_path / "gate", {"env": {"KERNEL_SLOW": "1"}}
+    wait = f"while 'KERNEL_SLOW' in os.environ and not os.path.exists({str(gate)!r}): time.sleep(0.01)"
+    start_up = {
+        "KERNELBOX_STARTUP_CODE": f"import os, time\nopen({str(tmp_path)!r} + f'/{{os.getpid()}}', 'w')\n{wait}"
+    }
+    with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home), **start_up) as served:
+        served.post("/kernels", {"name": "quick"})
+        with ThreadPoolExecutor(20) as pool:
+            starting = [pool.submit(served.post, "/api/kernels", slow) for _ in range(20)]
+            while served.http.get("/files").json()["total"] <= 16:  # as many as are started at once
+                pass
+            assert served.http.get("/kernels/quick/variables").status_code == 200
+            assert served.post("/sessions/quick/execute", {"code": "6 * 7"}).json()["return_value"] == "42"
+            gate.touch()
+            assert {each.result(DEADLINE).status_code for each in starting} == {201}
         served.http.delete("/kernels")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin
 
 import pytest
@@ -35,6 +38,40 @@ def test_every_failure_in_the_schema_has_a_model_and_every_route_a_summary(serve
             for status, answer in route["responses"].items():
                 if int(status) >= 400:
                     assert answer["content"]["application/json"]["schema"], (method, path, status)
+
+
+def test_no_list_or_object_in_a_request_has_more_than_a_few_entries(served: Served) -> None:
+    schema = served.http.get("/openapi.json").json()
+    models = schema["components"]["schemas"]
+    bodies = {name for name in models if any(name in text for text in _request_bodies(schema))}
+    assert {"KernelCreate", "RetryExecute", "KernelRequest"} <= bodies
+    for name in bodies:
+        for field, described in models[name].get("properties", {}).items():
+            for kind in (described, *described.get("anyOf", [])):
+                assert kind.get("type") not in ("array", "object") or {"maxItems", "maxProperties"} & kind.keys(), field
+
+
+def _request_bodies(schema: dict[str, Any]) -> Iterator[str]:
+    for methods in schema["paths"].values():
+        for route in methods.values():
+            yield json.dumps(route.get("requestBody", {}))
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/kernels", {"tags": dict.fromkeys(map(str, range(20_000)), 1)}),
+        ("/sessions/x", {"limits": dict.fromkeys(map(str, range(20_000)), True)}),
+        ("/sessions/x/execute_with_retry", {"code": "1", "replacement_codes": [1] * 20_000}),
+        ("/api/kernels", {"env": dict.fromkeys(map(str, range(20_000)), 1)}),
+    ],
+)
+def test_of_a_request_that_is_wrong_in_thousands_of_places_not_all_are_told(
+    served: Served, path: str, body: dict[str, Any]
+) -> None:
+    refusal = served.post(path, body)
+    assert refusal.status_code == 422
+    assert [problem["msg"] for problem in refusal.json()["detail"]] == ["use at most 1,000 entries"]
 
 
 @pytest.mark.slow

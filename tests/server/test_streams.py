@@ -42,11 +42,6 @@ def received(client: ClientConnection) -> Iterator[dict[str, Any]]:
             yield json.loads(client.recv(timeout=DEADLINE))
 
 
-def wait_until_idle(served: Served, key: str) -> None:
-    while served.http.get(f"/kernels/{key}").json()["kernel"]["status"] != "idle":
-        pass
-
-
 # -- server-sent events ----------------------------------------------------------------------------------------
 
 

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.bounded import DEADLINE as DEADLINE
 
+from kernelbox import KernelRecord
 from kernelbox.host._records import signed
-
-# Seconds. Far beyond what anything here takes, so that reaching it means a hang and not a busy machine.
-DEADLINE = 100.0
 
 _MANY = """
 import json, os, sys
@@ -152,3 +151,8 @@ def fill(disk: Path) -> Path:
             while True:
                 file.write(bytes(4096))
     return filler
+
+
+def pid_of(record: KernelRecord) -> int:
+    assert record.pid is not None
+    return record.pid

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.engine.support import Running, eventually, is_running, parent_of, run, value, wait_for_end
-from tests.store.support import kernel_directories, read_registry, rewrite_record, run_python, start_python
+from tests.store.support import kernel_directories, pid_of, read_registry, rewrite_record, run_python, start_python
 
 from kernelbox import (
     InvalidInput,
@@ -42,11 +42,6 @@ START_CHILDREN = """
 import subprocess
 [subprocess.Popen(["sleep", "1000"], start_new_session=flag).pid for flag in (True, False)]
 """
-
-
-def pid_of(record: KernelRecord) -> int:
-    assert record.pid is not None
-    return record.pid
 
 
 @pytest.fixture

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
+from tests.engine.support import eventually
 from tests.store.support import run_python
+
+from kernelbox.host._process import Process, read_start_time
 
 EXHAUSTED = """
 import os, resource, signal, subprocess, sys
@@ -42,3 +46,15 @@ def test_a_process_with_another_start_time_is_not_signalled() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False False False None\n"
+
+
+def test_a_process_that_has_ended_waits_for_its_parent_until_that_has_taken_note() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        process = Process(child.pid, read_start_time(child.pid) or 0)
+        assert process.waiting_keeper == 0
+        assert child.stdin is not None
+        child.stdin.close()
+        eventually(lambda: process.is_zombie)
+        assert process.waiting_keeper == os.getpid()
+        assert Process(child.pid, process.start_time + 1).waiting_keeper == 0
+    assert process.waiting_keeper == 0

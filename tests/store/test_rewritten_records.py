@@ -30,7 +30,7 @@ from kernelbox import (
 )
 from kernelbox.host._process import read_start_time
 
-from .support import DEADLINE, kernel_directories, read_registry, run_python
+from .support import DEADLINE, kernel_directories, pid_of, read_registry, run_python
 
 CAUSE = "its record was rewritten by another program than kernelbox"
 
@@ -74,11 +74,6 @@ def files_of(kernel: KernelRecord) -> list[Path]:
 def rewrite(paths: list[Path], change: Change, pid: int) -> None:
     for path in paths:
         path.write_text(json.dumps(change(json.loads(path.read_text()), pid), separators=(",", ":")))
-
-
-def pid_of(kernel: KernelRecord) -> int:
-    assert kernel.pid is not None
-    return kernel.pid
 
 
 @changes

@@ -14,38 +14,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 SPEC: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text()) if len(sys.argv) > 1 else {}
-ANYTHING = {"type": "object", "additionalProperties": True}
-TOOLS = SPEC.get("tools") or [
-    {"name": name, "description": f"Does {name}.", "inputSchema": ANYTHING}
-    for name in (
-        "echo",
-        "pid",
-        "environment",
-        "fail",
-        "crash",
-        "wait",
-        "meet",
-        "hang",
-        "large",
-        "noisy",
-        "leave",
-        "report",
-        "ask",
-        "picture",
-        "mixed",
-        "broken",
-        "refuse",
-        "values",
-        "torn",
-        "note",
-        "change",
-        "half",
-    )
-]
 PIXEL = base64.b64encode(
     bytes.fromhex(
         "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"
@@ -69,140 +43,232 @@ def text(words: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": words}]}
 
 
-def call(number: object, name: str, args: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
-    marks = Path(args.get("marks", "/nonexistent"))
-    if name in SPEC.get("structured", {}):
-        return {**text("structured"), "structuredContent": SPEC["structured"][name]}
-    match name:
-        case "pid":
-            return text(str(os.getpid()))
-        case "environment":
-            return text(os.environ.get(args["name"], "(not set)"))
-        case "fail":
-            return {**text(args["words"]), "isError": True}
-        case "crash":
-            os.write(2, args.get("words", "").encode())
-            os._exit(3)
-        case "wait":
-            (marks / "begun").touch()
-            if cancelled[number].wait(args.get("seconds", 3600)):
-                (marks / "cancelled").touch()
-            return text("waited")
-        case "meet":
-            (marks / args["name"]).touch()
-            while not all((marks / other).exists() for other in args["others"]):
-                time.sleep(0.005)
-            return text(f"{args['name']} met")
-        case "hang":
-            if not (marks / "hung").exists():
-                lock.acquire()  # nothing is ever answered again
-                (marks / "hung").touch()
-                threading.Event().wait()
-            return text("fine")
-        case "large":
-            return text("x" * args["size"])
-        case "noisy":
-            with lock:
-                os.write(1, b"this is no message\n{\n[1, 2]\n\xff\xfe\n\n")
-            for _ in range(50):
-                os.write(2, b"complaint " * 10_000 + b"\n")
-            return text("still here")
-        case "leave":
-            child = subprocess.Popen(["sleep", "3600"], start_new_session=True, stdin=subprocess.DEVNULL)
-            (marks / "child").write_text(str(child.pid))
-            (marks / "server").write_text(str(os.getpid()))
-            return text("left a child")
-        case "report":
-            token = meta.get("progressToken")
-            for step in (1, 2):
-                said = f"step {step}{'!' * args.get('size', 0)}"
-                params = {"progressToken": token, "progress": args.get("progress", step), "total": 2, "message": said}
-                send({"method": "notifications/progress", "params": params})
-            send({"method": "notifications/message", "params": {"level": "info", "data": "a line"}})
-            return text("reported")
-        case "ask":
-            return text(ask(args["method"]))
-        case "picture":
-            return {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]}
-        case "torn":
-            return {"content": [{"type": "image", "data": args["data"], "mimeType": "image/png\n\x1b[31m"}]}
-        case "mixed":
-            memo = {"uri": "memo://1", "mimeType": "text/plain", "text": "a memo"}
-            blob = {"uri": "memo://2", "blob": PIXEL}
-            return {
-                "content": [
-                    {"type": "text", "text": "words"},
-                    {"type": "image", "data": PIXEL, "mimeType": "image/png"},
-                    {"type": "resource", "resource": memo},
-                    {"type": "resource", "resource": blob},
-                    {"type": "resource_link", "uri": "memo://3", "name": "three"},
-                ]
-            }
-        case "values":
-            return {**text("many"), "structuredContent": {"values": [[]] * args["count"]}}
-        case "change":
-            TOOLS[:] = [tool for tool in TOOLS if tool["name"] != args["without"]]
-            send({"method": "notifications/tools/list_changed"})
-            return text("changed")
-        case "note":
-            with open(marks / "noted", "a") as file:
-                file.write(json.dumps(args["value"]) + "\n")
-            return text("noted")
-        case "half":
-            return text("cut \ud83d, whole \U0001f600, written \\ud83d")
-        case "broken":
-            return {"content": "not a list"}
-    return text(json.dumps(args, sort_keys=True))
+@dataclass(frozen=True)
+class Call:
+    """One call of a tool; `marks` is the directory for files that show what it does."""
+
+    number: object
+    name: str
+    args: dict[str, Any]
+    meta: dict[str, Any]
+
+    @property
+    def marks(self) -> Path:
+        return Path(self.args.get("marks", "/nonexistent"))
 
 
-def ask(method: str) -> str:
+class Refused(Exception):
+    """Raised for a request that is answered with an error of the protocol: its code, and words."""
+
+
+def structured(call: Call) -> dict[str, Any]:
+    return {**text("structured"), "structuredContent": SPEC["structured"][call.name]}
+
+
+def echo(call: Call) -> dict[str, Any]:
+    return text(json.dumps(call.args, sort_keys=True))
+
+
+def pid(call: Call) -> dict[str, Any]:
+    return text(str(os.getpid()))
+
+
+def environment(call: Call) -> dict[str, Any]:
+    return text(os.environ.get(call.args["name"], "(not set)"))
+
+
+def fail(call: Call) -> dict[str, Any]:
+    return {**text(call.args["words"]), "isError": True}
+
+
+def crash(call: Call) -> NoReturn:
+    os.write(2, call.args.get("words", "").encode())
+    os._exit(3)
+
+
+def wait(call: Call) -> dict[str, Any]:
+    (call.marks / "begun").touch()
+    if cancelled[call.number].wait(call.args.get("seconds", 3600)):
+        (call.marks / "cancelled").touch()
+    return text("waited")
+
+
+def meet(call: Call) -> dict[str, Any]:
+    (call.marks / call.args["name"]).touch()
+    while not all((call.marks / other).exists() for other in call.args["others"]):
+        time.sleep(0.005)
+    return text(f"{call.args['name']} met")
+
+
+def hang(call: Call) -> dict[str, Any]:
+    if not (call.marks / "hung").exists():
+        lock.acquire()  # nothing is ever answered again
+        (call.marks / "hung").touch()
+        threading.Event().wait()
+    return text("fine")
+
+
+def large(call: Call) -> dict[str, Any]:
+    return text("x" * call.args["size"])
+
+
+def noisy(call: Call) -> dict[str, Any]:
+    with lock:
+        os.write(1, b"this is no message\n{\n[1, 2]\n\xff\xfe\n\n")
+    for _ in range(50):
+        os.write(2, b"complaint " * 10_000 + b"\n")
+    return text("still here")
+
+
+def leave(call: Call) -> dict[str, Any]:
+    child = subprocess.Popen(["sleep", "3600"], start_new_session=True, stdin=subprocess.DEVNULL)
+    (call.marks / "child").write_text(str(child.pid))
+    (call.marks / "server").write_text(str(os.getpid()))
+    return text("left a child")
+
+
+def report(call: Call) -> dict[str, Any]:
+    token = call.meta.get("progressToken")
+    for step in (1, 2):
+        said = f"step {step}{'!' * call.args.get('size', 0)}"
+        params = {"progressToken": token, "progress": call.args.get("progress", step), "total": 2, "message": said}
+        send({"method": "notifications/progress", "params": params})
+    send({"method": "notifications/message", "params": {"level": "info", "data": "a line"}})
+    return text("reported")
+
+
+def ask(call: Call) -> dict[str, Any]:
     """Asks the client for something; returns what it said."""
     params: dict[str, Any] = {"messages": [], "maxTokens": 1}
-    if method == "elicitation/create":
+    if call.args["method"] == "elicitation/create":
         params = {"message": "who?", "requestedSchema": {"type": "object", "properties": {}}}
-    send({"id": "from-server", "method": method, "params": params})
+    send({"id": "from-server", "method": call.args["method"], "params": params})
     with replied:
         replied.wait_for(lambda: "from-server" in replies)
-    return json.dumps(replies.pop("from-server"))
+    return text(json.dumps(replies.pop("from-server")))
+
+
+def picture(call: Call) -> dict[str, Any]:
+    return {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]}
+
+
+def torn(call: Call) -> dict[str, Any]:
+    return {"content": [{"type": "image", "data": call.args["data"], "mimeType": "image/png\n\x1b[31m"}]}
+
+
+def mixed(call: Call) -> dict[str, Any]:
+    memo = {"uri": "memo://1", "mimeType": "text/plain", "text": "a memo"}
+    blob = {"uri": "memo://2", "blob": PIXEL}
+    return {
+        "content": [
+            {"type": "text", "text": "words"},
+            {"type": "image", "data": PIXEL, "mimeType": "image/png"},
+            {"type": "resource", "resource": memo},
+            {"type": "resource", "resource": blob},
+            {"type": "resource_link", "uri": "memo://3", "name": "three"},
+        ]
+    }
+
+
+def values(call: Call) -> dict[str, Any]:
+    return {**text("many"), "structuredContent": {"values": [[]] * call.args["count"]}}
+
+
+def change(call: Call) -> dict[str, Any]:
+    TOOLS[:] = [tool for tool in TOOLS if tool["name"] != call.args["without"]]
+    send({"method": "notifications/tools/list_changed"})
+    return text("changed")
+
+
+def note(call: Call) -> dict[str, Any]:
+    with open(call.marks / "noted", "a") as file:
+        file.write(json.dumps(call.args["value"]) + "\n")
+    return text("noted")
+
+
+def half(call: Call) -> dict[str, Any]:
+    return text("cut \ud83d, whole \U0001f600, written \\ud83d")
+
+
+def broken(call: Call) -> dict[str, Any]:
+    return {"content": "not a list"}
+
+
+def refuse(call: Call) -> NoReturn:
+    raise Refused(-32000, "no" + "!" * call.args["size"])
+
+
+WORKS: dict[str, Callable[[Call], dict[str, Any]]] = {
+    work.__name__: work
+    for work in (
+        echo,
+        pid,
+        environment,
+        fail,
+        crash,
+        wait,
+        meet,
+        hang,
+        large,
+        noisy,
+        leave,
+        report,
+        ask,
+        picture,
+        mixed,
+        broken,
+        refuse,
+        values,
+        torn,
+        note,
+        change,
+        half,
+    )
+}
+ANYTHING = {"type": "object", "additionalProperties": True}
+TOOLS = SPEC.get("tools") or [{"name": name, "description": f"Does {name}.", "inputSchema": ANYTHING} for name in WORKS]
 
 
 def respond(message: dict[str, Any]) -> None:
-    number, params = message["id"], message.get("params") or {}
-    match message["method"]:
+    params = message.get("params") or {}
+    try:
+        send({"id": message["id"], "result": result_of(message["id"], message["method"], params)})
+    except Refused as refused:
+        code, words = refused.args
+        send({"id": message["id"], "error": {"code": code, "message": words}})
+
+
+def result_of(number: object, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    match method:
         case "initialize":
-            send(
-                {
-                    "id": number,
-                    "result": {
-                        "protocolVersion": params["protocolVersion"],
-                        "capabilities": {"tools": {}, "logging": {}},
-                        "serverInfo": {"name": "plain", "version": "1"},
-                        "instructions": SPEC.get("instructions", "A plain server."),
-                    },
-                }
-            )
+            return {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {}, "logging": {}},
+                "serverInfo": {"name": "plain", "version": "1"},
+                "instructions": SPEC.get("instructions", "A plain server."),
+            }
         case "tools/list":
-            if "lists" in SPEC:
-                with open(SPEC["lists"], "a") as file:
-                    file.write("listed\n")
-            if "hangs" in SPEC and Path(SPEC["hangs"]).exists():
-                Path(SPEC["hangs"]).unlink()
-                lock.acquire()  # nothing is ever answered again
-                threading.Event().wait()
-            size = SPEC.get("page", 1000)
-            start = int(params.get("cursor") or 0)
-            page: dict[str, Any] = {"tools": TOOLS[start : start + size]}
-            if start + size < len(TOOLS):
-                page["nextCursor"] = str(start + size)
-            send({"id": number, "result": page})
-        case "tools/call" if params["name"] == "refuse":
-            size = params["arguments"]["size"]
-            send({"id": number, "error": {"code": -32000, "message": "no" + "!" * size}})
+            return page_of_tools(int(params.get("cursor") or 0))
         case "tools/call":
-            result = call(number, params["name"], params.get("arguments") or {}, params.get("_meta") or {})
-            send({"id": number, "result": result})
-        case method:
-            send({"id": number, "error": {"code": -32601, "message": f"no method {method}"}})
+            call = Call(number, params["name"], params.get("arguments") or {}, params.get("_meta") or {})
+            work = structured if call.name in SPEC.get("structured", {}) else WORKS.get(call.name, echo)
+            return work(call)
+    raise Refused(-32601, f"no method {method}")
+
+
+def page_of_tools(start: int) -> dict[str, Any]:
+    if "lists" in SPEC:
+        with open(SPEC["lists"], "a") as file:
+            file.write("listed\n")
+    if "hangs" in SPEC and Path(SPEC["hangs"]).exists():
+        Path(SPEC["hangs"]).unlink()
+        lock.acquire()  # nothing is ever answered again
+        threading.Event().wait()
+    size = SPEC.get("page", 1000)
+    page: dict[str, Any] = {"tools": TOOLS[start : start + size]}
+    if start + size < len(TOOLS):
+        page["nextCursor"] = str(start + size)
+    return page
 
 
 def main() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import sys
 import tracemalloc
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.sizes import kept_bytes
 
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._messages import Clear, Display, Output
@@ -479,25 +479,6 @@ def test_clearing_gives_all_room_back() -> None:
     assert not transcript.truncated
 
 
-def kept_bytes(transcript: Transcript) -> int:
-    """Returns what the outputs take, each of their parts counted by itself."""
-    return sum(
-        sys.getsizeof(item)
-        + sum(sys.getsizeof(part) for part in (item.text, item.name, item.display_id))
-        + deep_size(item.data)
-        + deep_size(item.metadata)
-        for item in transcript.items
-    )
-
-
-def deep_size(value: object) -> int:
-    if isinstance(value, dict):
-        return sys.getsizeof(value) + sum(deep_size(key) + deep_size(item) for key, item in value.items())
-    if isinstance(value, list):
-        return sys.getsizeof(value) + sum(map(deep_size, value))
-    return sys.getsizeof(value)
-
-
 EMOJI = "\N{GRINNING FACE}"
 
 
@@ -547,7 +528,7 @@ def flood(transcript: Transcript, what: str) -> None:
 def test_the_outputs_of_a_result_take_at_most_64_mb(what: str) -> None:
     transcript = Transcript(2_000_000)
     flood(transcript, what)
-    assert kept_bytes(transcript) <= 64 * MEGABYTE
+    assert kept_bytes(transcript.items) <= 64 * MEGABYTE
     assert transcript.truncated
     for text in (transcript.text, transcript.stdout.text, transcript.stderr.text):
         assert len(text) <= 2_000_000
@@ -559,7 +540,7 @@ def test_what_is_left_out_for_want_of_room_still_comes_as_an_event_and_in_the_te
     event = show(transcript, "last" * 400_000, text_html="<b>" * 500_000)
     assert (len(event.text or ""), len(event.data["text/html"])) == (1_600_000, 1_500_000)
     assert transcript.text.endswith("last")
-    assert kept_bytes(transcript) <= 64 * MEGABYTE
+    assert kept_bytes(transcript.items) <= 64 * MEGABYTE
 
 
 def test_without_a_limit_all_that_is_written_is_kept_and_what_is_shown_is_bounded() -> None:
@@ -570,7 +551,7 @@ def test_without_a_limit_all_that_is_written_is_kept_and_what_is_shown_is_bounde
     assert not transcript.truncated
     transcript.clear(Clear("a", False))
     flood(transcript, "20 pictures of 20 MB")
-    assert kept_bytes(transcript) <= 64 * MEGABYTE
+    assert kept_bytes(transcript.items) <= 64 * MEGABYTE
 
 
 def test_an_update_that_does_not_fit_leaves_the_display_without_what_was_there() -> None:

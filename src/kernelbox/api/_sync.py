@@ -162,15 +162,18 @@ def execute_with_retry(
         if result.state == "lost" and not _can_go_on(kernel):
             return result
         try:
-            answer = on_error_fn(result, attempt)
-            if answer is not None and not isinstance(answer, str):
-                raise InvalidInput("the return value of on_error_fn", answer, "return new code, or None to try again")
+            code = _next_code(on_error_fn(result, attempt), code)
         except BaseException as exc:
             attach_attempts(exc, attempts)
             raise
-        code = code if answer is None else answer
     result.status = "max_attempts_exceeded"
     return result
+
+
+def _next_code(answer: object, code: str) -> str:
+    if answer is not None and not isinstance(answer, str):
+        raise InvalidInput("the return value of on_error_fn", answer, "return new code, or None to try again")
+    return code if answer is None else answer
 
 
 def _can_go_on(kernel: KernelRecord | str) -> bool:

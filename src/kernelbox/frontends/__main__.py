@@ -13,7 +13,8 @@ from kernelbox.base._config import host_variable
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.core._memory import Sessions
 from kernelbox.core._policy import ApprovalPolicy
-from kernelbox.frontends._channels import Channels, Reached, Rules
+from kernelbox.frontends._channels import Channels
+from kernelbox.frontends._sides import Reached, Rules
 from kernelbox.frontends._zeromq import ConnectionFile, Sockets, until_the_end
 from kernelbox.shells._loop_kernels import LoopKernels
 from kernelbox.tools._toolbox import Toolbox

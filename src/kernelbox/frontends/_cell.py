@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from kernelbox.core._gate import Gate
 from kernelbox.core._requests import ApprovalRequest
 from kernelbox.shells._asyncio import Run
@@ -17,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from kernelbox.core._kernel import Kernel
-    from kernelbox.frontends._channels import FrontEnd, Rules
     from kernelbox.frontends._exchange import Exchange
     from kernelbox.frontends._message import JupyterMessage
     from kernelbox.frontends._others import Others
+    from kernelbox.frontends._sides import FrontEnd, Rules
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import ExecutionResult
 
@@ -50,12 +48,11 @@ class FrontEndCell:
         rules: Rules,
     ) -> FrontEndCell:
         """Sends a cell to a kernel, on a connection that was lent if there is one."""
-        ending = contextlib.ExitStack()
         kernel, lent = (place.kernel, place) if isinstance(place, Lent) else (place, None)
-        run = await Run.begin(kernel, request, timeout=None, on_end=ending.close, raw=True, lent=lent)
+        run = await Run.begin(kernel, request, timeout=None, raw=True, lent=lent)
         gate = Gate(kernel.record, rules.policy, rules.sessions, shell="accept", tools="ask")
         asks = Asks(run, gate, rules.toolbox, patience=None, present=True, stop_clock=False)
-        ending.callback(asks.end)
+        run.call_at_end(asks.end)
         return cls(run, asks, front_end, exchange, others)
 
     def __repr__(self) -> str:

@@ -22,36 +22,24 @@ from kernelbox.frontends._exchange import (
 from kernelbox.frontends._kernel_info import NO_DEBUGGER, debug_refusal, kernel_info
 from kernelbox.frontends._message import TIME_FORMAT, Author
 from kernelbox.frontends._others import Others
+from kernelbox.frontends._sides import take_no_notes
 from kernelbox.host._engine import language_of
 from kernelbox.shells._asyncio import query
 from kernelbox.shells._asyncio_watch import Ended, Lent, Missed, Restarted, Watch
 from kernelbox.shells._loop_connection import in_thread
 from kernelbox.wire._messages import Output
 from kernelbox.wire._schema import COMM_KINDS
-from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator
-    from contextlib import AbstractContextManager
-    from typing import Any, Protocol
+    from collections.abc import Callable, Coroutine, Iterator
+    from typing import Any
 
     from kernelbox.core._kernel import Kernel
-    from kernelbox.core._memory import Sessions
-    from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.frontends._message import JupyterMessage
-    from kernelbox.host._record import KernelRecord
-    from kernelbox.tools._toolbox import Toolbox
+    from kernelbox.frontends._sides import FrontEnd, Reached, Rules
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import ExecutionResult
-
-    class FrontEnd(Protocol):
-        """One connected front end."""
-
-        async def send(self, message: JupyterMessage) -> None:
-            """Sends a message, and waits while the front end is far behind; one that has gone is sent nothing."""
-            ...
-
 
 # Requests that wait; a front end that runs a large notebook at once sends a few hundred.
 _MOST_WAITING = 10_000
@@ -69,32 +57,6 @@ _MISSED = "the connection to the kernel was lost for a moment; what it said mean
 
 # What is served at once, also while a cell runs and whichever channel it comes on.
 _AT_ONCE = ("interrupt_request", "shutdown_request", "debug_request")
-
-
-@contextlib.contextmanager
-def _take_no_notes(record: KernelRecord, language: str) -> Iterator[Callable[[ExecutionResult], None]]:
-    yield lambda result: None
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """The kernel behind the channels: how to find its handle, interrupt it, and end it (True: to start it anew)."""
-
-    find: Callable[[], Awaitable[Kernel]]
-    interrupt: Callable[[], Awaitable[object]]
-    end: Callable[[bool], Awaitable[object]]
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What decides the asks of cells: no person can be asked, so what the policy does not allow is rejected."""
-
-    policy: ApprovalPolicy
-    sessions: Sessions
-    toolbox: Toolbox
-    version: str
-    # Holds a place for a cell in a kernel, or raises why there is none; the function takes what came of it.
-    noted: Callable[[KernelRecord, str], AbstractContextManager[Callable[[ExecutionResult], None]]] = _take_no_notes
 
 
 class Channels:
@@ -246,6 +208,7 @@ class Channels:
         try:
             while self._waiting:
                 await self._serve(*self._waiting.popleft())
+                await asyncio.sleep(0)  # thousands may wait of which none takes any time, and others are served too
         finally:
             self._worker = None
 
@@ -326,7 +289,7 @@ class Channels:
     @contextlib.contextmanager
     def _noted(self, place: Kernel | Lent, request: Execute) -> Iterator[Callable[[ExecutionResult], None]]:
         """Has a cell noted; what comes for comms is none: a widget that is moved sends hundreds."""
-        noted = _take_no_notes if request.language == "comm" else self._rules.noted
+        noted = take_no_notes if request.language == "comm" else self._rules.noted
         kernel = place.kernel if isinstance(place, Lent) else place
         with contextlib.ExitStack() as ending:
             try:

@@ -10,7 +10,7 @@ from kernelbox.frontends._exchange import DIED, RESTORE_CWD
 from kernelbox.frontends._message import JupyterMessage
 from kernelbox.gateway._link import Link, Unreachable
 from kernelbox.host.jupyter._cell import Cell
-from kernelbox.host.jupyter._message import JupyterMessage as Heard
+from kernelbox.host.jupyter._message import KernelMessage
 from kernelbox.shells._asyncio_cell import Lines
 from kernelbox.wire._execution import LOST, Execution
 from kernelbox.wire._messages import Execute
@@ -86,7 +86,7 @@ class RemoteCell:
             cause = str(message.content.get("evalue", "")).removesuffix(LOST)
             self._execution.died(cause, now=time.monotonic())
             return []
-        heard = Heard(message.kind, self._cell.id, message.content)
+        heard = KernelMessage(message.kind, self._cell.id, message.content)
         if message.kind == "execute_reply":
             ours = self._cell.take_reply(heard)
         else:

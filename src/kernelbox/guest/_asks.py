@@ -116,8 +116,6 @@ class Asks:
                 raise ApprovalRejectedError(
                     f"{tool_name}: the cell or the application that could approve it has gone away"
                 )
-            if self._outbox.execution_id != execution_id:
-                self._reject(number, "the cell that asked has ended")
             self._call_helper()  # or the answer would not be read before the cell has run for a while
             yield question
         finally:
@@ -171,8 +169,7 @@ class Asks:
         self._key, self._count = request.key, 0
         self.allows_input = request.allow_stdin
 
-    @contextlib.contextmanager
-    def guarding(self, request: Execute) -> Iterator[None]:
+    def guard(self, request: Execute) -> None:
         """Applies an execution's rules for starting processes.
 
         They stay in force after it, until the next execution brings its own: threads and tasks that a cell leaves
@@ -181,11 +178,11 @@ class Asks:
         """
         self._approve_shell = request.approve_shell or _guards.is_raised()
         self._takes_questions = request.approve_shell
-        try:
-            yield
-        finally:
-            for number in list(self._open):
-                self._reject(number, "the cell that asked has ended")
+
+    def end(self) -> None:
+        """Rejects what threads and tasks still ask; when the end of their cell has been told none can ask more."""
+        for number in list(self._open):
+            self._reject(number, "the cell that asked has ended")
 
     def _reject(self, number: int, reason: str) -> None:
         _, put = self._open.get(number, (None, None))

@@ -16,7 +16,7 @@ from subprocess import TimeoutExpired
 from kernelbox.guest._child import Child, file_of, start_own
 from kernelbox.guest._descendants import kill_descendants
 from kernelbox.guest._directory import directory_of
-from kernelbox.guest._interrupts import held
+from kernelbox.guest._held import held
 from kernelbox.guest._pristine import contextlib, fcntl, os, select, signal, time
 from kernelbox.guest._program import Program, lasting_bash
 from kernelbox.wire._pristine import keep_builtins
@@ -37,9 +37,13 @@ _SILENTLY = b">/dev/null 2>&1"
 # Our own commands are builtins, whatever functions and aliases a cell has made of their names.
 _PRINTF, _SET = b"\\builtin printf", b"\\builtin set"
 
-# A report is a word, the status and the flags of the shell. It ends the traces of a cell, and the editing of lines,
-# for which bash would wait for a terminal.
-_REPORT = b'{ %b "%%%%s %%%%s %%%%s\\n" %%b "$?" "$-" >&%%d; %b +xv +o emacs +o vi; } ' % (_PRINTF, _SET) + _SILENTLY
+# A report is a word, the status and the flags of the shell. It enables what a cell has disabled of the builtins that we
+# use, and ends the traces of the cell, and the editing of lines, for which bash would wait for a terminal.
+_REPORT = (
+    b'{ %b "%%%%s %%%%s %%%%s\\n" %%b "$?" "$-" >&%%d; \\builtin enable . exec printf set; %b +xv +o emacs +o vi; } '
+    % (_PRINTF, _SET)
+    + _SILENTLY
+)
 
 
 class BashUnavailable(RuntimeError):
@@ -179,7 +183,7 @@ class Bash:
         self._pipe_in_bash, self._stderr_in_bash = statuses, stderr
         self._last_status, self._flags = 0, b""
         self._report = _REPORT % (b"cell", statuses)
-        prompt = _REPORT % (b"prompt", statuses)
+        prompt = _REPORT % (b"prompt", statuses) + b" || \\builtin exit"  # a restricted shell can tell nothing more
         self._send(b"PS1= PS2=; unset MAILCHECK; set +H +m +o history; readonly PROMPT_COMMAND='%b'" % prompt)
 
     def _line_for(self, code: bytes) -> bytes:

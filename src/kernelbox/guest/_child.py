@@ -12,7 +12,7 @@ from subprocess import TimeoutExpired
 from typing import Any, Literal
 
 from kernelbox.guest._carrier import carry
-from kernelbox.guest._interrupts import held
+from kernelbox.guest._held import held
 from kernelbox.guest._orphans import note
 from kernelbox.guest._plain import to_text
 from kernelbox.guest._pristine import fcntl, os, select, signal, stat, threading, time

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from subprocess import TimeoutExpired
 
 from kernelbox.guest._child import Child, Sink
-from kernelbox.guest._interrupts import held
+from kernelbox.guest._held import held
 from kernelbox.guest._pristine import os, signal, time
 from kernelbox.guest._program import Program
 from kernelbox.guest._runner_link import start

@@ -3,6 +3,9 @@
 A handler may raise, and an exception between two lines of ours would tear a message or end the kernel. So what a cell
 gives to `signal.signal` is wrapped: where our own code runs the call waits until that is over. Between cells an
 exception of a handler is shown with the next execution, and goes no further.
+
+A handler of the kernel's own stands for what Python starts with: a cell sees that in its place, and gets ours again
+when it puts that back.
 """
 
 from __future__ import annotations
@@ -26,8 +29,49 @@ get_handler: Callable[[int], Any] = _signal.getsignal
 
 
 def set_handler(number: int, handler: Any) -> None:
-    """Sets a handler of our own, which is called whatever code runs."""
+    """Sets a handler that is called whatever code runs."""
     _set(number, handler if callable(handler) else int(handler))  # the enum's members are not known down there
+
+
+class Own:
+    """A handler of the kernel's own, and what it stands for in a cell's eyes: the first, or what a cell chose."""
+
+    def __init__(self, number: int, handler: Handler, *stands_for: Any) -> None:
+        self._number = number
+        self._handler = handler
+        self._stands_for = stands_for
+        self.shown = stands_for[0]
+        _owns[number] = self
+        self.restore()
+
+    @property
+    def is_set(self) -> bool:
+        return get_handler(self._number) is self._handler
+
+    def restore(self) -> None:
+        """Puts it back where a cell took it away."""
+        self.shown = self._stands_for[0]
+        if not self.is_set:
+            _set(self._number, self._handler)
+
+    def accept(self, handler: Any) -> bool:
+        """Sets it in the place of what it stands for; returns whether it stands for that."""
+        if not any(handler is known for known in self._stands_for):
+            return False
+        _set(self._number, self._handler)
+        self.shown = handler
+        return True
+
+
+_owns: dict[int, Own] = {}
+
+
+def give_up_own() -> None:
+    """Leaves a fork what our own handlers stand for, or what the cell has set."""
+    for number, own in _owns.items():
+        if own.is_set:
+            _set(number, own.shown)
+    _owns.clear()
 
 
 class Wrapped:
@@ -45,12 +89,15 @@ def wrap_handlers(call: Callable[[Handler, int, FrameType | None], None]) -> Non
     """Has `signal.signal` wrap what it is given, and `signal.getsignal` return what was given."""
 
     def getsignal(number: int, /) -> Any:
-        handler = get_handler(number)
+        handler, own = get_handler(number), _owns.get(number)
+        if own is not None and own.is_set:
+            return own.shown
         return handler.handler if type(handler) is Wrapped else handler
 
     def signal(number: int, handler: Any, /) -> Any:
-        previous = getsignal(number)
-        _set(number, Wrapped(handler, call) if callable(handler) else handler)
+        previous, own = getsignal(number), _owns.get(number)
+        if own is None or not own.accept(handler):
+            _set(number, Wrapped(handler, call) if callable(handler) else handler)
         return previous
 
     _signal.signal, _signal.getsignal = signal, getsignal

@@ -17,18 +17,18 @@ import math
 from collections.abc import Callable, Iterator
 from mmap import mmap
 from types import FrameType
-from typing import Protocol
 
 from kernelbox.guest._alarm import SignalAlarm
 from kernelbox.guest._descendants import SINCE_BOOT, begun_since, signal_all
 from kernelbox.guest._handlers import (
     Handler,
+    Own,
     call_between_cells,
     call_contained,
-    get_handler,
     set_handler,
     wrap_handlers,
 )
+from kernelbox.guest._held import hold_by
 from kernelbox.guest._pristine import asyncio, contextlib, os, signal, sys, threading, time
 from kernelbox.wire import _state as state
 from kernelbox.wire._pristine import keep_builtins
@@ -83,10 +83,9 @@ class Interrupts:
         self._waiting: dict[int, Handler] = {}  # handlers of cells, by the signal that came while our own code ran
 
     def install(self) -> None:
-        global _installed
-        _installed = self
-        self._handler = self._on_signal
-        set_handler(signal.SIGINT, self._handler)
+        hold_by(self)
+        # What ends a process at SIGINT would end the kernel at every interrupt.
+        self._own = Own(signal.SIGINT, self._on_signal, _signal.default_int_handler, int(signal.SIG_DFL))
         set_handler(DIRECT, self._on_direct)
         self._limit_alarm = SignalAlarm(DIRECT)
         wrap_handlers(self._on_handled)
@@ -100,8 +99,7 @@ class Interrupts:
             self._seen = self._deferred = self._background_target = False
             self._target = None
             self._running = execution_id
-        if not self._has_own_handler:
-            set_handler(signal.SIGINT, self._handler)  # an earlier cell took it away
+        self._own.restore()
         _set_mask(_UNBLOCK, _OURS)  # an earlier cell may have left them blocked
 
     def begin_query(self, query_id: str) -> None:
@@ -153,7 +151,7 @@ class Interrupts:
                 self._unwanted, self._limit = True, 0.0
             self.interrupt_programs()
             os.kill(os.getpid(), signal.SIGINT)
-            return _REPEAT if self._has_own_handler else None
+            return _REPEAT if self._own.is_set else None
 
     def interrupt_programs(self) -> None:
         """Sends SIGINT to what `begun_by_cell` returns, as a terminal would."""
@@ -175,10 +173,6 @@ class Interrupts:
         """Returns the processes that the running cell has started, or that were started since the last one ended."""
         return begun_since(self.began, self.older)
 
-    @property
-    def _has_own_handler(self) -> bool:
-        return get_handler(signal.SIGINT) is self._handler
-
     def request_background(self) -> float | None:
         """Interrupts what a task of an earlier cell does on the main thread. Returns when to call `repeat`."""
         self._background_target = True
@@ -189,7 +183,7 @@ class Interrupts:
         with self._aiming:
             if not self._background_target and (self._target is None or self._target != self._running):
                 return None
-            if not self._background_target and not self._has_own_handler:
+            if not self._background_target and not self._own.is_set:
                 return None
             os.kill(os.getpid(), signal.SIGINT)
             return _REPEAT
@@ -210,11 +204,9 @@ class Interrupts:
             state.BUSY_SINCE.pack_into(self._memory, state.BUSY_SINCE_AT, time.time() if runs else 0.0)
 
     def after_fork(self) -> None:
-        """Leaves a child of the cell to Python's own handler, or to the cell's."""
+        """Lets interrupts strike anywhere in a child of the cell, by Python's own handler or the cell's."""
         self._main, self._depth, self._running = threading.get_ident(), 0, None
         self._waiting.clear()
-        if self._has_own_handler:
-            set_handler(signal.SIGINT, signal.default_int_handler)
 
     def expose(self) -> None:
         """Lets interrupts strike: the code that follows is the user's."""
@@ -315,56 +307,6 @@ class Interrupts:
             self.loop.call_soon_threadsafe(self._task.cancel)
         else:
             raise KeyboardInterrupt
-
-
-class Forks:
-    """Holds back, in the thread that forks, the signals whose handlers are the kernel's until the child has its own.
-
-    A signal that came to the child in between would be taken by the kernel's handler there, and be lost: Python forgets
-    in a child what has been caught and not handled.
-    """
-
-    def __init__(self) -> None:
-        self._masks: dict[int, set[int]] = {}
-
-    def block(self) -> None:
-        mask = _signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-        self._masks[threading.get_ident()] = mask
-
-    def unblock(self) -> None:
-        if (mask := self._masks.pop(threading.get_ident(), None)) is not None:
-            _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-class Holds(Protocol):
-    """What holds interrupts back between `enter` and `leave`."""
-
-    def enter(self) -> None: ...
-
-    def leave(self) -> None: ...
-
-
-_installed: Holds | None = None
-
-
-def hold_by(holds: Holds) -> None:
-    """Has `held` hold interrupts back by this, in a process that runs no cells itself."""
-    global _installed
-    _installed = holds
-
-
-@contextlib.contextmanager
-def held() -> Iterator[None]:
-    """Holds interrupts back in a few lines that must not be cut in two, such as the start of a process."""
-    interrupts = _installed
-    if interrupts is None:
-        yield
-        return
-    interrupts.enter()
-    try:
-        yield
-    finally:
-        interrupts.leave()
 
 
 _CALLBACKS = (asyncio.Handle._run.__code__, call_between_cells.__code__)

@@ -209,12 +209,27 @@ class IO:
 
     def _serve_once(self, also: int = -1) -> bool:
         """Waits for something to happen and sees to it. True if the descriptor `also` became readable."""
-        outbox, called = self._kernel.outbox, False
-        now = time.monotonic()
+        outbox, now = self._kernel.outbox, time.monotonic()
         resting = now < self._rest_until
         if now - self._looked_at >= (CHECK if outbox.peer is None else _LOOK):
             self._looked_at = now
             self._orphans.look(now)
+        events = self._poller(also, resting).poll(self._timeout_ms())
+        if not events:
+            self._kernel.leave_if_abandoned()
+        called = False
+        for fd, event in events:
+            if fd == also:
+                called = True
+            else:
+                self._see_to(fd, event)
+        if not resting and outbox.has_begun_lines:
+            outbox.pump()
+        self._do_what_is_due()
+        return called
+
+    def _poller(self, also: int, resting: bool) -> select.poll:
+        """Returns what waits for everything that is to be served now."""
         poller = select.poll()
         poller.register(self._waker.fd, select.POLLIN)
         if time.monotonic() >= self._deaf_until:
@@ -224,7 +239,7 @@ class IO:
         if also >= 0:
             poller.register(also, select.POLLIN)
             poller.register(self._main_waker.fd, select.POLLIN)
-        if not resting and not outbox.congested:
+        if not resting and not self._kernel.outbox.congested:
             for pipe in self._pipes:
                 poller.register(pipe, select.POLLIN)
         for pidfd in self._orphans.descriptors:
@@ -232,37 +247,31 @@ class IO:
         for fd, peer in self._peers.items():
             waits_to_write = peer.waiting and not resting
             poller.register(fd, select.POLLIN | (select.POLLOUT if waits_to_write else 0))
-        events = poller.poll(self._timeout_ms())
-        if not events:
-            self._kernel.leave_if_abandoned()
-        for fd, event in events:
-            if fd == self._waker.fd:
-                self._waker.clear()
-            elif fd == self._main_waker.fd:
-                self._main_waker.clear()
-            elif fd == also:
-                called = True
-            elif fd == self._listener.fileno():
-                if event & select.POLLNVAL:
-                    self._kernel.die("a cell closed the kernel's own descriptors")
-                self._accept()
-            elif fd == self._runner:
-                self._kernel.die(ENDED)
-            elif fd in self._pipes:
-                self._rest(0.0 if outbox.pump() or self._may_go_on() else REST)
-            elif self._orphans.tell(fd, time.monotonic()):
-                pass
-            else:
-                self._serve(self._peers[fd], event)
-        if not resting and outbox.has_begun_lines:
-            outbox.pump()
+        return poller
+
+    def _see_to(self, fd: int, event: int) -> None:
+        if fd == self._waker.fd:
+            self._waker.clear()
+        elif fd == self._main_waker.fd:
+            self._main_waker.clear()
+        elif fd == self._listener.fileno():
+            if event & select.POLLNVAL:
+                self._kernel.die("a cell closed the kernel's own descriptors")
+            self._accept()
+        elif fd == self._runner:
+            self._kernel.die(ENDED)
+        elif fd in self._pipes:
+            self._rest(0.0 if self._kernel.outbox.pump() or self._may_go_on() else REST)
+        elif not self._orphans.tell(fd, time.monotonic()):
+            self._serve(self._peers[fd], event)
+
+    def _do_what_is_due(self) -> None:
         if self._orphans.due is not None:
             self._orphans.reap(time.monotonic())
         if self._repeat_at is not None and time.monotonic() >= self._repeat_at:
             self._schedule_repeat(self._kernel.interrupts.repeat())
         if (due := self._kernel.due) is not None and time.monotonic() >= due:
             self._schedule_repeat(self._kernel.climb())
-        return called
 
     def _may_go_on(self) -> bool:
         """Tells whether the pipes may be read again at once; so often, and no more, within each rest."""

@@ -19,9 +19,10 @@ from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import write_c_stdout_at_once
 from kernelbox.guest._cell import Cells
 from kernelbox.guest._descendants import children, kill_descendants
-from kernelbox.guest._handlers import get_handler, set_handler
+from kernelbox.guest._fork_signals import Forks
+from kernelbox.guest._handlers import Own, give_up_own, set_handler
 from kernelbox.guest._identity import Identity
-from kernelbox.guest._interrupts import Forks, Interrupts
+from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._io import IO, Waker, blame_cell
 from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._loop import Loop
@@ -128,7 +129,7 @@ class Kernel:
         watch_starts(self._io.read_at_once)
         self._wire_shell()
         self.interrupts.install()
-        set_handler(signal.SIGTERM, self._on_terminate)
+        Own(signal.SIGTERM, self._on_terminate, int(signal.SIG_DFL))
         block, unblock = self._forks.block, self._forks.unblock
         os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=self._after_fork)
         self._io.start()
@@ -168,6 +169,7 @@ class Kernel:
             if self.outbox.peer is not None:
                 name = "MemoryError" if isinstance(exc, MemoryError) else "RuntimeError"
                 self.outbox.end(Done(self.outbox.execution_id, "error", None, name, reason, [f"{name}: {reason}"]))
+                self.asks.end()
         except BaseException:  # noqa: BLE001  # it cannot even be told
             self.die(reason)
 
@@ -310,8 +312,8 @@ class Kernel:
         self._restore_what_ipython_needs()
         if bash:
             self._io.read_at_once()
-        with self.asks.guarding(request):
-            done = self._refuse(request) or self._cells.run(request)
+        self.asks.guard(request)
+        done = self._refuse(request) or self._cells.run(request)
         self._io.cell_ends()
         self.interrupts.end()
         done.execution_count = None if request.language != "python" else self.shell.execution_count - 1
@@ -320,6 +322,7 @@ class Kernel:
             self.outbox.relieve()
             self._leave("the cell called exit()")
         self.outbox.end(done)
+        self.asks.end()
         self.interrupts.older = set(children()) - {self.bash.pid} if has_children() else self._always_there
         self._io.look_for_orphans()
         if peer.broken_by_cell:
@@ -394,8 +397,7 @@ class Kernel:
         self.outbox.after_fork()
         self._io.close_after_fork()
         self.interrupts.after_fork()
-        if get_handler(signal.SIGTERM) == self._on_terminate:
-            set_handler(signal.SIGTERM, signal.SIG_DFL)
+        give_up_own()
         self._forks.unblock()
 
     def _on_terminate(self, signum: int, frame: object) -> None:

@@ -66,6 +66,7 @@ def watch_starts(on_start: Callable[[], None]) -> None:
             setattr(user_os, name, replacement)
             setattr(user_posix, name, replacement)
     user_os.forkpty = user_posix.forkpty = _noting_forkpty(user_os.forkpty)
+    user_os.system = user_posix.system = _noting_system(user_os.system)
     fork_exec = _noting(_guards.fork_exec)
     _posixsubprocess.fork_exec = subprocess._fork_exec = fork_exec  # type: ignore[attr-defined]  # typeshed has neither
 
@@ -88,6 +89,17 @@ def _noting_forkpty(original: Callable[[], tuple[int, int]]) -> Callable[[], tup
     forkpty.__doc__ = original.__doc__
     _guards.in_between.add(forkpty.__code__)
     return forkpty
+
+
+def _noting_system(original: Any) -> Any:
+    def system(command: Any) -> int:
+        note_start()  # C code starts the program, and waits for it
+        status: int = original(command)
+        return status
+
+    system.__doc__ = original.__doc__
+    _guards.in_between.add(system.__code__)
+    return system
 
 
 class Orphans:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import sys as user_sys
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kernelbox.guest._interrupts import TimeUp
@@ -151,15 +150,13 @@ def _history(shell: ZMQInteractiveShell, args: dict[str, Any]) -> list[tuple[int
         start, stop = int(args.get("start") or 0), args.get("stop")
         found = manager.get_range(0, start, stop, raw=raw, output=output)
         return [(session, line, _told(entry)) for session, line, entry in found][-_MOST_INPUTS:]
-    whole = manager.get_range(0, 1, raw=raw, output=output)
-    entries = [(session, line, _told(entry)) for session, line, entry in whole]
-    if kind == "search":
-        pattern = str(args.get("pattern") or "*")
-        entries = [entry for entry in entries if fnmatchcase(entry[2][0] if output else entry[2], pattern)]
-        if args.get("unique"):
-            entries = list({str(entry[2]): entry for entry in entries}.values())
     wanted = _MOST_INPUTS if args.get("n") is None else min(_MOST_INPUTS, max(0, int(args["n"])))
-    return entries[max(0, len(entries) - wanted) :]
+    if kind == "search":
+        pattern, unique = str(args.get("pattern") or "*"), bool(args.get("unique"))
+        found = manager.search(pattern, raw=raw, output=output, n=wanted, unique=unique)
+    else:
+        found = manager.get_tail(wanted, raw=raw, output=output, include_latest=True)
+    return [(session, line, _told(entry)) for session, line, entry in found]
 
 
 def _told(entry: Any) -> Any:

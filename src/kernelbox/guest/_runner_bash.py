@@ -12,9 +12,9 @@ from collections.abc import Callable
 from socket import socket as Socket
 from typing import NoReturn
 
-from kernelbox.guest import _interrupts
 from kernelbox.guest._bash import Bash, BashUnavailable
 from kernelbox.guest._environment import make_environment
+from kernelbox.guest._held import hold_by
 from kernelbox.guest._pristine import contextlib, os, signal
 from kernelbox.guest._program import Program, bash_program
 from kernelbox.wire._pristine import keep_builtins
@@ -129,7 +129,7 @@ class _Holding:
 def _type(link: Socket) -> NoReturn:
     """Runs the cells that the runner sends in one bash, until the runner has ended."""
     bash, holding = Bash(), _Holding()
-    _interrupts.hold_by(holding)
+    hold_by(holding)
     try:
         while True:
             data, fds, _, _ = socket.recv_fds(link, 1, 4, socket.MSG_CMSG_CLOEXEC)

@@ -13,7 +13,7 @@ from typing import Any
 
 from kernelbox.guest._child import Child, Sink, file_of, start_own
 from kernelbox.guest._errand import Errand
-from kernelbox.guest._interrupts import held
+from kernelbox.guest._held import held
 from kernelbox.guest._orphans import note_start
 from kernelbox.guest._pristine import contextlib, os, select, signal, sys, time
 from kernelbox.guest._program import Program

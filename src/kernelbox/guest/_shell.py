@@ -34,6 +34,7 @@ from kernelbox.guest._changes import Changes
 from kernelbox.guest._command_shell import Commands, Scripts
 from kernelbox.guest._display import DisplayFormatter, Publisher, ResultHook
 from kernelbox.guest._hints import forget_refused
+from kernelbox.guest._inputs import Inputs
 from kernelbox.guest._keyboard import keyboard
 from kernelbox.guest._notebook import SCREENS, FileInspector, FrontEnd, Installers, IpykernelFinder
 from kernelbox.guest._pages import Pages
@@ -111,7 +112,7 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
 
     def __init__(self, **kwargs: Any) -> None:
         config = Config()
-        config.HistoryManager.enabled = False  # SQLite would bring a thread and a file in HOME
+        config.HistoryManager.enabled = False
         config.IPKernelApp.connection_file = ""  # tqdm looks for this key
         self._running: list[Any] = []  # asked for already while the shell is built
         super().__init__(config=config, ipython_dir="", profile_dir=LazyProfile(), colors="nocolor", **kwargs)
@@ -126,6 +127,11 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
         name_cells_everywhere()
 
     # -- what IPython calls ----------------------------------------------------------------------------------
+
+    def init_history(self) -> None:
+        """Keeps the inputs of this process, and no database of all."""
+        self.history_manager = Inputs(shell=self, parent=self)
+        self.configurables.append(self.history_manager)  # type: ignore[arg-type]  # IPython's own is no shell either
 
     def _ipython_dir_changed(self, change: Any) -> None:
         """Creates nothing."""

@@ -19,16 +19,17 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._descendants import start_time
-from kernelbox.guest._keeper import Keeper, Kept, appoint_keeper, identify
+from kernelbox.guest._descriptors import close, close_each, close_many, receive, take_socket
+from kernelbox.guest._keeper import Keeper, appoint_keeper
+from kernelbox.guest._kept import Kept, identify
 from kernelbox.guest._peer import is_same_user
 from kernelbox.guest._seat import Seat
 from kernelbox.guest._specialize import READY, Birth, Box, Guard, preload, specialize
 from kernelbox.guest._unborn import Unborn
-from kernelbox.wire._framing import Decoder, ProtocolError, encode
+from kernelbox.wire._framing import ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 
 if TYPE_CHECKING:
@@ -58,9 +59,6 @@ _FILES_OF_OWN = 32
 
 # What comes with a request before the lifeline; Spawn names them.
 _DESCRIPTORS = 6
-
-# What can come with any: those, a lifeline, and one for each hierarchy of control groups.
-_MOST_DESCRIPTORS = 32
 
 
 class Template:
@@ -153,7 +151,7 @@ class Template:
         """Takes the one request of a client. It is answered when the child has reported, or refused at once."""
         fds: list[int] = []
         try:
-            request, fds = _receive(client)
+            request, fds = receive(client)
             refusal = self._refuse(request, fds) or self._fork(request, fds, client)
             if refusal:
                 _answer(client, Refused(refusal))
@@ -163,7 +161,7 @@ class Template:
         finally:
             self._used_at = time.monotonic()
             for fd in fds:
-                _close(fd)
+                close(fd)
         if self._refusal:
             self._used_at = -self._idle_timeout  # of no use: the next opener starts another
 
@@ -200,9 +198,7 @@ class Template:
         lifeline, rest = rest[: request.lifeline], rest[request.lifeline :]
         groups, rest = rest[: len(request.groups)], rest[len(request.groups) :]
         confinement, guard = rest[: request.sandbox], rest[request.sandbox :]
-        if request.limits:
-            import kernelbox.guest._limits
-            import kernelbox.guest._watch  # before the fork: the child, and later ones, need not
+        self._load_for(request, guarded=bool(guard))
         if self._seat is not None:
             self._seat.see(directory)
         entrances = {name: identify(name, directory) for name in request.entrances}
@@ -211,16 +207,11 @@ class Template:
         pipes = [(-1, -1), (-1, -1)] if request.argv else [os.pipe(), os.pipe()]
         reports, report = os.pipe()
         ours, theirs = socket.socketpair() if request.sandbox else (None, None)
-        if request.sandbox:
-            self._prepare_sandboxes()
-        if guard:
-            import kernelbox.guest._domain
-            import kernelbox.guest._runner  # noqa: F401  # before the fork, as above
         outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
         try:
             pid = os.fork()
         except OSError as exc:
-            _close_each(*outputs, *inputs, reports, report, ours, theirs)
+            close_each(*outputs, *inputs, reports, report, ours, theirs)
             return f"fork failed: {exc}"
         if pid == 0:
             if not request.sandbox:  # else all but what the kernel needs is closed, when there is one
@@ -235,7 +226,7 @@ class Template:
                     guard=Guard(*guard) if guard else None,
                 )
             )
-        _close_each(*inputs, report, theirs)
+        close_each(*inputs, report, theirs)
         line = os.dup(lifeline[0]) if lifeline else -1
         kept = Kept(*(request.kernel_id, os.dup(directory), outputs, os.dup(opening), line, start_time(pid), entrances))
         watched = os.dup(state) if request.limits else -1
@@ -248,13 +239,20 @@ class Template:
             if unborn.has_been_told_of:
                 unborn.meet(self._keeper)
 
-    def _prepare_sandboxes(self) -> None:
-        """Has ready what each sandboxed kernel needs; done once, because an import in the fork takes milliseconds."""
-        import kernelbox.guest._arming
-        import kernelbox.guest._confine  # noqa: F401  # for the forks
+    def _load_for(self, request: Spawn, *, guarded: bool) -> None:
+        """Has ready what such a kernel needs; done once, because an import in each fork takes milliseconds."""
+        if request.limits:
+            import kernelbox.guest._limits
+            import kernelbox.guest._watch
+        if request.sandbox:
+            import kernelbox.guest._arming
+            import kernelbox.guest._confine
 
-        if self._lifeline is None:
-            self._lifeline = os.pipe()
+            if self._lifeline is None:
+                self._lifeline = os.pipe()
+        if guarded:
+            import kernelbox.guest._domain
+            import kernelbox.guest._runner  # noqa: F401  # for the forks
 
     def _box(self, confinement: list[int], template: socket.socket | None, opener: socket.socket) -> Box | None:
         if template is None or self._lifeline is None:
@@ -269,7 +267,7 @@ class Template:
             unborn.meet(self._keeper)
             self._keeper.see_off(unborn.forked)  # so that the kernel is a child of ours
             if not unborn.pid:
-                _close_each(*unborn.kept.descriptors)
+                close_each(*unborn.kept.descriptors)
         if said == READY or (unborn.request.argv and not said):  # exec(2) closes the pipe of a program
             if unborn.request.limits and (fault := self._watch(unborn)):
                 self._keeper.kill(unborn.pid)
@@ -280,7 +278,7 @@ class Template:
             if not _answer(unborn.client, Spawned(unborn.pid, unborn.kept.start_time)):
                 self._keeper.kill(unborn.pid)  # the opener has gone, and no record leads to the process
             return
-        _close(unborn.state)
+        close(unborn.state)
         self._keeper.kill(unborn.pid)
         reason = said.decode("utf-8", "replace") or "its process ended while it was being prepared"
         _answer(unborn.client, Refused(reason))
@@ -299,24 +297,24 @@ class Template:
                 alone=self._seat is None,
             )
         except OSError as exc:
-            _close(unborn.state)
+            close(unborn.state)
             return f"its limits cannot be kept: {exc}"
         return ""
 
     def _close_all(self, *others: socket.socket | int | None) -> None:
         """Closes, in a child, what belongs to the template and to its other kernels."""
-        _close_each(*(self._lifeline or ()))
-        _close_each(self._socket, *self._clients.values(), *others)
+        close_each(*(self._lifeline or ()))
+        close_each(self._socket, *self._clients.values(), *others)
         for unborn in self._unborn.values():
-            _close_each(unborn.client, unborn.maker)
+            close_each(unborn.client, unborn.maker)
         signal.set_wakeup_fd(-1)
         kept = (*self._keeper.kernels.values(), *(unborn.kept for unborn in self._unborn.values()))
-        _close_many({fd for kernel in kept for fd in kernel.descriptors})
+        close_many({fd for kernel in kept for fd in kernel.descriptors})
         for kernel in kept:
             if kernel.watch is not None:
                 kernel.watch.close()
         unborn_fds = [fd for reports, each in self._unborn.items() for fd in (reports, each.state)]
-        _close_each(self._wake_read, self._wake_write, *unborn_fds, self._seat.directory if self._seat else -1)
+        close_each(self._wake_read, self._wake_write, *unborn_fds, self._seat.directory if self._seat else -1)
 
 
 def main(argv: list[str]) -> None:
@@ -334,7 +332,7 @@ def main(argv: list[str]) -> None:
     if mode == "program":
         appoint_keeper(int(fd))
     sys.argv = [f"kernelbox-template-{mode}"]
-    sock, seat, idle_timeout, srt = _take_socket(int(fd)), None, 60.0, None
+    sock, seat, idle_timeout, srt = take_socket(int(fd)), None, 60.0, None
     if mode == "warm":
         directory, name, seconds, *rest = rest
         os.set_inheritable(int(directory), False)
@@ -350,21 +348,6 @@ def main(argv: list[str]) -> None:
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
 
 
-def _take_socket(fd: int) -> socket.socket:
-    """Returns the socket that came with us, which no kernel inherits; in the place of our standard input is nothing.
-
-    srt passes on what it has open beyond a gap in the numbers: we keep nothing of that.
-    """
-    if fd == 0:
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        fd = os.dup(0)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.close(null)
-    os.set_inheritable(fd, False)
-    return socket.socket(fileno=fd)
-
-
 def _reset_signals() -> None:
     """Takes nothing over from the process that started us: nohup ignores SIGHUP, a shell may block others."""
     for number in signal.valid_signals():
@@ -375,24 +358,6 @@ def _reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _receive(client: socket.socket) -> tuple[Message, list[int]]:
-    decoder, fds = Decoder(), list[int]()
-    try:
-        while True:
-            data, received, _, _ = socket.recv_fds(client, 65536, _MOST_DESCRIPTORS)
-            fds += received
-            for fd in received:
-                os.set_inheritable(fd, False)  # a program that a cell starts must not hold the kernel's socket open
-            if not data:
-                raise ConnectionResetError("the opener went away")
-            if messages := decoder.feed(data):
-                return messages[0], fds
-    except BaseException:
-        for fd in fds:
-            _close(fd)
-        raise
-
-
 def _answer(client: socket.socket, message: Message) -> bool:
     """Sends the one answer that a client waits for; returns whether it was there to get it."""
     with client:
@@ -401,30 +366,6 @@ def _answer(client: socket.socket, message: Message) -> bool:
         except OSError:
             return False
     return True
-
-
-def _close_each(*others: socket.socket | int | None) -> None:
-    for other in others:
-        if isinstance(other, int):
-            _close(other)
-        elif other is not None:
-            other.close()
-
-
-def _close(fd: int) -> None:
-    if fd >= 0:
-        with contextlib.suppress(OSError):
-            os.close(fd)
-
-
-def _close_many(fds: Iterable[int]) -> None:
-    """Closes descriptors, those of thousands of kernels in a few calls: their numbers follow upon one another."""
-    numbers = sorted(fd for fd in fds if fd >= 0)
-    first = 0
-    for after in range(1, len(numbers) + 1):
-        if after == len(numbers) or numbers[after] > numbers[after - 1] + 1:
-            os.closerange(numbers[first], numbers[after - 1] + 1)
-            first = after
 
 
 def _wake_on_child_death() -> tuple[int, int]:

@@ -7,7 +7,8 @@ import socket
 from dataclasses import dataclass
 
 from kernelbox.guest._descendants import start_time
-from kernelbox.guest._keeper import Keeper, Kept
+from kernelbox.guest._keeper import Keeper
+from kernelbox.guest._kept import Kept
 from kernelbox.wire._messages import Spawn
 
 

@@ -18,24 +18,29 @@ if TYPE_CHECKING:
 # How the names of files of events begin, and what the head of each event says first; the number follows.
 EVENTS = "events-"
 
-# Bytes that are read at a time: a client that reads slowly must not fill our memory.
-_PIECE = 256 * 1024
+# Bytes that are read at a time: a client that reads slowly must not fill our memory, and others are served in between.
+_PIECE = 64 * 1024
 
-# Bytes of what no host has written that are passed over; a cell can make a file of any length.
+# Bytes of what no host has written that are passed over; a cell can make a file of any length. A line counts as a head
+# at least, because it takes as long.
 _MOST_PLANTED = 16 * 1024 * 1024
 
-# Files that are looked at for the next one: hosts keep fewer, and a cell can make any number.
+# Files that are looked at for the next one, and names among which they are looked for: hosts keep fewer, and a cell can
+# make any number.
 _MOST_FILES = 64
+_MOST_NAMES = 10_000
 
 
 class Follower:
     """Reads the events of a job, in order; where some are no longer kept, `read` says which.
 
-    `is_damaged` becomes true when more than a little of what it reads was written by no host: it reads no more then.
+    `is_behind` tells whether there may be more to read at once. `is_damaged` becomes true when more than a little of
+    what it reads was written by no host: it reads no more then.
     """
 
     def __init__(self, open_place: Callable[[], Place], signature: Signature, after: int) -> None:
         self.after = after
+        self.is_behind = False
         self.is_damaged = False
         self._open_place = open_place
         self._signature = signature
@@ -43,6 +48,7 @@ class Follower:
         self._first = 0
         self._rest = bytearray()
         self._head: Head | None = None
+        self._blank_is_due = True
         self._seen = 0
         self._planted = 0
 
@@ -55,29 +61,29 @@ class Follower:
             self._fd = -1
 
     def read(self) -> list[tuple[int, str, bytes]]:
-        """Returns the next events, by number, kind and JSON; nothing if there are none yet."""
-        while not self.is_damaged and (self._fd >= 0 or self._open_next()):
-            if data := os.read(self._fd, _PIECE):
-                if found := self._take(data):
-                    return found
-            elif not self._has_next():
-                return []
-            elif data := os.read(self._fd, _PIECE):  # written before the next was begun
-                return self._take(data)
-            else:
-                self.close()
-        return []
+        """Returns the events in the next piece of what has been written, by number, kind and JSON."""
+        self.is_behind = not self.is_damaged and (self._fd >= 0 or self._open_next()) and self._read_piece()
+        return list(self._take()) if self.is_behind else []
 
-    def _take(self, data: bytes) -> list[tuple[int, str, bytes]]:
+    def _read_piece(self) -> bool:
+        """Reads on; returns whether there was anything to read, or is another file."""
+        data = os.read(self._fd, _PIECE)
+        if not data:
+            if not self._has_next():
+                return False
+            data = os.read(self._fd, _PIECE)  # written before the next was begun
+            if not data:
+                self.close()
         self._rest += data
-        found = []
+        return True
+
+    def _take(self) -> Iterator[tuple[int, str, bytes]]:
         for number, kind, event in self._whole_events():
             if number > self.after:
                 if number > self.after + 1:
-                    found.append(self._missing(number))
+                    yield self._missing(number)
                 self.after = number
-                found.append((number, kind, event))
-        return found
+                yield number, kind, event
 
     def _whole_events(self) -> Iterator[tuple[int, str, bytes]]:
         """Yields the events of which everything has come."""
@@ -88,6 +94,7 @@ class Follower:
             self._head, data = None, bytes(self._rest[: head.length])
             if head.fits(data):
                 del self._rest[: head.length]
+                self._blank_is_due = True
                 self._seen, kind = _parse(head)
                 yield self._seen, kind, data
             else:
@@ -104,7 +111,8 @@ class Follower:
                 end = len(self._rest) if end < 0 else end
             line = bytes(self._rest[: min(end, LONGEST_HEAD)])
             del self._rest[: end + 1]
-            if not line:
+            if not line and self._blank_is_due:
+                self._blank_is_due = False
                 continue  # what is before every head
             head = self._signature.read_head(line)
             if head is not None and head.what.startswith(EVENTS) and _parse(head)[0] > self._seen:
@@ -113,7 +121,7 @@ class Follower:
         return None
 
     def _pass_over(self, length: int) -> None:
-        self._planted += length
+        self._planted += max(length, LONGEST_HEAD)
         self.is_damaged = self._planted > _MOST_PLANTED
 
     def _missing(self, next_number: int) -> tuple[int, str, bytes]:
@@ -122,7 +130,9 @@ class Follower:
 
     def _later_files(self, place: Place) -> list[int]:
         """Returns the first events of the files that come after this one, of those that a host has begun."""
-        names = (name.removeprefix(EVENTS) for name in place.listdir() if name.startswith(EVENTS))
+        found = place.listdir(_MOST_NAMES + 1)
+        self.is_damaged |= len(found) > _MOST_NAMES
+        names = (name.removeprefix(EVENTS) for name in found if name.startswith(EVENTS))
         later = sorted(first for name in names if name.isdecimal() and (first := int(name)) > self._first)
         return [first for first in later[:_MOST_FILES] if self._is_begun(place, first)]
 
@@ -150,7 +160,7 @@ class Follower:
             if later:
                 self._first = begun[-1] if begun else later[0]
                 self._fd = place.open_for_reading(f"{EVENTS}{self._first}")
-                self._rest, self._head, self._seen = bytearray(), None, self._first - 1
+                self._rest, self._head, self._blank_is_due, self._seen = bytearray(), None, True, self._first - 1
                 return True
         return False
 

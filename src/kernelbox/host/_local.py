@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host import _notes
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelbox.host._directory import KernelDirectory
+    from kernelbox.host._engine import Connection
     from kernelbox.host._place import Place
     from kernelbox.host._record import KernelRecord
     from kernelbox.wire._execution import Holder
@@ -25,6 +27,13 @@ if TYPE_CHECKING:
 # A kernel asked to end runs its exit functions in this time; then it is killed.
 TERMINATE_PATIENCE = 0.5
 _KILL_PATIENCE = 5.0
+
+
+# A process that has closed its sockets because it ends has ended within this; one that has not lives.
+END_PATIENCE = 1.0
+
+# Why a process is ended that lives and takes no connections.
+_CLOSED = "it takes no connections any more: it became another program, or closed its socket"
 
 
 class LocalConnection:
@@ -76,6 +85,16 @@ class LocalEngine:
 
     def may_be_held(self, record: KernelRecord) -> bool:
         return False
+
+    def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
+        process = process_of(record)
+        if process is None:
+            raise ConnectionRefusedError("the machine has been restarted")
+        connection = self._connect(record, directory, process)
+        if process.fileno() < 0 and not process.alive:  # what took the call is a process that has followed it
+            connection.close()
+            raise ConnectionRefusedError("the process has ended")
+        return connection
 
     def is_alive(self, record: KernelRecord) -> bool:
         process = process_of(record)
@@ -141,12 +160,29 @@ class LocalEngine:
     def tidy(self, runtime: Place, secret: bytes) -> None:
         """Does nothing, where nothing is kept beside the kernels."""
 
+    def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> Connection:
+        """Returns a connection to whatever process serves the kernel now."""
+        raise NotImplementedError
+
     def _entrances(self, directory: KernelDirectory) -> Sequence[str]:
         """Returns the files in a kernel's directory that a client needs."""
         raise NotImplementedError
 
     def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:
         """Asks a kernel to end by other means than SIGTERM; ours knows none."""
+
+
+def end_closed(directory: KernelDirectory, process: Process) -> None:
+    """Ends a process that lives and refuses connections; its keeper's note then has what it wrote last.
+
+    Where the system also refuses connections for which there is no room at the moment, nothing is known, and it stays.
+    """
+    if sys.platform != "linux":
+        return
+    _notes.write_reason(directory, process, _CLOSED)
+    process.signal(signal.SIGKILL)
+    process.wait(_KILL_PATIENCE)
+    _notes.wait_for_note(directory, process)
 
 
 def identify(record: KernelRecord, spawned: Spawned) -> None:

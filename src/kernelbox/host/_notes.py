@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._process import Process
 
-# While the process is a zombie its keeper is about to write; a keeper that takes longer is stuck.
+# While the process is a zombie of its keeper's, that is about to write; a keeper that takes longer is stuck.
 _ZOMBIE_PATIENCE = 5.0
 
 
@@ -120,12 +120,12 @@ def wait_for_note(
     """Returns the keeper's note about a process that has ended, once it is there."""
     began, pause = time.monotonic(), 0.001
     while True:
-        zombie = process.is_zombie
-        if zombie and time.monotonic() - began > _STOPPED_AFTER:
+        keeper = process.waiting_keeper
+        if keeper and time.monotonic() - began > _STOPPED_AFTER:
             process.continue_parent()
         if (note := _read(directory, DEATH)) is not None and note.get("start_time") == process.start_time:
             return note
-        if time.monotonic() - began >= (_ZOMBIE_PATIENCE if zombie else patience) or not directory.exists():
+        if time.monotonic() - began >= (_ZOMBIE_PATIENCE if keeper else patience) or not directory.exists():
             return None
         time.sleep(pause)
         pause = min(pause * 2, 0.01)

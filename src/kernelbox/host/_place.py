@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 import time
+from itertools import islice
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._tree import remove_directory
@@ -95,9 +96,12 @@ class Place:
         """Returns a path for a socket's address: short, and through the descriptor, where the system has /proc."""
         return f"/proc/self/fd/{self.fd}/{name}" if os.path.isdir("/proc/self/fd") else self.path_of(name)
 
-    def listdir(self) -> list[str]:
-        """Returns the names of the entries."""
-        return os.listdir(self.fd)
+    def listdir(self, most: int | None = None) -> list[str]:
+        """Returns the names of the entries, or of so many of them."""
+        if most is None:
+            return os.listdir(self.fd)
+        with os.scandir(self.fd) as entries:
+            return [entry.name for entry in islice(entries, most)]
 
     def stat(self, name: str) -> os.stat_result:
         """Returns what the system knows of an entry; of a link, what it knows of the link itself."""

@@ -49,18 +49,30 @@ class Process:
     @property
     def is_zombie(self) -> bool:
         """Whether the process has ended and its parent has not taken note yet."""
+        return self._stat_of_zombie() is not None
+
+    @property
+    def waiting_keeper(self) -> int:
+        """The parent that has not taken note yet of the end of this process; 0 if there is none.
+
+        A process whose keeper has ended before is the child of process 1, which leaves no notes.
+        """
+        fields = self._stat_of_zombie()
+        return int(fields[1]) if fields is not None and int(fields[1]) > 1 else 0
+
+    def _stat_of_zombie(self) -> list[bytes] | None:
         try:
             fields = _read_stat(self.pid)
         except OSError:
-            return False  # it cannot be found out
-        return fields is not None and fields[0] in (b"Z", b"X") and int(fields[19]) == self.start_time
+            return None  # it cannot be found out
+        is_one = fields is not None and fields[0] in (b"Z", b"X") and int(fields[19]) == self.start_time
+        return fields if is_one else None
 
     def continue_parent(self) -> None:
         """Lets the parent of a zombie go on, if it has been stopped: it is to take note of the end."""
-        with contextlib.suppress(OSError):
-            fields = _read_stat(self.pid)
-            if fields is not None and fields[0] == b"Z" and int(fields[1]) > 1 and int(fields[19]) == self.start_time:
-                os.kill(int(fields[1]), signal.SIGCONT)
+        if keeper := self.waiting_keeper:
+            with contextlib.suppress(OSError):
+                os.kill(keeper, signal.SIGCONT)
 
     def wake(self) -> None:
         """Continues the process if it was stopped; a handler for SIGCONT in one that runs is not called."""

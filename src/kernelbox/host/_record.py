@@ -50,13 +50,14 @@ def now() -> str:
 class KernelRecord:
     """A kernel: who it is, where it is, and what it was doing when the record was made.
 
-    `status` is running (a cell is), idle, dead or unknown (it is being started); times are ISO 8601, UTC. `death` says
-    how a dead one ended, `lost` what an earlier process of this name took with it. `environment` says whether it was
-    opened with one of its own, which no record keeps, or with its opener's. `limits` are by the names of `Limits`;
-    `usage` says, where it was asked for, what the kernel and all that it started use: bytes of `memory`, seconds of
-    `cpu`, and `processes`, threads included. `groups` are the control groups that it is in. `sandbox` is the level of
-    the sandbox that the host has seen armed around its process, None for none; `sandbox_config` is what that allows, as
-    JSON. `guarded` says whether it starts no program but what a host approves (`require_shell_escape`).
+    `status` is running (a cell is), idle, dead or unknown (it is being started, or gives no answer); times are ISO
+    8601, UTC. `death` says how a dead one ended, `lost` what an earlier process of this name took with it.
+    `environment` says whether it was opened with one of its own, which no record keeps, or with its opener's. `limits`
+    are by the names of `Limits`; `usage` says, where it was asked for, what the kernel and all that it started use:
+    bytes of `memory`, seconds of `cpu`, and `processes`, threads included. `groups` are the control groups that it is
+    in. `sandbox` is the level of the sandbox that the host has seen armed around its process, None for none;
+    `sandbox_config` is what that allows, as JSON. `guarded` says whether it starts no program but what a host approves
+    (`require_shell_escape`).
     """
 
     kernel_id: str

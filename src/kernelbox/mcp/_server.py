@@ -26,6 +26,7 @@ from kernelbox.mcp._toolset_ipybox import add_ipybox_tools
 from kernelbox.mcp._toolset_kernels import add_kernel_tools
 from kernelbox.shells._asyncio_jobs import JobOptions
 from kernelbox.shells._asyncio_workplace import Workplace
+from kernelbox.shells._loop_connection import allow_threads
 from kernelbox.tools._toolbox import Toolbox
 
 TOOLSETS: dict[str, Callable[[Tools, State], None]] = {
@@ -128,6 +129,7 @@ def run_until_ended(state: State, serving: Coroutine[Any, Any, None], *, grace: 
     """Runs a server until it ends or a signal comes; then ends its jobs and kernels."""
 
     async def run() -> int:
+        allow_threads()
         loop, signalled = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, signalled.set)

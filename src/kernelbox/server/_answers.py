@@ -23,9 +23,12 @@ def image_address(path: str) -> str:
     return f"/images/{os.path.basename(path)}"
 
 
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def to_json(value: object) -> bytes:
     """Returns JSON; half characters, which UTF-8 has no form for, as escapes."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return _encoder.encode(value).encode("utf-8", "backslashreplace")
 
 
 class JsonAnswer(Response):

@@ -63,8 +63,8 @@ def failure(status: int, code: str, detail: object, headers: Mapping[str, str] |
 
 def add_error_handlers(app: FastAPI) -> None:
     """Has every failure answered in the same shape."""
-    app.add_exception_handler(KernelBoxError, _on_own)
-    app.add_exception_handler(Refused, _on_refused)
+    app.add_exception_handler(KernelBoxError, _on_told)
+    app.add_exception_handler(Refused, _on_told)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(Exception, _on_unexpected)
@@ -81,8 +81,12 @@ def describe_failure(exc: KernelBoxError | Refused | None) -> dict[str, Any]:
     return {"status": answer.status_code, **json.loads(bytes(answer.body))}
 
 
-def answer_to(exc: KernelBoxError) -> JSONResponse:
-    """Returns the answer for an error of our own."""
+def answer_to(exc: KernelBoxError | Refused | HTTPException) -> JSONResponse:
+    """Returns the answer for an error that has a sentence for the caller."""
+    if isinstance(exc, Refused):
+        return failure(exc.status, exc.code, str(exc), exc.headers)
+    if isinstance(exc, HTTPException):
+        return failure(exc.status_code, _CODES.get(exc.status_code, "failed"), exc.detail, exc.headers)
     if isinstance(exc, LimitReached):
         status, code = (503, "server_full") if exc.of_server else (429, "too_many_requests")
         return failure(status, code, str(exc), {"Retry-After": str(exc.retry_after)})
@@ -98,14 +102,9 @@ def answer_to(exc: KernelBoxError) -> JSONResponse:
     return failure(400, "failed", str(exc))
 
 
-async def _on_own(request: Request, exc: Exception) -> JSONResponse:
-    assert isinstance(exc, KernelBoxError)
+async def _on_told(request: Request, exc: Exception) -> JSONResponse:
+    assert isinstance(exc, KernelBoxError | Refused)
     return answer_to(exc)
-
-
-async def _on_refused(request: Request, exc: Exception) -> JSONResponse:
-    assert isinstance(exc, Refused)
-    return failure(exc.status, exc.code, str(exc), exc.headers)
 
 
 async def _on_invalid(request: Request, exc: Exception) -> JSONResponse:
@@ -126,8 +125,10 @@ def _describe(problem: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _on_http(request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, HTTPException)
-    headers = {"Allow": _methods_at(request)} if exc.status_code == 405 else exc.headers
-    return failure(exc.status_code, _CODES.get(exc.status_code, "failed"), exc.detail, headers)
+    answer = answer_to(exc)
+    if exc.status_code == 405:
+        answer.headers["Allow"] = _methods_at(request)
+    return answer
 
 
 def _methods_at(request: Request) -> str:

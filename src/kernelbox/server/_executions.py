@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -86,7 +85,7 @@ class Executions:
             try:
                 if on_begin is not None:
                     on_begin(job)
-                result = await job.finished()
+                result = await job.drive()
                 note(result)
             finally:
                 job.cancel()
@@ -97,16 +96,18 @@ class Executions:
                 result.error.evalue += f"; {_advice(record)}"
         return result
 
-    @contextlib.contextmanager
-    def noted(self, record: KernelRecord, language: str) -> Iterator[Callable[[ExecutionResult], None]]:
-        """Holds a place for a cell, and a span; raises LimitReached. The function that is yielded takes its result."""
-        with self._place_in(record), CellSpan(record, language) as span:
-
-            def note(result: ExecutionResult) -> None:
-                self._metrics.count(result)
-                span.tell(result)
-
-            yield note
+    def noted(self, record: KernelRecord, language: str) -> _Noted:
+        """Returns a place for a cell, to be held while it waits and runs; raises LimitReached if there is none."""
+        here, most = record.kernel_id, self._options
+        if self.draining:
+            raise LimitReached("this server is about to end; try again later", of_server=True, retry_after=5)
+        if most.max_queue and self._waiting[here] >= most.max_queue:
+            sentence = f"{most.max_queue} cells wait or run in kernel {record.name!r} already; wait for some, or cancel"
+            raise LimitReached(sentence, of_server=False)
+        if most.max_running and self._waiting.total() >= most.max_running:
+            sentence = f"{most.max_running} cells wait or run in this server already; try again later"
+            raise LimitReached(sentence, of_server=True)
+        return _Noted(record, language, self._waiting, self._metrics)
 
     async def drain(self, grace: float, *, hurry: asyncio.Event) -> Drained:
         """Takes no more cells, and returns when those that run have ended.
@@ -141,25 +142,29 @@ class Executions:
             keep_outputs=True,
         )
 
-    @contextlib.contextmanager
-    def _place_in(self, record: KernelRecord) -> Iterator[None]:
-        """Holds a place in the queue of a kernel; raises LimitReached if there is none."""
-        here, most = record.kernel_id, self._options
-        if self.draining:
-            raise LimitReached("this server is about to end; try again later", of_server=True, retry_after=5)
-        if most.max_queue and self._waiting[here] >= most.max_queue:
-            sentence = f"{most.max_queue} cells wait or run in kernel {record.name!r} already; wait for some, or cancel"
-            raise LimitReached(sentence, of_server=False)
-        if most.max_running and self._waiting.total() >= most.max_running:
-            sentence = f"{most.max_running} cells wait or run in this server already; try again later"
-            raise LimitReached(sentence, of_server=True)
-        self._waiting[here] += 1
-        try:
-            yield
-        finally:
-            self._waiting[here] -= 1
-            if not self._waiting[here]:
-                del self._waiting[here]
+
+class _Noted:
+    """A place in the queue of a kernel, and a span; the function that it gives takes the result."""
+
+    def __init__(self, record: KernelRecord, language: str, waiting: Counter[str], metrics: Metrics) -> None:
+        self._kernel_id = record.kernel_id
+        self._waiting = waiting
+        self._metrics = metrics
+        self._span = CellSpan(record, language)
+
+    def __enter__(self) -> Callable[[ExecutionResult], None]:
+        self._waiting[self._kernel_id] += 1
+        return self._note
+
+    def __exit__(self, *_: object) -> None:
+        self._span.end()
+        self._waiting[self._kernel_id] -= 1
+        if not self._waiting[self._kernel_id]:
+            del self._waiting[self._kernel_id]
+
+    def _note(self, result: ExecutionResult) -> None:
+        self._metrics.count(result)
+        self._span.tell(result)
 
 
 def _advice(record: KernelRecord) -> str:

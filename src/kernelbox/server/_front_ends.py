@@ -13,7 +13,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kernelbox import __version__
 from kernelbox.core._memory import Sessions
-from kernelbox.frontends._channels import Channels, Reached, Rules
+from kernelbox.frontends._channels import Channels
+from kernelbox.frontends._sides import Reached, Rules
 from kernelbox.frontends._websocket import codec_for
 from kernelbox.server._draining import Drained, wait_for_end
 from kernelbox.server._executions import Executions
@@ -32,7 +33,6 @@ class FrontEnds:
         self._rules = Rules(options.policy, Sessions(), Toolbox(kernels.config), __version__, executions.noted)
         self._known: dict[str, Returning] = {}
         self._expected = Expected()
-        self.opening_session = asyncio.Lock()  # two requests for one notebook must not open two kernels
 
     def __repr__(self) -> str:
         return f"<FrontEnds of {len(self._known)} kernels>"

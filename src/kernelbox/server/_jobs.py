@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 from kernelbox.host._journal import Entry, Journal
@@ -121,10 +121,13 @@ class Jobs:
                     yield number, kind, event
                     if kind in _LAST:
                         return
-                if not found and (end or follower.is_damaged):
+                if follower.is_behind:
+                    await asyncio.sleep(0)  # there may be megabytes more, and others are served too
+                    continue
+                if end or follower.is_damaged:
                     yield follower.after + 1, "lost", to_json({"detail": end or _DAMAGED})
                     return
-                end = "" if found else await self._wait(job_id, follower.after)
+                end = await self._wait(job_id, follower.after)
         finally:
             follower.close()
 
@@ -163,13 +166,8 @@ class Jobs:
         running = self._mine.get(str(record["id"]))
         if running is not None:
             running.cancel()
-        elif record["state"] == "running" and (execution := await in_thread(self._execution_of, record)):
-            await self._kernels.interrupt_execution(str(record["kernel_id"]), execution)
-
-    def _execution_of(self, record: dict[str, Any]) -> str | None:
-        """Returns which execution another server runs for a job now."""
-        started = [event for kind, event in self._events_so_far(str(record["id"])) if kind == "started"]
-        return str(started[-1]["execution_id"]) if started else None
+        elif record["state"] == "running" and "execution_id" in record:
+            await self._kernels.interrupt_execution(str(record["kernel_id"]), str(record["execution_id"]))
 
     def cancel_here(self, job_id: str) -> None:
         """Begins to stop a job that this process runs."""
@@ -178,25 +176,24 @@ class Jobs:
 
     async def approvals(self, job_id: str) -> list[dict[str, Any]]:
         """Returns the approval requests of a job that wait for an answer."""
-        return await in_thread(self._approvals, job_id)
+        running = self._mine.get(job_id)
+        return await in_thread(self._read_approvals, job_id) if running is None else running.approvals()
 
-    def _approvals(self, job_id: str) -> list[dict[str, Any]]:
+    def _read_approvals(self, job_id: str) -> list[dict[str, Any]]:
+        """Returns those of a job that another server runs."""
         waiting: dict[str, dict[str, Any]] = {}
-        for kind, event in self._events_so_far(job_id):
-            if kind == "approval":
-                waiting[event["id"]] = event
-            elif kind == "decision":
-                waiting.pop(event["id"], None)
-        return list(waiting.values())
-
-    def _events_so_far(self, job_id: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields the events that are about the job itself, not what its cell writes."""
         follower = self._journal.follow(job_id, 0)
         try:
-            while found := follower.read():
-                yield from ((kind, json.loads(event)) for _, kind, event in found if kind != "output")
+            while (found := follower.read()) or follower.is_behind:
+                for _, kind, event in found:
+                    if kind == "approval":
+                        request = json.loads(event)
+                        waiting[request["id"]] = request
+                    elif kind == "decision":
+                        waiting.pop(json.loads(event)["id"], None)
         finally:
             follower.close()
+        return list(waiting.values())
 
     async def answer(self, record: dict[str, Any], request_id: str, answer: dict[str, Any]) -> None:
         """Answers an approval request of a job; raises ApprovalClosed if it is none that waits."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from kernelbox.server._models import Few
 
 
 class Lenient(BaseModel):
@@ -16,7 +18,9 @@ class Lenient(BaseModel):
 class KernelRequest(Lenient):
     name: str | None = Field(None, description="a kernelspec; without one, our own kernel")
     path: str | None = Field(None, description="of the notebook; not used")
-    env: dict[str, str] | None = Field(None, description="variables of the kernel, of which those in KERNEL_ are used")
+    env: Annotated[dict[str, str], *Few] | None = Field(
+        None, description="variables of the kernel, of which those in KERNEL_ are used"
+    )
 
 
 class JupyterKernel(BaseModel):

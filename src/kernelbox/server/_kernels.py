@@ -6,7 +6,6 @@ Every route goes through here, so that no route can forget whose kernel it deals
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 
@@ -16,7 +15,8 @@ from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from contextlib import AbstractAsyncContextManager
     from typing import Any
 
     from kernelbox.core._executor_values import Variable
@@ -59,13 +59,17 @@ class CallerKernels:
 
     async def get(self, key: str) -> KernelRecord:
         """Returns the record of an id, name or session name; raises KernelNotFound."""
-        with _none_for_no_name(key):
+        try:
             return self._require(await self._kernels.find(self._full(key)), key)
+        except InvalidInput:
+            raise _not_found(key) from None
 
     async def kernel(self, key: str) -> Kernel:
         """Returns the handle on a kernel that there is, alive or dead; raises KernelNotFound."""
-        with _none_for_no_name(key):
+        try:
             kernel = await self._kernels.kernel(self._full(key))
+        except (KernelNotFound, InvalidInput):
+            raise _not_found(key) from None
         self._require(kernel.record, key)
         return kernel
 
@@ -83,6 +87,10 @@ class CallerKernels:
     async def open(self, name: str, wanted: Wanted) -> KernelRecord:
         """Returns the live kernel of a name; opens one, as it is wanted, if there is none."""
         return await self._kernels.open(f"{self._caller.prefix}{name}", wanted)
+
+    def alone(self, about: str) -> AbstractAsyncContextManager[None]:
+        """Has one request of the caller's at a time, at all servers on the home, do what this is about."""
+        return self._kernels.alone(f"{self._caller.prefix}{about}")
 
     async def use(self, name: str) -> Kernel:
         """Returns the kernel for a cell that is sent to a name; one that died since it was last used is dead, once."""
@@ -135,15 +143,11 @@ class CallerKernels:
 
     def _require(self, record: KernelRecord | None, key: str) -> KernelRecord:
         if record is None or not self._owns(record):
-            raise KernelNotFound(key)
+            raise _not_found(key)
         self._noted["kernel_id"] = record.kernel_id
         return record
 
 
-@contextlib.contextmanager
-def _none_for_no_name(key: str) -> Iterator[None]:
-    """Says, by the name that the caller gave, that there is no kernel; also for what no kernel can be called."""
-    try:
-        yield
-    except (KernelNotFound, InvalidInput):
-        raise KernelNotFound(key[:MAX_NAME]) from None
+def _not_found(key: str) -> KernelNotFound:
+    """Returns that there is no kernel, by the name that the caller gave; also for what no kernel can be called."""
+    return KernelNotFound(key[:MAX_NAME])

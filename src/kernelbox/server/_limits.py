@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,9 +15,12 @@ from kernelbox.server._options import ServiceOptions
 # What the paths of files begin with; a file may be larger than another request.
 FILES = "/files/"
 
+# Bytes that a request must have for each second that it is waited for: a telephone line carries more.
+_SLOWEST = 1_000
+
 
 class BodyLimited:
-    """Refuses requests that are too large, at once if they say so, and those whose next part does not come."""
+    """Refuses requests that are too large, at once if they say so, and those that do not come, or come byte by byte."""
 
     def __init__(self, app: ASGIApp, options: ServiceOptions) -> None:
         self._app = app
@@ -34,18 +38,22 @@ class BodyLimited:
         await self._app(scope, self._counting(receive, most), send)
 
     def _counting(self, receive: Receive, most: int) -> Receive:
-        size, complete = 0, False
+        size, waited, complete, pause = 0, 0.0, False, self._options.body_timeout
 
         async def counted() -> Message:
-            nonlocal size, complete
+            nonlocal size, waited, complete
             if complete:
                 return await receive()  # it waits for the end of the connection, which may take long
+            began = time.monotonic()
             try:
-                async with asyncio.timeout(self._options.body_timeout):
+                async with asyncio.timeout(min(pause, pause + size / _SLOWEST - waited)):
                     message = await receive()
             except TimeoutError:
-                sentence = f"no part of the request came for {self._options.body_timeout:g} s"
+                sentence = (
+                    f"the request comes too slowly: send each part within {pause:g} s, and {_SLOWEST:,} bytes a second"
+                )
                 raise HTTPException(408, sentence, {"Connection": "close"}) from None
+            waited += time.monotonic() - began
             size += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if size > most:

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-_Tags = Annotated[dict[str, str], Field(examples=[{"task": "eda", "owner": "agent"}])]
+# Entries of an object or a list in a request. Of each that does not fit there would be something to say.
+_MOST_ENTRIES = 1_000
+
+
+def _require_few(value: object) -> object:
+    """Refuses what has too many entries before any of them is looked at: a body can have millions."""
+    if isinstance(value, dict | list) and len(value) > _MOST_ENTRIES:
+        raise PydanticCustomError("too_long", f"use at most {_MOST_ENTRIES:,} entries")
+    return value
+
+
+# Says of an object or a list that it has few entries.
+Few = (Field(max_length=_MOST_ENTRIES), BeforeValidator(_require_few))
+
+_Tags = Annotated[dict[str, str], *Few, Field(examples=[{"task": "eda", "owner": "agent"}])]
 
 # A number of seconds: at least a tenth, as KernelBox has it; at most a week, which no caller outlives.
 _Seconds = Annotated[float | None, Field(ge=0.1, le=604_800, allow_inf_nan=False, examples=[30])]
@@ -61,7 +76,7 @@ class Root(BaseModel):
 
 
 _Limits = Annotated[
-    dict[str, int | float | str | None] | None,
+    Annotated[dict[str, int | float | str | None], *Few] | None,
     Field(
         description="what the kernel may use: memory, cpu, processes, files, file_size, disk; at most what the server "
         "allows, which is what it gets for all that are not named",
@@ -318,7 +333,7 @@ class Written(BaseModel):
 
 class RetryExecute(Execute):
     max_attempts: int | None = Field(None, ge=1, le=1000, description="by default KERNELBOX_MAX_RETRIES", examples=[5])
-    replacement_codes: list[str] = Field(
+    replacement_codes: Annotated[list[str], *Few] = Field(
         default_factory=list, description="what to run after the first failure, the second, …; then the last again"
     )
     on_error_code: str | None = Field(None, description="what to run after failures that have no replacement")

@@ -43,7 +43,7 @@ class ServiceOptions:
     # Bytes of a request, and of a file that is sent.
     max_body: int = 16 * MEBIBYTE
     max_upload: int = 1024 * MEBIBYTE
-    # Seconds that the next part of a request may take to come.
+    # Seconds that the next part of a request may take to come; all may take more, by how much has come.
     body_timeout: float = 30.0
 
     @classmethod

@@ -10,7 +10,6 @@ from starlette.responses import Response
 from kernelbox.server._answers import JsonAnswer, describe_result
 from kernelbox.server._attending import run_attended
 from kernelbox.server._beginning import FindKernel, Key, begin_job, cell_of, running
-from kernelbox.server._direct_route import DirectRoute
 from kernelbox.server._errors import failure
 from kernelbox.server._jobs import LOST
 from kernelbox.server._models import Execute, ResultModel, RetryExecute
@@ -62,10 +61,10 @@ async def execute_in_session_with_retry(
 
 
 # The same for requests that have nothing odd in them.
-DIRECT = (
-    DirectRoute("/kernels/{key}/execute", execute),
-    DirectRoute("/sessions/{name}/execute", execute_in_session),
-)
+DIRECT = {
+    "/kernels/{key}/execute": execute,
+    "/sessions/{name}/execute": execute_in_session,
+}
 
 
 async def _execute(request: Request, body: Execute, find: FindKernel, once: str | None) -> Response:

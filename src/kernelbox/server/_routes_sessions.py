@@ -27,7 +27,7 @@ async def list_sessions(request: Request) -> list[JupyterSession]:
 async def create_session(body: SessionRequest, request: Request, response: Response) -> JupyterSession:
     """The same path leads to the same session. With `kernel.id` it uses a kernel that there is, else a new one."""
     kernels = kernels_of(request, "manage")
-    async with state_of(request).front_ends.opening_session:
+    async with kernels.alone(f"the notebook {body.path}"):  # two requests for one must not open two kernels
         for session in all_sessions(await kernels.all()):
             if session.record.alive and session.path == body.path:
                 break

@@ -40,6 +40,7 @@ class RunningJob:
         self._record = record
         self._journal = journal
         self._job: Job | None = None
+        self._is_cancelled = False
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._news = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
@@ -67,9 +68,14 @@ class RunningJob:
             await news.wait()
 
     def cancel(self) -> None:
-        """Begins to stop the cell."""
+        """Begins to stop the cell, and any that would be run after it; one that has not begun, when it does."""
+        self._is_cancelled = True
         if self._job is not None:
             self._job.cancel()
+
+    def approvals(self) -> list[dict[str, Any]]:
+        """Returns the approval requests that wait for an answer."""
+        return [] if self._job is None else [describe_request(request) for request in self._job.open_requests()]
 
     async def answer(self, request_id: str, answer: dict[str, Any]) -> None:
         """Answers an approval request; raises ApprovalClosed, and InvalidInput for an answer that is none."""
@@ -114,13 +120,15 @@ class RunningJob:
     def _on_begin(self, job: Job) -> None:
         self._job = job
         self._append("started", {"job_id": self._entry.id, "execution_id": job.execution_id})
+        self._record |= {"kernel_id": job.kernel_id, "kernel": job.kernel_name, "execution_id": job.execution_id}
+        try:
+            self._entry.update(self._record)
+        except OSError as exc:
+            self._note_failure(exc)
         if not self._begun.done():
-            self._record |= {"kernel_id": job.kernel_id, "kernel": job.kernel_name}
-            try:
-                self._entry.update(self._record)
-            except OSError as exc:
-                self._note_failure(exc)
             self._begun.set_result(None)
+        if self._is_cancelled:
+            job.cancel()
 
     def _watch(self, event: OutputItem | ToolEvent | ApprovalRequest, image: str | None) -> None:
         match event:

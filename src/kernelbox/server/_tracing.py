@@ -54,10 +54,7 @@ class CellSpan:
         about = {"kernelbox.kernel.id": record.kernel_id, "kernelbox.kernel.name": record.name}
         self._span = _tracer.start_span("kernelbox.cell", attributes={**about, "kernelbox.language": language})
 
-    def __enter__(self) -> CellSpan:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
         self._span.end()
 
     def tell(self, result: ExecutionResult) -> None:

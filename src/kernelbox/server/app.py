@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
@@ -19,6 +22,7 @@ from kernelbox.server import (
     _routes_sockets,
 )
 from kernelbox.server._access import NoWebPages, TokenRequired
+from kernelbox.server._direct_route import DirectRoutes
 from kernelbox.server._errors import add_error_handlers
 from kernelbox.server._limits import BodyLimited
 from kernelbox.server._logs import Logged
@@ -27,6 +31,7 @@ from kernelbox.server._pages import contain_pages
 from kernelbox.server._responses import COMMON
 from kernelbox.server._state import make_state
 from kernelbox.server._tracing import telemetry
+from kernelbox.shells._loop_connection import allow_threads
 
 # The routes, each module's in one router; a request is compared with one after the other, so the busiest come first.
 ROUTERS = (
@@ -67,14 +72,15 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
         openapi_tags=_TAGS,
         responses=COMMON,
         telemetry=telemetry(),
+        lifespan=_with_threads,
     )
     contain_pages(app)
     app.state.kernelbox = make_state(options)
     for router in ROUTERS:
         app.include_router(router)
-    app.router.routes[:0] = _routes_execution.DIRECT
     add_error_handlers(app)
     # The last that is added sees a request first.
+    app.add_middleware(DirectRoutes, routes=_routes_execution.DIRECT)
     app.add_middleware(BodyLimited, options=options)
     app.add_middleware(TokenRequired, options=options)
     if options.cors_origins:
@@ -82,6 +88,12 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
     app.add_middleware(NoWebPages, options=options)
     app.add_middleware(Logged)
     return app
+
+
+@contextlib.asynccontextmanager
+async def _with_threads(app: FastAPI) -> AsyncIterator[None]:
+    allow_threads()
+    yield
 
 
 app = create_app()

@@ -46,9 +46,9 @@ class Run:
                        └────▶ ended       the kernel is free; an attended run comes here directly when its cell is done
     """
 
-    def __init__(self, kernel: Kernel, execution: Execution, on_end: Callable[[], object]) -> None:
+    def __init__(self, kernel: Kernel, execution: Execution) -> None:
         self.execution = execution
-        self._on_end = on_end
+        self._on_end: Callable[[], object] | None = None
         self._kernel = kernel
         self._loop = asyncio.get_running_loop()
         self._connection: LoopConnection | None = None
@@ -72,15 +72,11 @@ class Run:
         request: Execute,
         *,
         timeout: float | None,  # noqa: ASYNC109  # it interrupts the cell; cancelling the task would lose the result
-        on_end: Callable[[], object] = lambda: None,
         raw: bool = False,
         lent: Lent | None = None,
     ) -> Run:
-        """Sends a cell to a kernel, on a connection that was lent if there is one.
-
-        `on_end` is called once the kernel is free; `raw` is the execution's.
-        """
-        run = cls(kernel, Execution(request, timeout=timeout, now=time.monotonic(), raw=raw), on_end)
+        """Sends a cell to a kernel, on a connection that was lent if there is one; `raw` is the execution's."""
+        run = cls(kernel, Execution(request, timeout=timeout, now=time.monotonic(), raw=raw))
         run._lent = lent
         try:
             connection = await connect(kernel) if lent is None else lent.connection
@@ -106,6 +102,13 @@ class Run:
     def ended(self) -> bool:
         """Whether the kernel is free."""
         return self._state == "ended"
+
+    def call_at_end(self, function: Callable[[], object]) -> None:
+        """Has a function called once the kernel is free; if it is already, now."""
+        if self.ended:
+            function()
+        else:
+            self._on_end = function
 
     async def next(self) -> Sequence[Event | ApprovalRequest | ToolEvent]:
         """Waits for what comes next; an empty list is the end, when `execution.result` is set."""
@@ -272,7 +275,8 @@ class Run:
                 self._kernel.release(connection.connection)
         if self._lent is not None:
             self._lent.give_back()
-        self._on_end()
+        if self._on_end is not None:
+            self._on_end()
 
     # -- the clock -------------------------------------------------------------------------------------------
 

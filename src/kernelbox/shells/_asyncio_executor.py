@@ -175,10 +175,11 @@ class Executor:
         try:
             kernel = await self._find()
             images = ImageFiles(str(options.images_dir))
-            run = await Run.begin(kernel, request, timeout=timeout, on_end=self._on_end)
+            run = await Run.begin(kernel, request, timeout=timeout)
         except BaseException:
             self._cells.release()
             raise
+        run.call_at_end(self._on_end)
         gate = options.gate(kernel.record, self._sessions)
         asks = Asks(run, gate, self._toolbox, patience=options.approval_timeout, present=present, stop_clock=stop_clock)
         cell = ExecutorCell(run, asks, images)

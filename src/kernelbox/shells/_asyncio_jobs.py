@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import time
 
@@ -66,7 +67,7 @@ class JobOptions:
 
 
 class Job:
-    """One cell, driven by a task of its own to its end.
+    """One cell, driven to its end by the task that calls `drive`, or after `start` by a task of its own.
 
     `requests` are the approvals that wait for an answer, by their ids; `notice` is what a tool's server said last. A
     job that is attended by no caller for `leash` seconds is cancelled. `watch` is called with what comes as it comes:
@@ -74,7 +75,6 @@ class Job:
     """
 
     def __init__(self, kernel_name: str, run: Run, asks: Asks, options: JobOptions, watch: Watch | None = None) -> None:
-        self.id = os.urandom(16).hex()
         self.kernel_name = kernel_name
         self.kernel_id = run.kernel_id
         self.requests: dict[str, ApprovalRequest] = {}
@@ -88,8 +88,9 @@ class Job:
         self._news = asyncio.Event()
         self._attending = 0
         self._leash: asyncio.TimerHandle | None = None
-        self._task = asyncio.get_running_loop().create_task(self._drive())
-        self._task.add_done_callback(self._on_done)
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._end: asyncio.Future[ExecutionResult] = self._loop.create_future()
 
     @classmethod
     async def begin(
@@ -105,15 +106,19 @@ class Job:
         watch: Watch | None = None,
     ) -> Job:
         """Sends a cell to a kernel. It waits there for its turn: a kernel runs one cell at a time."""
-        ending = contextlib.ExitStack()
-        run = await Run.begin(kernel, request, timeout=timeout, on_end=ending.close)
+        run = await Run.begin(kernel, request, timeout=timeout)
         gate = Gate(kernel.record, options.policy, sessions, shell=options.shell, tools=options.tools)
         asks = Asks(run, gate, toolbox, patience=options.patience, present=True, stop_clock=True)
-        ending.callback(asks.end)
+        run.call_at_end(asks.end)
         return cls(kernel_name, run, asks, options, watch)
 
     def __repr__(self) -> str:
-        return f"<Job {self.id} in {self.kernel_name!r} {'done' if self.done else 'running'}>"
+        return f"<Job {self.execution_id} in {self.kernel_name!r} {'done' if self.done else 'running'}>"
+
+    @functools.cached_property
+    def id(self) -> str:
+        """What callers who come again know it by."""
+        return os.urandom(16).hex()
 
     @property
     def execution_id(self) -> str:
@@ -123,12 +128,12 @@ class Job:
     @property
     def done(self) -> bool:
         """Whether the cell has come to its end."""
-        return self._task.done()
+        return self._end.done()
 
     @property
     def result(self) -> ExecutionResult:
         """What came of the cell, once it is done; raises what kept it from its end."""
-        return self._task.result()
+        return self._end.result()
 
     @property
     def text(self) -> str:
@@ -150,7 +155,7 @@ class Job:
         finally:
             self._attending -= 1
             if not self._attending and not self.done:
-                self._leash = asyncio.get_running_loop().call_later(leash, self.cancel)
+                self._leash = self._loop.call_later(leash, self.cancel)
 
     async def wait(self, seconds: float, *, seen: Set[str] = frozenset()) -> None:
         """Waits until the cell is done, or asks for more than the requests in `seen`, or the seconds have passed."""
@@ -162,7 +167,7 @@ class Job:
 
     async def finished(self) -> ExecutionResult:
         """Returns the result when the cell is done; a caller that is cancelled leaves the cell running."""
-        return await asyncio.shield(self._task)
+        return await asyncio.shield(self._end)
 
     def cancel(self) -> None:
         """Begins to stop the cell, by the same ladder as a timeout; a cell that waits for its turn never runs."""
@@ -172,15 +177,47 @@ class Job:
     async def stop(self) -> None:
         """Stops the cell, if it still runs, and returns when its kernel is free."""
         self.cancel()
-        await asyncio.wait({self._task})
+        await asyncio.wait({self._end})
+        await self._run.stop()
 
-    async def _drive(self) -> ExecutionResult:
+    def start(self) -> None:
+        """Has a task of its own bring the cell to its end, whether a caller waits or not."""
+        self._task = self._loop.create_task(self._drive_alone())
+
+    async def _drive_alone(self) -> None:
         try:
-            while events := await self._run.next():
-                for event in events:
-                    await self._take(event)
+            with contextlib.suppress(Exception):  # whoever asks for the result gets it
+                await self.drive()
         finally:
             await self._run.stop()
+
+    async def drive(self) -> ExecutionResult:
+        """Brings the cell to its end, in the caller's task: a second one would cost a short cell a tenth more.
+
+        A caller that is cancelled leaves a cell that is about to be stopped, and does not wait for it.
+        """
+        try:
+            result = await self._conclude()
+        except asyncio.CancelledError:
+            self._run.cancel()
+            self._end.cancel()
+            raise
+        except BaseException as exc:
+            self._run.cancel()
+            self._end.set_exception(exc)
+            self._end.exception()  # it is raised here; of those who wait for the end there may be none
+            raise
+        else:
+            self._end.set_result(result)
+            return result
+        finally:
+            self._cut_leash()
+            self._news.set()
+
+    async def _conclude(self) -> ExecutionResult:
+        while events := await self._run.next():
+            for event in events:
+                await self._take(event)
         if self._asks.failure is not None:
             raise self._asks.failure
         result = self._run.execution.result
@@ -222,11 +259,6 @@ class Job:
         """Returns the requests that can still be answered, and forgets the others."""
         self.requests = {key: request for key, request in self.requests.items() if request.open}
         return list(self.requests.values())
-
-    def _on_done(self, task: asyncio.Task[ExecutionResult]) -> None:
-        task.cancelled() or task.exception()  # the caller that awaits the result gets it; a job may have none left
-        self._cut_leash()
-        self._news.set()
 
     def _cut_leash(self) -> None:
         if self._leash is not None:

@@ -88,6 +88,7 @@ class Workplace:
         try:
             kernel = await self._find(name)
             job = await Job.begin(name, kernel, request, self._options, self._sessions, self._toolbox, timeout=timeout)
+            job.start()
         finally:
             self._beginning -= 1
         self._forget_old_jobs()

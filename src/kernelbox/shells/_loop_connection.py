@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 
 # Seconds. The end of a process ends its connections, unless a child of it has them too: for that alone its end is
-# watched, and most cells are over sooner.
-_SHORT = 0.02
+# watched, and most cells are over sooner, also when a server has as many of them as it can.
+_SHORT = 0.1
+
+# Threads of a server. One that waits costs some kilobytes.
+_MOST_THREADS = 128
 
 
 class LoopConnection:
@@ -109,6 +112,16 @@ async def connect(kernel: Kernel) -> Connection:
     if (pooled := kernel.take_pooled()) is not None:
         return pooled
     return await in_thread(kernel.connect, undo=kernel.release)
+
+
+def allow_threads() -> None:
+    """Lets this event loop have many threads wait at once; Python's own number is a few more than there are processors.
+
+    They wait for processes, which may be stopped or slow to start; who needs no more than a file must not wait too.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_MOST_THREADS))
 
 
 async def in_thread(function: Callable[..., T], *args: Any, undo: Callable[[T], object] | None = None) -> T:

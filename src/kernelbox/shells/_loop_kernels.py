@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import copy
 import os
+from weakref import WeakValueDictionary
 
 from kernelbox.base._errors import KernelBusy, KernelExists, KernelNotFound, LimitReached
 from kernelbox.base._limits import check_limits
@@ -24,8 +25,8 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import AsyncGenerator, Callable, Mapping
+    from typing import Any, TypeVar
 
     from kernelbox.base._config import KernelBoxConfig
     from kernelbox.core._executor_values import Variable
@@ -34,11 +35,17 @@ if TYPE_CHECKING:
     from kernelbox.host._record import KernelRecord, Lifetime
     from kernelbox.sandbox._config import SandboxConfig
 
+    T = TypeVar("T")
+
 # Handles that are kept; those of kernels that others have destroyed are among them.
 _MOST_HANDLES = 10_000
 
 # Seconds after which a caller may try again to open a kernel where there are too many.
 _FULL_PATIENCE = 10
+
+# Kernels that are started at once. Each holds a thread, for a minute if its start-up code takes that long, and others
+# need threads too.
+_MOST_STARTING = 16
 
 # Seconds that a kernel has to answer a question; one that runs a cell answers after it.
 QUERY_PATIENCE = 10.0
@@ -88,6 +95,8 @@ class LoopKernels:
         self._env = env
         self._most = most
         self._handles: dict[str, Kernel] = {}
+        self._starting = asyncio.Semaphore(_MOST_STARTING)
+        self._alone: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __repr__(self) -> str:
         return f"<LoopKernels of {self._kernels!r}>"
@@ -138,7 +147,7 @@ class LoopKernels:
         """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists."""
         if name is None:
             name = self.new_name() if wanted.session_name is None else wanted.session_name
-        return await in_thread(self._create, check_name(name), self._options(wanted))
+        return await self._in_turn(self._create, check_name(name), self._options(wanted))
 
     @staticmethod
     def new_name() -> str:
@@ -150,14 +159,36 @@ class LoopKernels:
 
         Raises KernelExists if the live one has other limits than those that are given.
         """
-        return await in_thread(self._open, check_name(name), self._options(wanted))
+        return await self._in_turn_unless_live(check_name(name), self._open, self._options(wanted))
 
     async def use(self, name: str) -> Kernel:
         """Returns the kernel for a cell that is sent to a name, as `Kernels.use` does."""
         known = self._handles.get(name)
         if known is not None and known.is_connected:
             return known
-        return self._keep(name, await in_thread(self._use, check_name(name), self._options()))
+        return self._keep(name, await self._in_turn_unless_live(check_name(name), self._use, self._options()))
+
+    async def _in_turn_unless_live(
+        self, name: str, function: Callable[[str, KernelOptions], KernelRecord], options: KernelOptions
+    ) -> KernelRecord:
+        """Runs what starts a kernel, when it is its turn; where there is a live one it need not wait for that."""
+        found = await in_thread(self._kernels.find, name)
+        if found is not None and found.alive:
+            return await in_thread(function, name, options)
+        return await self._in_turn(function, name, options)
+
+    async def _in_turn(self, function: Callable[..., T], *args: Any) -> T:
+        async with self._starting:
+            return await in_thread(function, *args)
+
+    @contextlib.asynccontextmanager
+    async def alone(self, about: str) -> AsyncGenerator[None]:
+        """Has one at a time, of all processes on the home, do what this is about."""
+        async with self._alone.setdefault(about, asyncio.Lock()):
+            held = contextlib.ExitStack()
+            await in_thread(held.enter_context, self._kernels.store.locking(about), undo=lambda _: held.close())
+            with held:
+                yield
 
     async def retag(self, kernel_id: str, changes: Mapping[str, str | None]) -> KernelRecord:
         """Sets tags of a kernel, and removes those that are None; raises KernelNotFound."""
@@ -193,7 +224,7 @@ class LoopKernels:
 
     async def restart(self, key: str) -> KernelRecord:
         """Starts a kernel's process anew under the same name and id; raises KernelNotFound."""
-        return await in_thread(self._restart, check_key(key))
+        return await self._in_turn(self._restart, check_key(key))
 
     async def destroy(self, key: str) -> bool:
         """Ends a kernel, its children and its files; returns whether there was one."""

@@ -14,6 +14,7 @@ class JoinedWrites:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
+        self.is_closing = transport.is_closing  # asked several times for each request
         self._head = b""
         self._handle: asyncio.Handle | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from kernelbox.host.jupyter._actions import Request
-from kernelbox.host.jupyter._message import JupyterMessage
+from kernelbox.host.jupyter._message import KernelMessage
 from kernelbox.wire._bounded import bound, value_limit
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._json import load
@@ -39,8 +39,8 @@ class Cell:
         self.running = False
         self.interrupted = False
         self.done = False
-        self._reply: JupyterMessage | None = None
-        self._error: JupyterMessage | None = None
+        self._reply: KernelMessage | None = None
+        self._error: KernelMessage | None = None
         self._idle = False
         self._cut = False
         self._comm = _read_comm(request) if request.language == "comm" else {}
@@ -125,7 +125,7 @@ class Cell:
         what = f"{messages:,} messages of the kernel ({size:,} bytes) were left out"
         return self.take_output("stderr", f"[{what}: they came faster than they were read]\n")
 
-    def take_published(self, message: JupyterMessage) -> list[Message]:
+    def take_published(self, message: KernelMessage) -> list[Message]:
         """Takes what the kernel published about the cell (iopub)."""
         self.begun = True
         self._cut |= message.unread
@@ -133,7 +133,7 @@ class Cell:
             case "status" if message.content.get("execution_state") == "idle":
                 self._idle = True
                 if self.is_comm:
-                    self._reply = JupyterMessage("", self.id, {"status": "ok"})
+                    self._reply = KernelMessage("", self.id, {"status": "ok"})
                 return self._finish()
             case "status":
                 self.running |= self.request.silent or self.is_comm  # no execute_input will follow
@@ -153,7 +153,7 @@ class Cell:
                 return [Comm(self.id, message.kind, content, list(message.buffers))]
         return []
 
-    def take_reply(self, message: JupyterMessage) -> list[Message]:
+    def take_reply(self, message: KernelMessage) -> list[Message]:
         """Takes the execute_reply (shell)."""
         self._cut |= message.unread
         self._reply = message
@@ -164,7 +164,7 @@ class Cell:
         if self._reply is None:
             # An interrupt that strikes outside the user's code takes the reply with it.
             status = "ok" if self.is_comm and not self.interrupted else "abort"
-            self._reply = JupyterMessage("execute_reply", self.id, {"status": status})
+            self._reply = KernelMessage("execute_reply", self.id, {"status": status})
         self._idle = True
         return self._finish(cut=True)
 
@@ -193,7 +193,7 @@ class Cell:
             messages += self.take_output("stderr", "\n".join(_lines(self._error)) + "\n")
         return [*messages, done]
 
-    def _describe_error(self, done: Done, error: JupyterMessage) -> None:
+    def _describe_error(self, done: Done, error: KernelMessage) -> None:
         ename = _plain(error.text("ename")) or "Error"
         evalue = _plain(error.text("evalue"))
         self._fail(done, ename, evalue, _lines(error) or [f"{ename}: {evalue}"])
@@ -207,7 +207,7 @@ class Cell:
         done.interrupted |= ename == "KeyboardInterrupt"  # another client may have asked for it
         done.cut |= len(text) < len(whole) or len(value) < len(evalue)
 
-    def _show_message(self, message: JupyterMessage) -> Message:
+    def _show_message(self, message: KernelMessage) -> Message:
         display_id = message.dict("transient").get("display_id") or ""
         data, metadata = message.dict("data"), message.dict("metadata")
         return self._show(
@@ -228,7 +228,7 @@ class Cell:
         return Done(self.id, "error", None, "NotSupported", reason, [f"NotSupported: {reason}"])
 
 
-def execution_count_of(message: JupyterMessage) -> int | None:
+def execution_count_of(message: KernelMessage) -> int | None:
     """Returns the number that a kernel has given to a cell."""
     count = message.content.get("execution_count")
     return count if type(count) is int else None
@@ -243,7 +243,7 @@ def _read_comm(request: Execute) -> dict[str, Any]:
     return message if isinstance(message, dict) and message.get("msg_type") in COMM_KINDS else {}
 
 
-def _lines(error: JupyterMessage) -> list[str]:
+def _lines(error: KernelMessage) -> list[str]:
     traceback = error.content.get("traceback")
     parts = [part for part in traceback if isinstance(part, str)] if isinstance(traceback, list) else []
     return _plain("\n".join(parts)).split("\n") if parts else []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host.jupyter._link import Link
-    from kernelbox.host.jupyter._message import JupyterMessage
+    from kernelbox.host.jupyter._message import KernelMessage
 
     Channel = Literal["shell", "iopub", "control", "stdin"]
 
@@ -110,7 +110,7 @@ class Channels:
         """Sends a request; it waits in our own memory while the kernel is not there yet."""
         self._sockets[channel].send_multipart(self._codec.encode(kind, content, message_id, metadata, buffers))
 
-    def take(self) -> Iterator[tuple[Channel, JupyterMessage | LeftOut]]:
+    def take(self) -> Iterator[tuple[Channel, KernelMessage | LeftOut]]:
         """Yields what has arrived; of two messages that race, what was published comes first."""
         import zmq
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from kernelbox.host.jupyter._actions import Action
-    from kernelbox.host.jupyter._message import JupyterMessage
+    from kernelbox.host.jupyter._message import KernelMessage
     from kernelbox.wire._messages import Answer, Execute, Interrupt, Message, Query
 
     Stage = Literal["resting", "queueing", "leaving", "probing", "submitted", "exiting", "ended"]
@@ -224,7 +224,7 @@ class Conversation:
             return [KillKernel()]
         return [self._send_probe(now)] if self._probe is not None or self._stage == "submitted" else []
 
-    def published(self, message: JupyterMessage, *, now: float) -> list[Action]:
+    def published(self, message: KernelMessage, *, now: float) -> list[Action]:
         """Takes what the kernel published (iopub)."""
         if self._stage == "ended":
             return []
@@ -246,7 +246,7 @@ class Conversation:
             self._late.keep(message)
         return []
 
-    def asked(self, message: JupyterMessage) -> list[Action]:
+    def asked(self, message: KernelMessage) -> list[Action]:
         """Takes what the kernel wants to have asked of a person (stdin)."""
         if message.kind != "input_request" or self._cell is None or message.parent != self._cell.id:
             return []
@@ -261,7 +261,7 @@ class Conversation:
         self._reception.heard = False
         return []
 
-    def replied(self, message: JupyterMessage, *, now: float) -> list[Action]:
+    def replied(self, message: KernelMessage, *, now: float) -> list[Action]:
         """Takes the kernel's reply to a request (shell)."""
         if self._stage == "ended":
             return []
@@ -297,7 +297,7 @@ class Conversation:
             messages += cell.take_output(name, text)
         return [WriteActivity("busy", cell.id), request, *_deliver(messages)]
 
-    def _published_about_cell(self, cell: Cell, message: JupyterMessage, now: float) -> list[Action]:
+    def _published_about_cell(self, cell: Cell, message: KernelMessage, now: float) -> list[Action]:
         if not cell.submitted:
             return []  # a cell that ran before may say anything
         was_running = cell.running
@@ -306,7 +306,7 @@ class Conversation:
             actions += self._stop(now)  # it was asked for before the kernel had begun
         return actions + self._after(cell, now, REPLY_PATIENCE)
 
-    def _replied_to_cell(self, cell: Cell, message: JupyterMessage, now: float) -> list[Action]:
+    def _replied_to_cell(self, cell: Cell, message: KernelMessage, now: float) -> list[Action]:
         if not cell.submitted or cell.replied:
             return []
         actions = _deliver(cell.take_reply(message))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelbox.host._local import TERMINATE_PATIENCE, LocalEngine, identify, process_of
+from kernelbox.host._local import TERMINATE_PATIENCE, LocalEngine, identify
 from kernelbox.host.jupyter._connection import JupyterConnection
 from kernelbox.host.jupyter._launch import ask_to_shut_down, launch_jupyter
 from kernelbox.host.jupyter._link import entrances
@@ -30,10 +30,7 @@ class JupyterEngine(LocalEngine):
     def launch(self, launch: Launch) -> None:
         identify(launch.record, launch_jupyter(launch))
 
-    def connect(self, record: KernelRecord, directory: KernelDirectory) -> JupyterConnection:
-        process = process_of(record)
-        if process is None:
-            raise ConnectionRefusedError("the machine has been restarted")
+    def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> JupyterConnection:
         return JupyterConnection(directory, process)
 
     def _entrances(self, directory: KernelDirectory) -> list[str]:

@@ -8,7 +8,7 @@ from kernelbox.wire._bounded import BoundedText
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.host.jupyter._message import JupyterMessage
+    from kernelbox.host.jupyter._message import KernelMessage
 
 # Of this many cells, this many characters of each stream.
 _EARLIER_CELLS = 64
@@ -29,11 +29,11 @@ class LateOutput:
         """Notes that a cell has ended."""
         self._earlier.append(execution_id)
 
-    def owns(self, message: JupyterMessage) -> bool:
+    def owns(self, message: KernelMessage) -> bool:
         """Tells whether a published message is text of an earlier cell."""
         return message.kind == "stream" and message.parent in self._earlier
 
-    def keep(self, message: JupyterMessage) -> None:
+    def keep(self, message: KernelMessage) -> None:
         """Keeps the text of a message for the next cell."""
         name = "stderr" if message.text("name") == "stderr" else "stdout"
         self._kept.setdefault(name, BoundedText(_LIMIT)).add(message.text("text"))

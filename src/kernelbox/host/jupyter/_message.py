@@ -33,7 +33,7 @@ _LONGEST_NAME = 256
 
 
 @dataclass(frozen=True, slots=True)
-class JupyterMessage:
+class KernelMessage:
     """A message from a kernel; `parent` is the id of the request that it belongs to.
 
     One that is `unread` had a content that is too large, too deep or no JSON: it is empty here.
@@ -83,7 +83,7 @@ class Codec:
         parts = [json.dumps(part).encode() for part in (header, {}, metadata or {}, content)]
         return [_DELIMITER, self._sign(parts), *parts, *buffers]
 
-    def decode(self, frames: list[bytes]) -> JupyterMessage | None:
+    def decode(self, frames: list[bytes]) -> KernelMessage | None:
         """Reads a message; None if these frames are not one, or not signed with the key."""
         try:
             start = frames.index(_DELIMITER) + 1
@@ -102,8 +102,8 @@ class Codec:
         except ValueError:
             content = None
         if not isinstance(content, dict) or len(buffers) > MAX_BUFFERS:
-            return JupyterMessage(kind, parent_id, {}, unread=True)
-        return JupyterMessage(
+            return KernelMessage(kind, parent_id, {}, unread=True)
+        return KernelMessage(
             kind, parent_id, content, metadata=metadata if isinstance(metadata, dict) else {}, buffers=buffers
         )
 

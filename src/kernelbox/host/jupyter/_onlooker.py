@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelbox.host.jupyter._cell import Cell, execution_count_of
-from kernelbox.host.jupyter._message import JupyterMessage
+from kernelbox.host.jupyter._message import KernelMessage
 from kernelbox.wire._messages import Begun, Execute, Message, Started
 from kernelbox.wire._schema import COMM_KINDS, MAX_TOLD_CODE
 
@@ -20,7 +20,7 @@ class Onlooker:
     def __repr__(self) -> str:
         return f"<Onlooker of {self._cell!r}>"
 
-    def take(self, message: JupyterMessage) -> list[Message]:
+    def take(self, message: KernelMessage) -> list[Message]:
         """Takes what the kernel published about anything but this client's own requests."""
         if message.kind == "execute_input" and message.parent:
             code = message.text("code")[:MAX_TOLD_CODE]
@@ -33,6 +33,6 @@ class Onlooker:
             if message.kind == "status" and message.text("execution_state") == "idle":
                 self._cell = None
                 status = "error" if cell.failed else "ok"
-                told += cell.take_reply(JupyterMessage("execute_reply", cell.id, {"status": status}))
+                told += cell.take_reply(KernelMessage("execute_reply", cell.id, {"status": status}))
             return [each for each in told if not isinstance(each, Started)]
         return Cell(Execute("", "")).take_published(message) if message.kind in _BETWEEN else []

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.host.jupyter._message import JupyterMessage
+    from kernelbox.host.jupyter._message import KernelMessage
 
 
 class Probe:
@@ -45,7 +45,7 @@ class Probe:
         """Notes that the question was sent, for the first time or again."""
         self._ids.add(request_id)
 
-    def take_published(self, message: JupyterMessage) -> bool:
+    def take_published(self, message: KernelMessage) -> bool:
         """Takes what the kernel published; returns whether it is about this question."""
         if message.parent not in self._ids:
             return False
@@ -53,7 +53,7 @@ class Probe:
         self._idle |= message.kind == "status" and message.text("execution_state") == "idle"
         return True
 
-    def take_reply(self, message: JupyterMessage) -> bool:
+    def take_reply(self, message: KernelMessage) -> bool:
         """Takes a reply; returns whether it answers this question."""
         if message.parent not in self._ids:
             return False

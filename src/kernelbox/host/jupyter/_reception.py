@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.host.jupyter._message import JupyterMessage
+    from kernelbox.host.jupyter._message import KernelMessage
 
 # A kernel drops what a client has no room for. One that has left this many messages unread may have missed some.
 FAR_BEHIND = 1000
@@ -38,7 +38,7 @@ class Reception:
         self.heard &= self._unread < FAR_BEHIND
         self._unread = 0
 
-    def take_status(self, message: JupyterMessage) -> None:
+    def take_status(self, message: KernelMessage) -> None:
         """Takes the status of a request that is not this client's, who may not queue with ours."""
         if message.text("execution_state") == "idle":
             self._others.discard(message.parent)

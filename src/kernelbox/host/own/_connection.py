@@ -9,7 +9,7 @@ import threading
 import time
 
 from kernelbox.host._forks import forget_in_forks
-from kernelbox.host._local import LocalConnection
+from kernelbox.host._local import END_PATIENCE, LocalConnection, end_closed
 from kernelbox.host._process import DIRECT_INTERRUPT, Process
 from kernelbox.host._sockets import dial
 from kernelbox.host._state_file import aim, read_state
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from kernelbox.wire._messages import Message
     from kernelbox.wire._questions import Questions
 
-
-# A process that has closed its sockets because it ends has ended within this; one that has not lives.
-_END_PATIENCE = 1.0
 
 # A guest sends a message in one go, as fast as it is read. After this long without the rest it is looked whether the
 # guest still runs the cell.
@@ -199,13 +196,16 @@ class Connection(LocalConnection):
         return self.awaits_rest and time.monotonic() - self._heard_at >= _REST_PATIENCE
 
     def still_serves(self) -> bool:
-        if self._killed or self.process.wait(_END_PATIENCE):
+        if self._killed or self.process.wait(END_PATIENCE):
             return False
         try:
             with self.directory.open() as place:
                 dial(place, SOCKET).close()
+        except ConnectionRefusedError:
+            end_closed(self.directory, self.process)
+            return False
         except OSError:
-            return False  # it has become another program, or closed its own sockets
+            return False
         return True
 
     def cause(self, farewell: str = "") -> str:

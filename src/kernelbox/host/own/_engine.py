@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.host._local import LocalEngine, identify, process_of
+from kernelbox.host._local import END_PATIENCE, LocalEngine, end_closed, identify, process_of
 from kernelbox.host.own._connection import Connection
 from kernelbox.wire._layout import RECORD, SOCKET
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._engine import Launch
     from kernelbox.host._place import Place
+    from kernelbox.host._process import Process
     from kernelbox.host._record import KernelRecord
 
 
@@ -75,8 +76,10 @@ class OwnEngine(LocalEngine):
     def _entrances(self, directory: KernelDirectory) -> tuple[str]:
         return (SOCKET,)
 
-    def connect(self, record: KernelRecord, directory: KernelDirectory) -> Connection:
-        process = process_of(record)
-        if process is None:
-            raise ConnectionRefusedError("the machine has been restarted")
-        return Connection(directory, process, guarded=record.guarded)
+    def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> Connection:
+        try:
+            return Connection(directory, process, guarded=record.guarded)
+        except ConnectionRefusedError:
+            if not process.wait(END_PATIENCE):
+                end_closed(directory, process)
+            raise

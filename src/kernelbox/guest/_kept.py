@@ -1,0 +1,71 @@
+"""A kernel as its keeper has it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernelbox.guest._watch import Excess, Watch
+
+
+@dataclass(slots=True)
+class Kept:
+    """A kernel that this process is the parent of: its directory, the read ends of its pipes, its owner's lifeline."""
+
+    kernel_id: str
+    directory: int
+    outputs: tuple[int, int]
+    opening: int
+    """Where its opener says that its start has come to an end; -1 when it has."""
+    lifeline: int
+    start_time: int
+    entrances: dict[str, tuple[int, int] | None]
+    """What tells each from a file that another process puts in its place; None until the kernel has made it."""
+    first: int = 0
+    """The first process of its sandbox: when that ends, the system ends all that is in there."""
+    reason: str = ""
+    """Why the keeper ends it."""
+    watch: Watch | None = None
+    """What looks after its limits, if it has any."""
+    excess: Excess | None = None
+    """The limit that it is ended for."""
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        return (self.directory, *self.outputs, self.opening, self.lifeline)
+
+    @property
+    def watched(self) -> list[int]:
+        """What becomes readable when the opener has said something or ended, or the owner has."""
+        return [fd for fd in (self.opening, self.lifeline) if fd >= 0]
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether clients can find the kernel: its directory is where it was made, with a way in."""
+        try:
+            here, there = os.fstat(self.directory), os.stat(f"../{self.kernel_id}", dir_fd=self.directory)
+            if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+                return False
+            return all(map(self._is_open, self.entrances))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # it cannot be found out
+
+    def _is_open(self, entrance: str) -> bool:
+        known, found = self.entrances[entrance], identify(entrance, self.directory)
+        if known is None:
+            self.entrances[entrance] = found
+            return found is not None or self.opening >= 0
+        return found == known
+
+
+def identify(name: str, directory: int) -> tuple[int, int] | None:
+    """Returns what tells a file in a kernel's directory from any other that is put there; None if there is none."""
+    try:
+        info = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return info.st_dev, info.st_ino
