@@ -112,7 +112,7 @@ class KernelClient:
         except Unreachable as exc:
             raise RuntimeError(f"the kernel cannot be interrupted: {exc}") from exc
 
-    async def execute(self, code: str, timeout: float = 120) -> ExecutionResult:  # noqa: ASYNC109  # of the seed's signature
+    async def execute(self, code: str, timeout: float = 120) -> ExecutionResult:  # noqa: ASYNC109  # as ipybox has it
         """Runs code and returns its result; raises ExecutionError, and TimeoutError after `timeout` seconds.
 
         A cell whose time is up is interrupted; if it does not stop, the kernel is restarted.
@@ -126,7 +126,7 @@ class KernelClient:
     async def stream(
         self,
         code: str,
-        timeout: float = 120,  # noqa: ASYNC109  # of the seed's signature
+        timeout: float = 120,  # noqa: ASYNC109  # as ipybox has it
     ) -> AsyncGenerator[str | ExecutionResult]:
         """Runs code and yields what it writes and shows, as text, and the result last; raises as `execute` does.
 

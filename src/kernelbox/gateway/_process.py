@@ -101,7 +101,7 @@ class KernelGateway:
             raise
         self.port = int(said["url"].rpartition(":")[2])
 
-    async def stop(self, timeout: float = 10) -> None:  # noqa: ASYNC109  # of the seed's signature
+    async def stop(self, timeout: float = 10) -> None:  # noqa: ASYNC109  # as ipybox has it
         """Ends the gateway and its kernels; a gateway that has not ended after `timeout` seconds is killed."""
         process = self._process
         if process is None:

@@ -50,7 +50,7 @@ class BodyLimited:
                     message = await receive()
             except TimeoutError:
                 sentence = (
-                    f"the request comes too slowly: a pause may take {pause:g} s, and {_SLOWEST:,} bytes a second"
+                    f"the request comes too slowly: send each part within {pause:g} s, and {_SLOWEST:,} bytes a second"
                 )
                 raise HTTPException(408, sentence, {"Connection": "close"}) from None
             waited += time.monotonic() - began
