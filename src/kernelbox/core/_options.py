@@ -143,9 +143,9 @@ def choose_sandbox(
     how it is made."""
     if not sandbox:
         if config is not None:
-            raise InvalidInput("sandbox_config", str(config), "without sandbox=True it would have no effect")
+            raise InvalidInput("sandbox_config", str(config), "without sandbox=True, or --sandbox, it would have no effect")
         if level is not None:
-            raise InvalidInput("sandbox_level", level, "without sandbox=True it would have no effect")
+            raise InvalidInput("sandbox_level", level, "without sandbox=True, or --sandbox, it would have no effect")
         return None
     from kernelbox.sandbox._config import check_level, check_sandbox, read_config
 
