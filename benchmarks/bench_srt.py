@@ -5,7 +5,6 @@ Run it as an ordinary user: for the superuser srt is no sandbox.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import subprocess
@@ -14,12 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import kernelbox
-from benchmarks._measure import Row, interleaved, percentile, show
-from kernelbox.base._config import scrubbed_environment
+from benchmarks._measure import Row, percentile, show
+from benchmarks._pairs import Openers, compare_executions, compare_starts, opener
 from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._passed import settings_for_srt
-
-_numbers = itertools.count()
 
 
 def rows() -> Iterator[Row]:
@@ -38,16 +35,7 @@ def rows() -> Iterator[Row]:
 
 
 def _opener(workspace: str, *, srt: bool) -> Callable[[], kernelbox.KernelRecord]:
-    """Returns what opens a kernel and has its first result; both kinds have one environment."""
-    environment = scrubbed_environment({})
-
-    def open_one() -> kernelbox.KernelRecord:
-        name, level = f"bench-{next(_numbers)}", "srt" if srt else None
-        record = kernelbox.get_or_create(name, cwd=workspace, env=environment, sandbox=srt, sandbox_level=level)
-        assert kernelbox.execute(record, "1+1").return_value == "2"
-        return record
-
-    return open_one
+    return opener(workspace, sandbox=srt, sandbox_level="srt" if srt else None)
 
 
 def _first() -> Row:
@@ -89,29 +77,14 @@ def _start_srt(workspace: str) -> float:
         return float(said) - began
 
 
-def _next(kernels: dict[str, Callable[[], kernelbox.KernelRecord]]) -> Row:
-    opened: list[kernelbox.KernelRecord] = []
-    taken = interleaved(
-        {name: lambda open_one=open_one: opened.append(open_one()) for name, open_one in kernels.items()},  # type: ignore[misc]  # a default binds it
-        rounds=40,
-        batch=1,
-    )
-    for record in opened:
-        kernelbox.destroy(record)
+def _next(kernels: Openers) -> Row:
+    taken = compare_starts(kernels)
     plain, srt = percentile(taken["plain"], 50), percentile(taken["srt"], 50)
     ratio = f"{srt / plain:.2f} ×"
     return Row("next kernel in srt", show(taken["srt"]), f"plain {show(taken['plain'])}", ratio, "≤ 30 ms", srt <= 0.03)
 
 
-def _execute(kernels: dict[str, Callable[[], kernelbox.KernelRecord]]) -> Row:
-    records = {name: open_one() for name, open_one in kernels.items()}
-    taken = interleaved(
-        {name: lambda record=record: kernelbox.execute(record, "1+1") for name, record in records.items()},  # type: ignore[misc]  # as above
-        rounds=40,
-        batch=20,
-    )
-    plain, srt = percentile(taken["plain"], 50), percentile(taken["srt"], 50)
-    ratio, ok = f"{srt / plain:.2f} ×", srt <= 1.03 * plain
-    return Row(
-        "`execute(kernel, '1+1')` in srt", show(taken["srt"]), f"plain {show(taken['plain'])}", ratio, "≤ 1.03 ×", ok
-    )
+def _execute(kernels: Openers) -> Row:
+    taken, ratio = compare_executions(kernels, "srt")
+    plain, what = f"plain {show(taken['plain'])}", "`execute(kernel, '1+1')` in srt"
+    return Row(what, show(taken["srt"]), plain, f"{ratio:.2f} ×", "≤ 1.03 ×", ratio <= 1.03)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy
 import pytest
 
 from kernelbox import InvalidInput, StartFailed
@@ -115,7 +118,26 @@ def test_a_timeout_of_nothing_and_less_is_the_default(timeout: float | None, sec
     assert type(arguments.check_timeout(timeout, 60.0)) is float
 
 
-NO_NUMBERS: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "huge": 10**400, "text": "5", "switch": True}
+@pytest.mark.parametrize("seconds", [Decimal("2.5"), Fraction(5, 2), numpy.float64(2.5), numpy.float32(2.5)])
+def test_a_time_may_be_a_number_of_any_library(seconds: Any) -> None:
+    for checked in (arguments.check_timeout(seconds, 60.0), arguments.check_seconds("patience", seconds)):
+        assert (checked, type(checked)) == (2.5, float)
+
+
+def test_whole_numbers_of_a_library_are_taken() -> None:
+    two: Any = numpy.int64(2)
+    assert arguments.check_timeout(two, 60.0) == arguments.check_limit(two, 7) == 2
+
+
+NO_NUMBERS: dict[str, Any] = {
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "huge": 10**400,
+    "text": "5",
+    "switch": True,
+    "complex": 1j,
+    "array": numpy.array([1, 2]),
+}
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS.values(), ids=NO_NUMBERS)

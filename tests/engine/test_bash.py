@@ -232,6 +232,12 @@ def test_a_syntax_error_is_reported_and_bash_goes_on(code: str, kernel: KernelRe
     assert say(kernel, "echo $kept") == "1\n"
 
 
+def test_an_error_in_a_line_shows_that_line_and_nothing_of_ours(kernel: KernelRecord) -> None:
+    for _ in range(2):  # the second time behind a cell that has failed
+        *_, shown = bash(kernel, "echo )").stderr.splitlines()
+        assert shown.endswith(" line 1: `echo )'"), shown
+
+
 def test_set_e_ends_bash_at_the_first_failure_and_says_so(kernel: KernelRecord) -> None:
     result = bash(kernel, "set -e; echo before; false; echo after")
     assert (result.status, result.output) == ("error", "before\n")
@@ -378,8 +384,10 @@ def test_megabytes_of_a_cell_are_read(kernel: KernelRecord) -> None:
 
 
 def test_a_debug_trap_lasts_and_can_be_removed(kernel: KernelRecord) -> None:
-    say(kernel, "f() { echo in; }; trap 'echo $BASH_COMMAND' DEBUG")
-    assert "echo one\none\n" in say(kernel, "echo one")
+    assert say(kernel, "f() { echo in; }; trap 'echo $BASH_COMMAND' DEBUG") == ""
+    assert say(kernel, "echo one").endswith("echo one\none\n")
+    assert bash(kernel, "sleep 1000", timeout=0.3).status == "timeout"
+    assert say(kernel, "echo one").endswith("echo one\none\n")
     assert "f\nin\n" in say(kernel, "f")  # functions do not inherit it, as without `set -T`
     say(kernel, "trap - DEBUG")
     assert say(kernel, "echo two") == "two\n"

@@ -45,7 +45,7 @@ def test_a_system_without_landlock_gets_no_guarded_kernel_and_a_hint(
     number: int, error: int, sandbox: bool, own_home: Path, tmp_path: Path
 ) -> None:
     program = PROGRAM.replace("SANDBOX", str(sandbox))
-    command = [sys.executable, REFUSING, str(number), str(error), "-1", sys.executable, "-c", program]
+    command = [sys.executable, REFUSING, str(number), str(error), "-", sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stderr
     refusal, plain = done.stdout.splitlines()
@@ -54,6 +54,25 @@ def test_a_system_without_landlock_gets_no_guarded_kernel_and_a_hint(
     assert os.strerror(error) in refusal
     assert "Linux 5.19 or newer" in refusal
     assert plain == "42 ['plain']"  # the template goes on, and nothing is left of the other
+
+
+def test_a_kernel_that_takes_itself_to_be_guarded_and_is_not_is_found_out(own_home: Path, tmp_path: Path) -> None:
+    prctl = 157 if os.uname().machine == "x86_64" else 167
+    command = [
+        sys.executable,
+        REFUSING,
+        str(prctl),
+        "0",
+        "0=22",
+        sys.executable,
+        "-c",
+        PROGRAM.replace("SANDBOX", "False"),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done.stderr
+    refusal, plain = done.stdout.splitlines()
+    assert refusal.startswith("StartFailed the kernel was not kept, because its system calls are not filtered")
+    assert plain == "42 ['plain']"
 
 
 def test_another_system_or_machine_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +88,7 @@ def test_another_system_or_machine_is_refused_at_once(monkeypatch: pytest.Monkey
 def test_a_process_that_the_system_does_not_show_to_be_filtered_is_killed() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         with pytest.raises(StartFailed, match="its system calls are not filtered"):
-            require_guarded(Spawned(process.pid, start_time(process.pid)))
+            require_guarded(Spawned(process.pid, start_time(process.pid)), sandboxed=False)
         assert process.wait(DEADLINE) == -9
 
 

@@ -1,8 +1,9 @@
 """Runs a program as a user, for tests that run as the superuser: `python as_user.py UID DIRECTORY PROGRAM …`.
 
 It gets namespaces of its own, so that what it does as the superuser to mounts and names is undone with it; in them
-something is mounted at DIRECTORY/mounted. The interpreter may be in a directory that only its owner can enter, such as
-the superuser's home: that directory is covered there, and what the program needs is shown.
+something is mounted at DIRECTORY/mounted, and DIRECTORY itself once more at DIRECTORY/twin, if that is there. The
+interpreter may be in a directory that only its owner can enter, such as the superuser's home: that directory is covered
+there, and what the program needs is shown.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from kernelbox.guest._system_calls import (
     CLONE_NEWIPC,
     CLONE_NEWNS,
     CLONE_NEWUTS,
+    MS_BIND,
     MS_PRIVATE,
     MS_REC,
     attach,
@@ -31,6 +33,8 @@ def main(uid: int, directory: str, command: list[str]) -> None:
     unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC)
     mount("", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", f"{directory}/mounted", "tmpfs", 0)
+    if os.path.isdir(f"{directory}/twin"):
+        mount(directory, f"{directory}/twin", "", MS_BIND)
     if uid != 0:
         open_up([os.path.realpath(path) for path in needed])
         os.setgroups([])

@@ -71,6 +71,32 @@ def writes(path):
     with open(path, "a") as file:
         file.write("")
     return True
+def opens(flags, *paths):
+    # which of several files can be opened; those of a process that are its own to write say nothing
+    found = []
+    for path in paths:
+        try: os.close(os.open(path, flags))
+        except OSError: continue
+        found.append(path)
+    return found
+def works(*actions):
+    # whether one of several goes without an error
+    for action in actions:
+        try: action()
+        except (OSError, ValueError): continue
+        return True
+def peers():
+    # the processes at the other ends of Unix sockets: of those that are not this one, a descriptor of each
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            with socket.socket(fileno=os.dup(fd)) as end:
+                peer = struct.unpack("i", end.getsockopt(socket.SOL_SOCKET, 77, 4))[0]  # SO_PEERPIDFD
+        except OSError: continue
+        if f"Pid:\\t{os.getpid()}\\n" not in open(f"/proc/self/fdinfo/{peer}").read():
+            yield peer
+def here(path):
+    # where something of the workspace, or beside it, is at the second place where all is mounted
+    return T["twin"] + os.path.abspath(path)[len(os.path.dirname(T["twin"])):]
 """
 
 
@@ -611,6 +637,174 @@ return in_child(lambda: getpid() > 0)
         "a directory that the first process has open",
         "return any(os.path.isdir(f'/proc/1/fd/{fd}') for fd in os.listdir('/proc/1/fd'))",
     ),
+    # -- the same in other ways
+    Attack(READ, "a denied file where it is mounted again", "return open(here(T['secret'])).read() == 'secret'"),
+    Attack(READ, ".env where it is mounted again", "return 'secret' in open(here('.env')).read()"),
+    Attack(
+        READ, ".env by a program", "return subprocess.run(['cat', '.env'], capture_output=True).stdout == b'secret'"
+    ),
+    Attack(
+        READ,
+        ".env in an archive",
+        "subprocess.run('tar cf all.tar . 2>&1', shell=True); return b'secret' in open('all.tar', 'rb').read()",
+    ),
+    Attack(
+        READ,
+        ".env by a copy of the system's",
+        "return os.copy_file_range(os.open('.env', 0), os.open('c', os.O_CREAT | os.O_RDWR), 6) == 6",
+    ),
+    Attack(KERNELS, "the key where it is mounted again", "return open(here(T['key']), 'rb').read()"),
+    Attack(
+        PROCESSES,
+        "its times, session and affinity",
+        """
+pid = T['victim']
+return works(
+    lambda: os.getsid(pid),
+    lambda: os.sched_getaffinity(pid),
+    lambda: time.clock_gettime((~pid << 3) | 2),
+    lambda: call(252, 31, 1, pid),
+    lambda: os.listdir(f'/proc/{pid}/task'),
+)
+""",
+    ),
+    Attack(
+        SIGNAL, "the process at the other end of a socket", "return [signal.pidfd_send_signal(p, 0) for p in peers()]"
+    ),
+    Attack(
+        SIGNAL,
+        "by a timer, a queue, a group and a notice of input",
+        """
+import fcntl
+pid, (end, _) = T['victim'], os.pipe()
+return works(
+    lambda: call(129, 138, pid, 0, bytes(128)),
+    lambda: call(234, 131, pid, pid, 0),
+    lambda: os.killpg(pid, 0),
+    lambda: fcntl.fcntl(end, fcntl.F_SETOWN, pid),
+)
+""",
+    ),
+    Attack(TRACE, "descriptors of the other end of a socket", "return [call(438, 438, p, 0, 0) for p in peers()]"),
+    Attack(
+        TRACE,
+        "namespaces of the other end of a socket",
+        """
+import fcntl
+return any(in_child(lambda: call(308, 268, fcntl.ioctl(p, 0xFF03), 0, by=holding) == 0) for p in peers())
+""",
+    ),
+    Attack(GIT, "hook of a submodule in a folder", "return writes('.git/modules/libs/inner/hooks/post-checkout')"),
+    Attack(GIT, "configuration of its submodule", "return writes('.git/modules/libs/inner/modules/deep/config')"),
+    Attack(GIT, "what a worktree belongs to", "return writes('.git/worktrees/other/commondir')"),
+    Attack(
+        UNIX,
+        "half of a pair, connected to another end",
+        """
+ends = [socket.socketpair(socket.AF_UNIX, kind) for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)]
+for one, other in ends: other.close()
+tries = (lambda one=one: one.connect(T['unix']) for one, _ in ends)
+return works(*tries, lambda: socket.socketpair(30, socket.SOCK_STREAM))
+""",
+    ),
+    Attack(
+        EXOTIC,
+        "every other family",
+        """
+known = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
+kinds = (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_RAW)
+others = [number for number in range(46) if number not in known]
+return works(*(lambda family=family, kind=kind: socket.socket(family, kind) for family in others for kind in kinds))
+""",
+    ),
+    Attack(
+        EXOTIC,
+        "every other protocol of netlink",
+        "return works(*(lambda n=n: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, n) for n in range(1, 23)))",
+    ),
+    Attack(
+        PRIVILEGE,
+        "a mode for others by every call that sets one",
+        """
+old, made = os.umask(0), []
+for action in (
+    lambda: libc.creat(b's1', 0o4755),
+    lambda: os.mknod('s2', 0o104755),
+    lambda: os.close(os.open('s3', os.O_CREAT | os.O_WRONLY, 0o2755)),
+    lambda: call(437, 437, -100, b's4', struct.pack('3Q', os.O_CREAT | os.O_WRONLY, 0o4755, 0), 24),
+    lambda: (open('s5', 'w').close(), call(452, 452, -100, b's5', 0o4755, 0)),
+    lambda: os.fchmod(open('s6', 'w').fileno(), 0o4755),
+    lambda: os.mkdir('s7', 0o2777),
+): works(action)
+os.umask(old)
+return [name for name in os.listdir() if name[0] == 's' and os.stat(name).st_mode & 0o6000]
+""",
+    ),
+    Attack(
+        PRIVILEGE,
+        "every new call for mounts",
+        """
+return in_child(lambda: works(
+    lambda: call(428, 428, -100, b'/', 0, by=holding),
+    lambda: call(428, 428, -100, b'/', 1, by=holding),
+    lambda: call(430, 430, b'tmpfs', 0, by=holding),
+    lambda: call(433, 433, -100, b'/', 0, by=holding),
+    lambda: call(442, 442, -100, b'/', 0, struct.pack('4Q', 0, 0, 0, 0), 32, by=holding),
+    lambda: call(467, 467, -100, b'/', 1, struct.pack('4Q', 0, 0, 0, 0), 32, by=holding),
+))
+""",
+    ),
+    Attack(PRIVILEGE, "a map of users", "return opens(os.O_WRONLY, '/proc/self/uid_map', '/proc/self/gid_map')"),
+    Attack(
+        SYSTEM,
+        "every setting in /proc",
+        """
+return opens(os.O_WRONLY, *(
+    os.path.join(place, name) for start in ('/proc/sys', '/proc/irq', '/proc/bus') for place, _, names in os.walk(start)
+    for name in names
+), '/proc/mtrr', '/proc/pressure/memory')
+""",
+    ),
+    Attack(
+        SYSTEM,
+        "settings in /sys",
+        """
+return opens(os.O_WRONLY, *(
+    os.path.join(place, name) for start in ('/sys/kernel', '/sys/power', '/sys/module', '/sys/fs/cgroup')
+    for place, _, names in os.walk(start) for name in names
+))
+""",
+    ),
+    Attack(
+        SYSTEM,
+        "attributes of a file by the newest calls",
+        """
+path, room = T['file'].encode(), ctypes.create_string_buffer(b'1')
+return works(
+    lambda: call(463, 463, -100, path, 0, b'user.y', struct.pack('QII', ctypes.addressof(room), 1, 0), 16),
+    lambda: call(469, 469, -100, path, bytes(24), 24, 0),
+)
+""",
+    ),
+    Attack(
+        SURFACE,
+        "rare calls",
+        """
+pid, (_, end), room = os.pidfd_open(os.getpid()), os.pipe(), ctypes.create_string_buffer(64)
+vector = struct.pack('QQ', ctypes.addressof(room), 8)
+return works(
+    lambda: call(250, 219, 0, -3, 0),
+    lambda: call(249, 218, b'user', b'x', None, -3),
+    lambda: call(312, 272, os.getpid(), os.getpid(), 0, 0, 1),
+    lambda: call(440, 440, pid, vector, 0, 4, 0),
+    lambda: call(278, 75, end, vector, 1, 0),
+    lambda: call(279, 239, 0, 0, None, None, None, 0),
+    lambda: call(256, 238, 0, 8, room, room),
+    lambda: call(154, -1, 0, room, 64),
+)
+""",
+    ),
+    Attack(SURFACE, "calls that are newer", "return works(*(lambda n=n: call(n, n) for n in range(470, 600)))"),
     # -- the proxy that kernels in srt have
     Attack(PROXY, "a tunnel to loopback", "return tunnels('127.0.0.1', T['tcp'])"),
     Attack(PROXY, "a tunnel to localhost", "return tunnels('localhost', T['tcp'])"),

@@ -81,6 +81,9 @@ def fill(workspace: Path) -> None:
     (workspace / ".git/HEAD").write_text("ref: refs/heads/main\n")
     for folder in (".git/objects", ".git/refs"):
         (workspace / folder).mkdir()
+    for name in ("modules/libs/inner/hooks/x", "modules/libs/inner/modules/deep/config", "worktrees/other/commondir"):
+        (workspace / ".git" / name).parent.mkdir(parents=True)
+        (workspace / ".git" / name).touch()
     for name, text in ((".env", "secret"), ("app/.env", "secret"), (".git/config", "[core]\n"), (".mcp.json", "{}")):
         (workspace / name).write_text(text)
 
@@ -142,6 +145,7 @@ def put_up(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         "foreign": str(base / "foreign"),
         "outside": str(base / "outside"),
         "mounted": str(base / "mounted"),
+        "twin": str(base / "twin"),
         "file": str(base / "outside" / "file"),
         "spare": str(base / "outside" / "spare"),
         "in_tmp": str(tmp),

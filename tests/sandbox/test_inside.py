@@ -105,6 +105,8 @@ def test_temporary_files_and_caches_have_a_place(box: KernelRecord) -> None:
     run(box, "with tempfile.NamedTemporaryFile() as file: file.write(b'x')")
     run(box, "import os; os.makedirs(os.environ['XDG_CACHE_HOME'] + '/x')")
     assert not os.path.exists("/dev/shm/.kernelbox")
+    sizes = "{(info := os.statvfs(path)).f_blocks * info.f_frsize for path in ('/tmp', '/var/tmp', '/run', '/dev/shm')}"
+    assert value(box, sizes) == str({1024**3})
 
 
 def test_what_is_stored_lasts_from_cell_to_cell(box: KernelRecord) -> None:
@@ -116,6 +118,7 @@ def test_what_is_stored_lasts_from_cell_to_cell(box: KernelRecord) -> None:
 def test_installing_a_package_fails_soon(box: KernelRecord) -> None:
     result = execute(box, "%pip install --no-cache-dir kernelbox-no-such-package", timeout=DEADLINE)
     assert result.status == "error"
+    assert value(box, "import os; os.environ['PIP_RETRIES']") == "'0'"
 
 
 def test_code_of_the_working_directory_is_imported_and_its_bytecode_written(box: KernelRecord, workspace: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from tests.engine.support import DEADLINE
 
 from kernelbox.sandbox._mounts import find_twins, read_mounts
@@ -33,21 +33,18 @@ finally:
 
 @needs_linux
 @of_native
-@pytest.mark.usefixtures("home")
-def test_what_is_hidden_is_so_at_every_path_where_it_is_mounted(
-    tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_hidden_is_so_at_every_path_where_it_is_mounted(tmp_path: Path, workspace: Path) -> None:
     for name in ("state", "twin", "key-twin", "denied/in", "part"):
         (tmp_path / name).mkdir(parents=True)
     for name in ("work/.env", "work/shown", "denied/in/file"):
         (tmp_path / name).write_text("text")
-    monkeypatch.setenv("KERNELBOX_KEY_FILE", str(tmp_path / "state" / "key"))
-    monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "h"))
+    own = {"KERNELBOX_KEY_FILE": str(tmp_path / "state" / "key"), "KERNELBOX_HOME": str(tmp_path / "h")}
     pairs = (("work", "twin"), ("state", "key-twin"), ("denied/in", "part"))
     places = [str(tmp_path / name) for pair in pairs for name in pair]
     given = [str(tmp_path / name) for name in ("twin", "key-twin/key", "part/file")]
     command = [sys.executable, MOUNTING, *places, "--", sys.executable, "-c", PROGRAM, *given]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    env = {**os.environ, **own}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["PermissionError"] * 4 + ["'text'"]
 

@@ -29,10 +29,11 @@ pytestmark = [needs_linux, pytest.mark.usefixtures("home")]
 REFUSING = str(Path(__file__).with_name("refusing.py"))
 MOUNTING = str(Path(__file__).with_name("mounting.py"))
 
-# Numbers of x86-64 and of arm64, and what the fourth argument of mount(2) is for /proc.
+# Numbers of x86-64 and of arm64; the fourth argument of mount(2) for /proc, and the first of prctl(2) for a filter.
 MACHINE = 0 if os.uname().machine == "x86_64" else 1
 UNSHARE, MOUNT, PRCTL, SETATTR = (272, 97)[MACHINE], (165, 40)[MACHINE], (157, 167)[MACHINE], 442
-PROC = 1 | 2 | 4 | 8
+CAPSET = (126, 91)[MACHINE]
+PROC, FILTER = f"3={1 | 2 | 4 | 8}", "0=22"
 
 PROGRAM = """
 import time
@@ -51,21 +52,21 @@ destroy("plain")
 
 
 @pytest.mark.parametrize(
-    ("number", "error", "flags", "step", "advice"),
+    ("number", "error", "when", "step", "advice"),
     [
-        (UNSHARE, errno.EPERM, -1, "unshare", "a container whose profile forbids namespaces, or a chroot"),
-        (UNSHARE, errno.ENOSPC, -1, "unshare", "user.max_user_namespaces"),
-        (SETATTR, errno.ENOSYS, -1, "mount_setattr", "Linux 5.12"),
+        (UNSHARE, errno.EPERM, "-", "unshare", "a container whose profile forbids namespaces, or a chroot"),
+        (UNSHARE, errno.ENOSPC, "-", "unshare", "user.max_user_namespaces"),
+        (SETATTR, errno.ENOSYS, "-", "mount_setattr", "Linux 5.12"),
         (MOUNT, errno.EPERM, PROC, "mount proc", "systempaths=unconfined"),
-        (MOUNT, errno.EACCES, -1, "mount", "container"),
-        (429, errno.EPERM, -1, "move_mount", "container"),
-        (PRCTL, errno.EINVAL, -1, "prctl", "seccomp"),
+        (MOUNT, errno.EACCES, "-", "mount", "container"),
+        (429, errno.EPERM, "-", "move_mount", "container"),
+        (PRCTL, errno.EINVAL, "-", "prctl", "seccomp"),
     ],
 )
 def test_a_system_that_refuses_a_step_gets_no_kernel_no_process_and_a_hint(
-    own_home: Path, workspace: Path, number: int, error: int, flags: int, step: str, advice: str
+    own_home: Path, workspace: Path, number: int, error: int, when: str, step: str, advice: str
 ) -> None:
-    command = [sys.executable, REFUSING, str(number), str(error), str(flags), sys.executable, "-c", PROGRAM]
+    command = [sys.executable, REFUSING, str(number), str(error), when, sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stderr
     refusal, plain = done.stdout.splitlines()
@@ -150,6 +151,21 @@ def test_kernelbox_s_own_directory_as_the_working_directory_is_refused(own_home:
 def test_rules_of_too_many_characters_are_refused(workspace: Path) -> None:
     with pytest.raises(InvalidInput, match="use fewer paths"):
         get_or_create("box", sandbox={"filesystem": {"denyRead": [f"/data/{n}" * 10 for n in range(2000)]}})
+
+
+@pytest.mark.parametrize(
+    ("number", "when", "gap"),
+    [(CAPSET, "-", "it has capabilities"), (PRCTL, FILTER, "its system calls are not filtered")],
+)
+def test_a_kernel_that_takes_itself_to_be_confined_and_is_not_is_found_out(
+    own_home: Path, workspace: Path, number: int, when: str, gap: str
+) -> None:
+    command = [sys.executable, REFUSING, str(number), "0", when, sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done.stderr
+    refusal, plain = done.stdout.splitlines()
+    assert refusal.startswith(f"StartFailed the kernel was not kept, because its sandbox is not armed: {gap}")
+    assert plain == "42 ['plain']"
 
 
 def test_a_process_that_is_not_confined_is_found_out_and_killed(workspace: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 from collections.abc import Mapping
@@ -13,8 +14,6 @@ from kernelbox.wire._framing import MAX_TEXT, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeGuard
-
     from kernelbox.host._record import Lifetime
     from kernelbox.wire._messages import Language
 
@@ -101,34 +100,51 @@ def check_switch(what: str, value: object) -> bool:
 
 def check_limit(limit: object, default: int) -> int:
     """Returns how many characters of a text are kept, 0 for all; None stands for the default."""
-    if limit is None:
-        limit = default
-    if type(limit) is not int:
+    whole = default if limit is None else _whole(limit)
+    if whole is None:
         raise InvalidInput("output_char_limit", limit, "use a whole number of characters, 0 for all, or None")
-    return min(max(0, limit), sys.maxsize)
+    return min(max(0, whole), sys.maxsize)
 
 
 def check_seconds(what: str, seconds: float | None) -> float | None:
     """Returns a time limit; None stands for none."""
     if seconds is None:
         return None
-    if not _is_number(seconds) or seconds <= 0:
+    number = _number(seconds)
+    if number is None or number <= 0:
         raise InvalidInput(what, seconds, "use a number of seconds above 0, or None for no limit")
-    return seconds
+    return number
 
 
 def check_timeout(timeout: float | None, default: float) -> float:
     """Returns the seconds that a cell may take; 0 and less, as models fill in for "no limit given", are the default."""
     if timeout is None:
         return default
-    if not _is_number(timeout):
+    number = _number(timeout)
+    if number is None:
         raise InvalidInput("timeout", timeout, "use a number of seconds, or None for the configured one")
-    return float(timeout) if timeout > 0 else default
+    return number if number > 0 else default
 
 
-def _is_number(value: object) -> TypeGuard[float]:
-    """Tells whether a value is a number that time can be counted with; `math.isfinite` fails for large whole ones."""
-    return type(value) in (int, float) and abs(value) <= _LARGEST  # type: ignore[arg-type]  # as the first part says
+def _number(value: object) -> float | None:
+    """Returns a number that time can be counted with, of whatever library it is; None for all else."""
+    if type(value) is bool or not hasattr(value, "__float__"):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if abs(number) <= _LARGEST else None
+
+
+def _whole(value: object) -> int | None:
+    """Returns a whole number, of whatever library it is; None for all else."""
+    if type(value) is bool:
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]  # a TypeError is what it raises
+    except TypeError:
+        return None
 
 
 def check_directory(cwd: str | os.PathLike[str] | None) -> str:

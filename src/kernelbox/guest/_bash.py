@@ -39,11 +39,14 @@ _PRINTF, _SET = b"\\builtin printf", b"\\builtin set"
 
 # A report is a word, the status and the flags of the shell. It enables what a cell has disabled of the builtins that we
 # use, and ends the traces of the cell, and the editing of lines, for which bash would wait for a terminal.
+_ENABLE = b"\\builtin enable . exec printf set trap"
 _REPORT = (
-    b'{ %b "%%%%s %%%%s %%%%s\\n" %%b "$?" "$-" >&%%d; \\builtin enable . exec printf set; %b +xv +o emacs +o vi; } '
-    % (_PRINTF, _SET)
+    b'{ %b "%%%%s %%%%s %%%%s\\n" %%b "$?" "$-" >&%%d; %b; %b +xv +o emacs +o vi; } ' % (_PRINTF, _ENABLE, _SET)
     + _SILENTLY
 )
+
+# After the report of a cell comes the DEBUG trap that it has left, if there is one.
+_DEBUGS = b"{ \\builtin trap -p DEBUG >&%d; } " + _SILENTLY
 
 
 class BashUnavailable(RuntimeError):
@@ -62,6 +65,7 @@ class Bash:
         self._report = b""
         self._last_status = 0
         self._flags = b""
+        self._debugs = False  # whether there may be a DEBUG trap
         self._pidfd = -1
         self._line = b""
         self._unsettled = False  # a cell was begun and its end has not been seen
@@ -159,6 +163,7 @@ class Bash:
             with held():
                 self._spawn(bash)
             self._wait(None)
+            self._debugs = False
         except KeyboardInterrupt:
             self.close()  # it has not come to its first prompt
             raise
@@ -182,28 +187,37 @@ class Bash:
         self._pidfd = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else -1
         self._pipe_in_bash, self._stderr_in_bash = statuses, stderr
         self._last_status, self._flags = 0, b""
-        self._report = _REPORT % (b"cell", statuses)
+        self._report = _REPORT % (b"cell", statuses) + b"; " + _DEBUGS % statuses
         prompt = _REPORT % (b"prompt", statuses) + b" || \\builtin exit"  # a restricted shell can tell nothing more
         self._send(b"PS1= PS2=; unset MAILCHECK; set +H +m +o history; readonly PROMPT_COMMAND='%b'" % prompt)
 
     def _line_for(self, code: bytes) -> bytes:
         """Writes a cell to the file that bash reads; returns the line that has it read, in the state that cells see."""
-        flags = b"".join(b" -%c" % flag for flag in b"xv" if flag in self._flags)
-        flags += b" %cT" % (b"-+"[b"T" not in self._flags])
         # The status of the cell before: on the left of `&&` neither `set -e` nor a trap takes it for a failure.
         status = b"(exit %d) && :; " % self._last_status if self._last_status else b""
-        begin = b"{ %b%b; %b} %b" % (_SET, flags, status, _SILENTLY)
-        data = begin + (b"\n" if b"v" in self._flags else b"; ") + code  # `set -v` shows what is read after its line
+        begin, data = (b"{ %b} %b; " % (status, _SILENTLY) if status else b""), code
+        if self._debugs or any(flag in self._flags for flag in b"xv"):
+            # Where the file is read a DEBUG trap is in force with `set -T`, and can be removed there.
+            begin, data = b"{ %b -T; } %b; " % (_SET, _SILENTLY), self._resume(status) + code
         os.ftruncate(self._script, 0)
         os.lseek(self._script, 0, os.SEEK_SET)
         written = 0
         while written < len(data):
             written += os.write(self._script, data[written:])
         os.lseek(self._script, 0, os.SEEK_SET)
-        # With `set -T` a DEBUG trap of an earlier cell is in force where the file is read, and can be removed there.
-        read = b"{ %b -T; } %b; \\builtin . /dev/fd/%d </dev/null" % (_SET, _SILENTLY, self._script)
-        keep = b"exec %d>&2" % self._stderr_in_bash
+        read = b"%b\\builtin . /dev/fd/%d </dev/null" % (begin, self._script)
+        keep = b"{ exec %d>&2; } >/dev/null" % self._stderr_in_bash
         return b"{ %b; %b; %b; } 2>&%d" % (read, self._report, keep, self._stderr_in_bash)
+
+    def _resume(self, status: bytes) -> bytes:
+        """Returns how a cell begins that is traced; what comes before it must not be shown.
+
+        It is in the first line, or the lines of the cell would not count from 1. Bash shows it with an error there.
+        """
+        flags = b"".join(b" -%c" % flag for flag in b"xv" if flag in self._flags)
+        flags += b" %cT" % (b"-+"[b"T" not in self._flags])
+        end = b"\n" if b"v" in self._flags else b"; "  # `set -v` shows what is read after its line
+        return b"{ %b%b; %b} %b%b" % (_SET, flags, status, _SILENTLY, end)
 
     def _send(self, line: bytes) -> None:
         """Gives bash a line, whole: half of one would be half a command."""
@@ -215,14 +229,17 @@ class Bash:
 
     def _wait(self, timeout: float | None) -> int | None:
         """Waits for the prompt; returns the status of the cell, None if bash has ended; raises TimeoutError."""
-        report = b""
+        report, debugs = b"", False
         while (line := self._read_line(timeout)) is not None:
             if line.startswith(b"cell "):
                 report = line
             elif line.startswith(b"prompt "):  # the only report of a cell that was interrupted
                 _, status, self._flags = (report or line).split(b" ")
+                self._debugs = debugs or not report
                 self._last_status = int(status)
                 return self._last_status
+            else:
+                debugs = True
         return None
 
     def _read_line(self, timeout: float | None) -> bytes | None:

@@ -283,6 +283,18 @@ def read_status(pid: int | str) -> dict[str, str]:
         return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
 
 
+def added_filters(pid: int) -> int:
+    """Returns how many filters of system calls a process has beyond its parent's; raises OSError if it cannot be read.
+
+    A host in a container, and so all that it starts, has filters that are none of ours.
+    """
+    parent = parent_of(pid)
+    if parent is None:
+        raise ProcessLookupError(f"process {pid} has ended")
+    own, inherited = (int(read_status(each).get("Seccomp_filters", "0")) for each in (pid, parent))
+    return own - inherited
+
+
 def _namespace_of(pid: int) -> str:
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")

@@ -10,7 +10,7 @@ import signal
 
 from kernelbox.base._errors import StartFailed
 from kernelbox.host._key import key_path
-from kernelbox.host._process import Process, parent_of, read_status
+from kernelbox.host._process import Process, added_filters, parent_of, read_status
 from kernelbox.host._servers_file import SERVERS_FILE
 from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._native import Surroundings, confine, environment_in_sandbox
@@ -50,7 +50,7 @@ def require_armed(spawned: Spawned, *, in_srt: bool = False) -> None:
 def find_gap(pid: int) -> str:
     """Returns what a process lacks of the sandbox, by what the system says; "" if it lacks nothing."""
     try:
-        status = read_status(pid)
+        status, filters = read_status(pid), added_filters(pid)
         shared = [name for name in _NAMESPACES if _namespace(pid, name) == _namespace(os.getpid(), name)]
         with open(f"/proc/{pid}/mountinfo") as file:
             root = next((fields[5] for line in file if (fields := line.split())[4] == "/"), "")
@@ -58,7 +58,7 @@ def find_gap(pid: int) -> str:
         return f"its state cannot be read ({exc})"
     if shared:
         return f"it shares the host's {', '.join(shared)} namespace"
-    if status.get("Seccomp") != "2" or status.get("NoNewPrivs") != "1":
+    if status.get("Seccomp") != "2" or status.get("NoNewPrivs") != "1" or filters < 1:
         return "its system calls are not filtered"
     if any(int(status.get(name, "1"), 16) for name in _CAPABILITIES):
         return "it has capabilities"

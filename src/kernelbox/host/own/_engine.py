@@ -61,7 +61,7 @@ class OwnEngine(LocalEngine):
         if guard:
             from kernelbox.host.own._guarding import require_guarded
 
-            require_guarded(spawned)
+            require_guarded(spawned, sandboxed=confinement is not None)
         identify(launch.record, spawned)
 
     def may_be_held(self, record: KernelRecord) -> bool:

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from kernelbox.base._errors import StartFailed
-from kernelbox.host._process import Process, read_status
+from kernelbox.host._process import Process, added_filters, read_status
 from kernelbox.host._sockets import dial
 from kernelbox.sandbox._seccomp import ARCHITECTURES, build_filter
 from kernelbox.wire._layout import RUNNER
@@ -37,10 +37,10 @@ def guard_filter() -> bytes:
     return build_filter(machine, unix_sockets=False, programs=False)
 
 
-def require_guarded(spawned: Spawned) -> None:
-    """Kills a process that the system does not show to be filtered, and raises StartFailed."""
-    ours, its = _filters("self"), _filters(str(spawned.pid))
-    if its <= ours:
+def require_guarded(spawned: Spawned, *, sandboxed: bool) -> None:
+    """Kills a process that the system does not show to be filtered, and raises StartFailed. The sandbox has a filter of
+    its own."""
+    if not _is_filtered(spawned.pid, 2 if sandboxed else 1):
         process = Process(spawned.pid, spawned.start_time)
         process.signal(signal.SIGKILL)
         process.close()
@@ -64,12 +64,10 @@ def fetch_key(directory: KernelDirectory) -> bytes:
     return key.removeprefix(told) if key.startswith(told) and len(key) == len(told) + RUNNER_KEY_SIZE else b""
 
 
-def _filters(process: str) -> int:
-    """Returns how many filters a process has, 0 if it may do without (PR_SET_NO_NEW_PRIVS), -1 if it is gone."""
+def _is_filtered(pid: int, filters: int) -> bool:
+    """Tells whether a process has so many filters of its own, and can do nothing about them (PR_SET_NO_NEW_PRIVS)."""
     try:
-        status = read_status(process)
+        status = read_status(pid)
+        return (status.get("Seccomp"), status.get("NoNewPrivs")) == ("2", "1") and added_filters(pid) >= filters
     except OSError:
-        return -1
-    if process != "self" and (status.get("Seccomp"), status.get("NoNewPrivs")) != ("2", "1"):
-        return 0
-    return int(status.get("Seccomp_filters", status.get("Seccomp", "0")))
+        return False
