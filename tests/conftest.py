@@ -83,10 +83,11 @@ def destroy_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELBOX_HOME", str(home))  # a test may have changed it
     for record in list_kernels():
         destroy(record)
-    for rubbish in (*home.glob("runtime/*.new"), *home.glob("runtime/*.gone")):
-        shutil.rmtree(
-            rubbish, ignore_errors=True
-        )  # what a test's own killed processes have left; listing does it later
+    for pattern in ("runtime/*.new", "runtime/*.gone"):  # of a test's own killed processes; listing does it later
+        for rubbish in home.glob(pattern):
+            shutil.rmtree(rubbish, ignore_errors=True)
+    for aside in home.glob("registry.json.damaged-*"):
+        shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
 
 
 def dismiss(template: Path) -> None:
