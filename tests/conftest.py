@@ -21,6 +21,7 @@ _TEMPLATE_PATIENCE = 20.0
 _numbers = itertools.count(1)
 
 
+@pytest.hookimpl(optionalhook=True)  # tests run without xdist too
 def pytest_xdist_auto_num_workers() -> int:
     """Has one process more than processors: tests wait for timeouts, deaths and programs more than they work."""
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
@@ -82,10 +83,11 @@ def destroy_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELBOX_HOME", str(home))  # a test may have changed it
     for record in list_kernels():
         destroy(record)
-    for rubbish in (*home.glob("runtime/*.new"), *home.glob("runtime/*.gone")):
-        shutil.rmtree(
-            rubbish, ignore_errors=True
-        )  # what a test's own killed processes have left; listing does it later
+    for pattern in ("runtime/*.new", "runtime/*.gone"):  # of a test's own killed processes; listing does it later
+        for rubbish in home.glob(pattern):
+            shutil.rmtree(rubbish, ignore_errors=True)
+    for aside in home.glob("registry.json.damaged-*"):
+        shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
 
 
 def dismiss(template: Path) -> None:

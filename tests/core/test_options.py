@@ -173,7 +173,7 @@ def test_options_cannot_be_changed() -> None:
 
 @pytest.mark.parametrize(("config", "level"), [("file", None), (None, "native"), ("", None), (None, "")])
 def test_what_would_have_no_effect_without_a_sandbox_is_refused(config: str | None, level: str | None) -> None:
-    with pytest.raises(InvalidInput, match=r"without sandbox=True it would have no effect"):
+    with pytest.raises(InvalidInput, match=r"without sandbox=True, or --sandbox, it would have no effect"):
         choose_sandbox(False, config, level)
 
 

@@ -27,6 +27,12 @@ os.mkdir(work)
 forks = "import os, time\\nfor _ in range(60):\\n    if os.fork() == 0: time.sleep(100)\\n"
 hidden = "import os, time\\nos.makedirs('d')\\nf = open('d/f', 'wb')\\nos.chmod({!r}, {})\\n"
 hidden += "for _ in range(100): f.write(bytes(1_000_000))\\nf.flush()\\ntime.sleep(100)"
+secretly = "import ctypes, os, time\\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\\n"  # PR_SET_DUMPABLE
+secrets = {
+    "memory": "x = bytearray(400_000_000)\\ntime.sleep(100)",
+    "memfd": "fd = os.memfd_create('x')\\nfor _ in range(40): os.write(fd, bytes(10_000_000))\\ntime.sleep(100)",
+    "disk": "f = open('f', 'wb')\\nos.unlink('f')\\nfor _ in range(100): f.write(bytes(1_000_000))\\ntime.sleep(100)",
+}
 bomb = "x = [bytearray(8_000_000) for _ in range(60)]\\nimport time\\ntime.sleep(100)"
 try:
     for sandbox in (False, True):
@@ -39,6 +45,10 @@ try:
         os.mkdir(f"{work}/{number}")
         kernel = create(f"disk-{number}", cwd=f"{work}/{number}", limits={"disk": "10MB"}, sandbox=True)
         print(execute(kernel, hidden.format(closed, mode), timeout=90).error.evalue.partition(",")[0])
+    for name, code in secrets.items():
+        limits = {"disk": "10MB"} if name == "disk" else {"memory": "150MB"}
+        kernel = create(f"secret-{name}", cwd=f"{work}/0", limits=limits, sandbox=True)
+        print(execute(kernel, secretly + code, timeout=90).error.evalue.partition(",")[0])
 finally:
     wipe()
 """
@@ -72,10 +82,12 @@ def test_a_users_kernels_are_kept_within_their_limits_and_in_a_sandbox_survive_t
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    plain, after, memory, inside, after_inside, memory_inside, *disk = done.stdout.splitlines()
+    plain, after, memory, inside, after_inside, memory_inside, *disk, secret, secret_file, last = (
+        done.stdout.splitlines()
+    )
     assert plain.startswith("too many processes (limit 30, had ")
     assert after == "None"
     assert inside == "[Errno 11] Resource temporarily unavailable"
     assert after_inside == "2"
-    assert memory == memory_inside == "out of memory (limit 150 MB"
-    assert disk == ["out of disk space in its working directory (limit 10 MB"] * 3
+    assert memory == memory_inside == secret == secret_file == "out of memory (limit 150 MB"
+    assert [*disk, last] == ["out of disk space in its working directory (limit 10 MB"] * 4

@@ -173,15 +173,24 @@ def test_a_websocket_with_too_large_a_head_is_answered_and_closed(
         assert read_all(client).startswith(b"HTTP/1.1 400 ")
 
 
-def test_a_websocket_that_is_refused_is_no_error_in_the_log(tmp_path: Path, key_file: Path) -> None:
+def test_a_websocket_that_is_refused_and_an_upload_that_breaks_off_are_no_errors_in_the_log(
+    tmp_path: Path, key_file: Path
+) -> None:
     log = tmp_path / "log"
     with new_home() as home, serving(tmp_path, LOG=str(log), KERNELBOX_HOME=str(home)) as served:
+        with connected(served) as client:
+            client.sendall(head(served, "PUT /files/f", "Content-Length: 100") + b"x")
+            while not list(tmp_path.glob(".f*")):
+                pass
+        while list(tmp_path.glob(".f*")):
+            pass
         for path in ("/nowhere", "/api/kernels/none/channels"):
             with pytest.raises(InvalidStatus):
                 connect(f"{served.url.replace('http:', 'ws:')}{path}", open_timeout=DEADLINE, proxy=None)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert {line["level"] for line in lines} == {"INFO"}
     assert [line["path"] for line in lines if line["message"] == "request"] == [
+        "/files/f",
         "/nowhere",
         "/api/kernels/none/channels",
     ]

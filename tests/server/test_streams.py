@@ -125,8 +125,20 @@ def test_a_client_that_reads_nothing_does_not_hold_the_cell(served: Served, key:
     head = f"POST /kernels/{key}/stream HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
     with socket.create_connection((host, int(port)), timeout=DEADLINE) as client:
         client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        assert client.recv(12) == b"HTTP/1.1 200"
+        job_id = client.recv(1000).decode().partition("location: /jobs/")[2][:32]
         assert served.execute(key, "'free'", timeout=90)["return_value"] == "'free'"
+        assert is_open(served, job_id)
+    while is_open(served, job_id):  # until the server has seen that the client has gone
+        pass
+
+
+def is_open(served: Served, job_id: str) -> bool:
+    """Tells whether a server has a file of a job open."""
+    for fd in Path(f"/proc/{served.process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if job_id in str(fd.readlink()):
+                return True
+    return False
 
 
 def test_pictures_arrive_as_events_with_their_addresses(served: Served, key: str) -> None:

@@ -66,8 +66,7 @@ def test_a_damaged_registry_is_set_aside_with_a_warning_and_rebuilt(home: Path, 
     with pytest.warns(UserWarning, match=r"set aside as registry.json.damaged-.* and rebuilt"):
         assert [record.name for record in list_kernels()] == ["first"]
     assert set(read_registry(home)) == {first.kernel_id}
-    [aside] = home.glob("registry.json.damaged-*")
-    shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
+    assert len(list(home.glob("registry.json.damaged-*"))) == 1
 
 
 def test_opening_a_kernel_with_a_damaged_registry_works_and_repairs_it(home: Path) -> None:
@@ -77,7 +76,7 @@ def test_opening_a_kernel_with_a_damaged_registry_works_and_repairs_it(home: Pat
     with pytest.warns(UserWarning, match="set aside"):
         second = get_or_create("second")
     assert set(read_registry(home)) == {first.kernel_id, second.kernel_id}
-    next(home.glob("registry.json.damaged-*")).unlink()
+    assert len(list(home.glob("registry.json.damaged-*"))) == 1
 
 
 def test_a_lost_registry_is_rebuilt_without_a_word(home: Path) -> None:

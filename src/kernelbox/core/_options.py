@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     # How it is made: by kernelbox alone, or inside of sandbox-runtime.
     SandboxLevel = Literal["native", "srt"]
 
+_NO_SANDBOX = "without sandbox=True, or --sandbox, it would have no effect"
+
 
 @dataclass(frozen=True, slots=True)
 class KernelOptions:
@@ -143,9 +145,9 @@ def choose_sandbox(
     how it is made."""
     if not sandbox:
         if config is not None:
-            raise InvalidInput("sandbox_config", str(config), "without sandbox=True it would have no effect")
+            raise InvalidInput("sandbox_config", str(config), _NO_SANDBOX)
         if level is not None:
-            raise InvalidInput("sandbox_level", level, "without sandbox=True it would have no effect")
+            raise InvalidInput("sandbox_level", level, _NO_SANDBOX)
         return None
     from kernelbox.sandbox._config import check_level, check_sandbox, read_config
 

@@ -7,6 +7,7 @@ idle; what takes long is done only when the cheap numbers say that it could matt
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -14,7 +15,15 @@ import time
 from kernelbox.guest._descendants import children
 from kernelbox.usage import _groups
 from kernelbox.usage._directory import LEAST_FILE, Walk
-from kernelbox.usage._processes import exact_memory, look_at, page_tables, shared_memory, unlinked_files, written
+from kernelbox.usage._processes import (
+    exact_memory,
+    hide,
+    look_at,
+    page_tables,
+    shared_memory,
+    unlinked_files,
+    written,
+)
 from kernelbox.wire import _state
 from kernelbox.wire._layout import LOG, STATE
 
@@ -111,7 +120,7 @@ class Watch:
         if self._disk is None:
             return False
         sharing = [self, *self._sharing(others)]
-        return self._disk.spare(self._pid, {each._pid: written(look_at(*each._roots()).pids) for each in sharing})
+        return self._disk.spare(self._pid, {each._pid: each._written() for each in sharing})
 
     def leave(self, others: list[Watch]) -> None:
         """Keeps what this kernel has added to a directory from being taken for that of others, when it has ended."""
@@ -120,6 +129,11 @@ class Watch:
                 assert other._disk is not None
                 other._disk.begin_anew()
         self.close()
+
+    def _written(self) -> float:
+        """Returns the bytes that the kernel has written to disks; one that hides may have written any number."""
+        pids = look_at(*self._roots()).pids
+        return math.inf if hide(pids) else written(pids)
 
     def _sharing(self, others: list[Watch]) -> list[Watch]:
         if self._disk is None:
@@ -167,7 +181,7 @@ class Watch:
         shared = max(0, shared_memory() - self._shared_before)
         if sum(tree.resident.values()) + page_tables(tree.pids) - self._inherited + shared <= limit:
             return None
-        used = exact_memory(tree.pids)
+        used = exact_memory(tree.pids) + (shared if hide(tree.pids) else 0)
         self._peak = max(self._peak, used)
         return ("memory", limit, self._peak) if used > limit else None
 
@@ -219,15 +233,16 @@ class _Disk:
         self._free = self._free_before = self._gauge.free
         self._added = 0
         self.place = self._gauge.place
-        self._written: dict[int, int] = {}
+        self._written: dict[int, float] = {}
         self._anew = False
 
-    def spare(self, pid: int, written: dict[int, int]) -> bool:
+    def spare(self, pid: int, written: dict[int, float]) -> bool:
         """Tells whether another kernel has written more than this one, and begins to count anew if so.
 
         `written` is what each kernel of this directory has written since its start, by pid.
         """
-        recent = {each: amount - self._written.get(each, 0) for each, amount in written.items()}
+        known = {each: amount for each, amount in self._written.items() if amount < math.inf}
+        recent = {each: amount - known.get(each, 0) for each, amount in written.items()}
         if recent[pid] >= max(recent.values()):
             return False
         self._written, self._before, self._added = written, self._before + self._added, 0
@@ -255,12 +270,12 @@ class _Disk:
             if self._anew:
                 self._before, self._anew = now, False
             self._added = now - self._before
-            if self._walk.closed:
+            if self._walk.closed or hide(pids):
                 self._added = max(self._added, self._lost(free))
             self._walk = None
         return self._added
 
     def _lost(self, free: tuple[int, int]) -> int:
-        """Returns the bytes that the file system has lost: who closes a directory answers for all of them, because
-        what is in there cannot be told from what others have written."""
+        """Returns the bytes that the file system has lost: who closes a directory, or hides what they have open,
+        answers for all of them, because that cannot be told from what others have written."""
         return self._free_before[0] - free[0]

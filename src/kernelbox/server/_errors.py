@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.routing import compile_path
 
@@ -67,6 +68,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Refused, _on_told)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(ClientDisconnect, _on_gone)
     app.add_exception_handler(Exception, _on_unexpected)
 
 
@@ -136,6 +138,11 @@ def _methods_at(request: Request) -> str:
     paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
     here = [methods for path, methods in paths.items() if compile_path(path)[0].match(request.url.path)]
     return ", ".join(sorted({method.upper() for methods in here for method in methods}))
+
+
+async def _on_gone(request: Request, exc: Exception) -> JSONResponse:
+    """Notes in the log that a client has left in the middle of its request; no one reads the answer."""
+    return failure(499, "client_gone", "the client has gone before all of its request had come")
 
 
 async def _on_unexpected(request: Request, exc: Exception) -> JSONResponse:

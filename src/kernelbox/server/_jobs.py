@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from kernelbox.host._journal import Entry, Journal
@@ -111,7 +111,7 @@ class Jobs:
         records = await in_thread(self._journal.records)
         return [record for record in records if not caller.name or record.get("caller") == caller.name]
 
-    async def events(self, job_id: str, after: int) -> AsyncIterator[tuple[int, str, bytes]]:
+    async def events(self, job_id: str, after: int) -> AsyncGenerator[tuple[int, str, bytes]]:
         """Yields the events of a job after one, by number, kind and JSON, as they come, until the last."""
         follower, end = self._journal.follow(job_id, after), ""
         try:
@@ -211,9 +211,10 @@ class Jobs:
     async def _until_decided(self, job_id: str, request_id: str) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_PATIENCE):
-                async for _, kind, event in self.events(job_id, 0):
-                    if kind == "decision" and json.loads(event)["id"] == request_id:
-                        return
+                async with contextlib.aclosing(self.events(job_id, 0)) as events:
+                    async for _, kind, event in events:
+                        if kind == "decision" and json.loads(event)["id"] == request_id:
+                            return
         raise approval_closed(request_id)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.server._errors import Refused, describe_failure
 
-Events = AsyncIterator[tuple[int, str, bytes]]
+Events = AsyncGenerator[tuple[int, str, bytes]]
 
 # Seconds after which a stream without events says that it lives: proxies close what is silent for a minute.
 _SIGN_OF_LIFE = 15.0
@@ -51,9 +51,10 @@ class EventStream(Response):
             sending.cancel()
 
     async def _send_all(self, send: Send) -> None:
-        async for piece in _with_signs_of_life(self._events):
-            body = b": \n\n" if piece is None else b"id: %d\nevent: %s\ndata: %s\n\n" % _encode(*piece)
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+        async with contextlib.aclosing(_with_signs_of_life(self._events)) as pieces:
+            async for piece in pieces:
+                body = b": \n\n" if piece is None else b"id: %d\nevent: %s\ndata: %s\n\n" % _encode(*piece)
+                await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -66,7 +67,7 @@ async def _until_gone(receive: Receive) -> None:
         pass
 
 
-async def _with_signs_of_life(events: Events) -> AsyncIterator[tuple[int, str, bytes] | None]:
+async def _with_signs_of_life(events: Events) -> AsyncGenerator[tuple[int, str, bytes] | None]:
     """Yields the events, and None where there is none for long."""
     coming: asyncio.Future[tuple[int, str, bytes]] | None = None
     try:
@@ -84,12 +85,15 @@ async def _with_signs_of_life(events: Events) -> AsyncIterator[tuple[int, str, b
     finally:
         if coming is not None:
             coming.cancel()
+            await asyncio.wait({coming})
+        await events.aclose()
 
 
 async def send_events(socket: WebSocket, events: Events) -> None:
     """Sends events over a WebSocket, each as one message with its number and type."""
-    async for number, kind, event in events:
-        await socket.send_text(f'{{"seq":{number},"type":"{kind}",{event[1:].decode()}')
+    async with contextlib.aclosing(events):
+        async for number, kind, event in events:
+            await socket.send_text(f'{{"seq":{number},"type":"{kind}",{event[1:].decode()}')
 
 
 async def refuse(socket: WebSocket, exc: KernelBoxError | Refused) -> None:

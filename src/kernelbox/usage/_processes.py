@@ -82,13 +82,17 @@ def exact_memory(pids: list[int]) -> int:
     anonymous = shared = 0
     held: dict[tuple[int, int], int] = {}
     for pid in asked:
-        for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+        told = _read(f"/proc/{pid}/smaps_rollup")
+        if not told:  # it is hidden, or has ended
+            anonymous += _resident(pid)
+        for line in told.splitlines():
             if line.startswith(_TAKEN):
                 amount = int(line.split()[1]) * 1024
                 if line.startswith(b"Pss_Shmem:"):
                     shared += amount
                 else:
                     anonymous += amount
+    for pid in pids:  # each: what one has open tells nothing of the others
         held |= _held_memory(pid)
     if pids:
         private = _private_memory(pids[0])
@@ -96,6 +100,18 @@ def exact_memory(pids: list[int]) -> int:
         held |= {(device, 0): amount for device, amount in private.items()}
     scale = len(pids) / len(asked) if asked else 1
     return int(anonymous * scale + max(shared * scale, sum(held.values()))) + page_tables(pids)
+
+
+def hide(pids: list[int]) -> bool:
+    """Tells whether one of several processes keeps from others of its user what it has open: by PR_SET_DUMPABLE, or
+    because its program cannot be read (prctl(2))."""
+    return any(not os.access(f"/proc/{pid}/fd", os.R_OK) and _resident(pid) > 0 for pid in pids)
+
+
+def _resident(pid: int) -> int:
+    """Returns the bytes of a process that are in memory, which is told of every process; 0 if it has ended."""
+    fields = _read(f"/proc/{pid}/statm").split()
+    return int(fields[1]) * _PAGE if fields else 0
 
 
 def shared_memory() -> int:
