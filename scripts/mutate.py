@@ -222,6 +222,8 @@ class Tests:
 
             in_a_fork(run, patience=None)
             self._seconds, self._lines = json.loads(Path(noted.name).read_text(encoding="utf-8"))
+        if not self._seconds:
+            sys.exit(f"pytest runs no test for {' '.join(chosen)}")
 
     def of(self, module: Path, node: ast.AST) -> list[str]:
         """Returns the tests that enter the function of a place in a module, the quickest first."""

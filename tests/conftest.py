@@ -21,6 +21,7 @@ _TEMPLATE_PATIENCE = 20.0
 _numbers = itertools.count(1)
 
 
+@pytest.hookimpl(optionalhook=True)  # tests run without xdist too
 def pytest_xdist_auto_num_workers() -> int:
     """Has one process more than processors: tests wait for timeouts, deaths and programs more than they work."""
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)

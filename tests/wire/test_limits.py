@@ -38,4 +38,4 @@ def test_the_limits_of_a_frame_are_those_of_processes_of_other_versions() -> Non
     assert _framing.MAX_TEXT == 36_000_000
     assert mib(_framing._MAX_OUTPUT) == "8 MiB"
     assert _json.MAX_CHARACTERS == 8_000_000
-    assert (_schema.MAX_MIME_TYPE, _schema.MAX_LINES) == (255, 10_000)
+    assert (_schema.MAX_MIME_TYPE, _schema.MAX_LINES, _schema.MAX_TOLD_CODE) == (255, 10_000, 1_000_000)

@@ -14,6 +14,7 @@ MESSAGES: list[_messages.Message] = [
     _messages.Done("me", "ok"),
     _messages.Output("me", "stdout", "x"),
     _messages.Spawn("k", "/d", "/c", 18),
+    _messages.Answer("me", 1, True, payload=b"x"),
 ]
 
 
@@ -88,6 +89,12 @@ def test_a_field_takes_what_fits_it_and_nothing_more(field: str, fits: object, d
 def test_what_our_own_side_would_not_send_is_a_fault(kind: str, field: str, fits: object, does_not: object) -> None:
     assert fault_with(kind, field, fits) == ""
     assert fault_with(kind, field, does_not).startswith(f"{kind}.{field} cannot be ")
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_what_our_own_side_sends_is_no_fault(message: _messages.Message) -> None:
+    kind = type(message).__name__
+    assert find_fault(kind, [getattr(message, name) for name, _ in SCHEMA[kind][1]]) == ""
 
 
 @pytest.mark.parametrize(
