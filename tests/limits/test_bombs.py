@@ -60,6 +60,22 @@ def test_looks_count_the_memory_of_children_too(tmp_path: Path, monkeypatch: pyt
         assert death(kernel, CHILD_BOMB).startswith("out of memory (limit 150 MB, peak ")
 
 
+def test_looks_count_the_files_of_memory_of_each_of_many_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
+    code = """
+import os, time
+for _ in range(75):
+    if os.fork() == 0:
+        held = os.memfd_create("x")
+        for _ in range(5): os.write(held, bytes(1_000_000))
+        time.sleep(100)
+"""
+    with limited(tmp_path, memory="500MB") as kernel:  # half of them would not be enough
+        assert death(kernel, code).startswith("out of memory (limit 500 MB, peak ")
+
+
 @pytest.mark.skipif(not GROUPS, reason="no control groups can be made here")
 def test_in_a_group_the_child_that_takes_too_much_is_killed_and_the_kernel_goes_on(tmp_path: Path) -> None:
     with limited(tmp_path, memory="150MB") as kernel:

@@ -92,6 +92,7 @@ def exact_memory(pids: list[int]) -> int:
                     shared += amount
                 else:
                     anonymous += amount
+    for pid in pids:  # each: what one has open tells nothing of the others
         held |= _held_memory(pid)
     if pids:
         private = _private_memory(pids[0])
