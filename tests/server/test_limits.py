@@ -198,3 +198,20 @@ def test_kernels_that_take_long_to_start_keep_nobody_waiting_who_wants_something
             gate.touch()
             assert {each.result(DEADLINE).status_code for each in starting} == {201}
         served.http.delete("/kernels")
+
+
+def test_a_job_that_ends_while_the_server_can_open_nothing_is_told_when_it_can(tmp_path: Path, key_file: Path) -> None:
+    gate, log = tmp_path / "gate", tmp_path / "log"
+    code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n6 * 7"
+    with new_home() as home, serving(tmp_path, LOG=str(log), KERNELBOX_HOME=str(home)) as served:
+        job_id = served.post("/sessions/x/jobs", {"code": code}).json()["id"]
+        before = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        gate.touch()
+        while "not all can be written" not in log.read_text():
+            pass
+        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, before)
+        while (job := served.http.get(f"/jobs/{job_id}").json())["state"] == "running":
+            pass
+        served.http.delete("/kernels")
+    assert job["result"]["return_value"] == "42"

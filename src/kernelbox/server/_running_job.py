@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kernelbox.base._errors import ApprovalClosed, KernelBoxError
+from kernelbox.base._errors import EXHAUSTED, ApprovalClosed, KernelBoxError
 from kernelbox.core._requests import ApprovalRequest
 from kernelbox.core._tool_events import ToolEvent
 from kernelbox.host._journal import Entry, Journal
@@ -30,6 +30,12 @@ _log = logging.getLogger("kernelbox.server")
 
 # Seconds between looks for what another server writes: a person does not notice, and a disk neither.
 LOOK_EVERY = 0.05
+
+
+# How often it is tried to write what came of a job, and seconds between: a server that has too much open for the moment
+# can write nothing.
+_ATTEMPTS = 60
+_TRY_AGAIN = 1.0
 
 
 class RunningJob:
@@ -111,11 +117,21 @@ class RunningJob:
         self._append(kind, {"result": outcome} if kind == "result" else outcome)
         done = {"state": "done", "ended_at": now(), "last": self._entry.last, kind: outcome}
         self.outcome = {**self._record, **done}
+        for _ in range(_ATTEMPTS):
+            if await in_thread(self._write_outcome, self.outcome):
+                return
+            await asyncio.sleep(_TRY_AGAIN)
+
+    def _write_outcome(self, outcome: dict[str, Any]) -> bool:
+        """Writes what came of the job, or that there was one; False if neither can be done for the moment."""
         try:
-            await in_thread(self._entry.finish, self.outcome)
+            self._entry.finish(outcome)
         except OSError as exc:
             self._note_failure(exc)
-            await in_thread(self._entry.give_up)  # no client must wait for what cannot be told
+            if _is_exhausted(exc):
+                return False
+            self._entry.give_up()  # no client must wait for what cannot be told
+        return True
 
     def _on_begin(self, job: Job) -> None:
         self._job = job
@@ -175,6 +191,12 @@ class RunningJob:
     def _announce(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
+
+
+def _is_exhausted(exc: OSError) -> bool:
+    """Tells whether too much is open for the moment; a full disk is another matter."""
+    cause = exc.__cause__ if isinstance(exc.__cause__, OSError) else exc
+    return cause.errno in EXHAUSTED
 
 
 def describe_request(request: ApprovalRequest) -> dict[str, Any]:
