@@ -187,6 +187,20 @@ def test_a_command_waits_for_its_answer(served: Served, key: str) -> None:
     assert (decision["accepted"], decision["reason"]) == (False, "not today")
 
 
+def test_what_is_not_answered_in_time_is_rejected_and_the_policy_of_the_server_decides_first(
+    tmp_path: Path, key_file: Path
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rules]]\naction = "allow"\ntool = "shell"\nargs = { cmd = "echo known*" }\n')
+    words = ["--approval-timeout", "0.1", "--policy", str(policy)]
+    with new_home() as home, serving(tmp_path, *words, KERNELBOX_HOME=str(home)) as served:
+        body = {"code": "!echo known\n!echo unknown", "approve": "ask"}
+        job = wait_for(served, served.post("/sessions/asks/jobs", body).json()["id"])
+        served.http.delete("/kernels")
+    assert job["result"]["output"] == "known\n"
+    assert "expired: no answer within 0.1 s" in job["result"]["error"]["evalue"]
+
+
 def test_an_answer_can_be_remembered(served: Served, key: str) -> None:
     job_id = begin(served, key, "for _ in range(3):\n    !echo ran", approve="ask")
     request = wait_for_approval(served, job_id)
