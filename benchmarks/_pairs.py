@@ -8,7 +8,7 @@ from typing import Any
 
 import kernelbox
 from benchmarks._measure import interleaved, percentile
-from kernelbox.base._config import scrubbed_environment
+from kernelbox.base._environment import scrubbed_environment
 
 Openers = dict[str, Callable[[], kernelbox.KernelRecord]]
 

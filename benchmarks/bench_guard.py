@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import kernelbox
 from benchmarks._measure import Row, interleaved, percentile, show
 from kernelbox.api._here import kernels
-from kernelbox.base._config import scrubbed_environment
+from kernelbox.base._environment import scrubbed_environment
 from kernelbox.core._options import KernelOptions
 
 _numbers = itertools.count()

@@ -121,7 +121,7 @@ POWERS = (
     (("opentelemetry",), ("server/_tracing.py",)),
     (
         ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"),
-        ("base/_config.py", "guest/*", "tools/_supervisor.py"),
+        ("base/_config.py", "base/_environment.py", "guest/*", "tools/_supervisor.py"),
     ),
     (("os.fork", "os.forkpty", "pty.fork"), ("guest/*",)),
     (

@@ -7,7 +7,7 @@ import re
 import signal
 
 import pytest
-from tests.engine.support import eventually, run, value
+from tests.engine.support import DEADLINE, eventually, run, value
 
 from kernelbox import KernelRecord, execute
 
@@ -326,3 +326,37 @@ for thread in threads: thread.join()
     assert said == {f"[{name}{n}]" for name in "abcd" for n in range(2000)}
     assert len(re.findall(r"\[\w+\]", result.output)) == len(said)
     assert len(re.findall(r"\{\w+\}", result.stderr)) == 80
+
+
+def test_an_audit_hook_sees_what_cells_do_and_keeps_the_kernel_from_nothing(kernel: KernelRecord) -> None:
+    code = """
+import os, sys
+kept, seen = 7, []
+def forbid(event, args):
+    if event.startswith(("os.", "open", "socket.", "subprocess.", "signal.")):
+        seen.append(event)
+        raise RuntimeError("forbidden")
+sys.addaudithook(forbid)
+"""
+    run(kernel, code)
+    refused = execute(kernel, "os.listdir()", timeout=DEADLINE)
+    assert refused.error is not None
+    assert refused.error.evalue == "forbidden"
+    stopped = execute(kernel, "while True: pass", timeout=0.4)
+    assert (stopped.status, stopped.ending) == ("timeout", "interrupted")
+    assert value(kernel, "kept, seen") == "(7, ['os.listdir'])"
+
+
+EMPTIED = {
+    "all names": "globals().clear()",
+    "the built-in ones": "del __builtins__, get_ipython",
+}
+
+
+@pytest.mark.parametrize("code", EMPTIED.values(), ids=EMPTIED)
+def test_a_cell_that_empties_the_namespace_costs_the_next_ones_nothing(code: str, kernel: KernelRecord) -> None:
+    run(kernel, code)
+    assert value(kernel, "6 * 7") == "42"
+    assert run(kernel, "!echo on\ndisplay(5)").text == "on\n5"
+    run(kernel, "__builtins__['len'] = None")
+    assert value(kernel, "import builtins; builtins.len, _oh[2]") == "(None, 42)"

@@ -22,3 +22,13 @@ def test_pictures_beyond_the_room_are_dropped_the_oldest_first() -> None:
     events: list[Event] = [OutputItem("display_data", text=str(n), data={"image/png": picture}) for n in range(5)]
     drop_oldest(events)
     assert [event.text for event in events if isinstance(event, OutputItem)] == ["2", "3", "4"]
+
+
+def test_events_that_take_all_the_room_are_kept_and_with_a_character_more_the_oldest_is_not() -> None:
+    half = "x" * (32 * 1024 * 1024)
+    fits: list[Event] = [OutputItem("display_data", data={"image/png": half, "x": 5}), OutputItem("stream", text=half)]
+    drop_oldest(fits)
+    assert len(fits) == 2
+    larger: list[Event] = [*fits, OutputItem("stream", text="y")]
+    drop_oldest(larger)
+    assert larger == [*fits[1:], larger[-1]]

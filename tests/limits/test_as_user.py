@@ -19,7 +19,8 @@ NOBODY = 65534
 PROGRAM = """
 import os, sys
 os.environ.update(KERNELBOX_HOME=sys.argv[1] + "/home", KERNELBOX_KEY_FILE=sys.argv[1] + "/key")
-from kernelbox import create, execute, wipe
+from kernelbox import CodeExecutor, create, execute, wipe
+import asyncio
 
 work = sys.argv[1] + "/work"
 os.mkdir(work)
@@ -34,6 +35,14 @@ secrets = {
     "disk": "f = open('f', 'wb')\\nos.unlink('f')\\nfor _ in range(100): f.write(bytes(1_000_000))\\ntime.sleep(100)",
 }
 bomb = "x = [bytearray(8_000_000) for _ in range(60)]\\nimport time\\ntime.sleep(100)"
+async def guarded():
+    options = {"approve_shell_cmds": True, "require_shell_escape": True, "limits": {"disk": "10MB", "memory": "60MB"}}
+    async with CodeExecutor(**options) as executor:
+        with open(f"{work}/of-others", "wb") as file:
+            file.write(bytes(30_000_000))
+            os.fsync(file.fileno())
+        code = "import os, time\\nwith open('f', 'wb') as f:\\n    f.write(bytes(6_000_000))\\n    f.flush()\\n"
+        print((await executor.execute(code + "    os.fsync(f.fileno())\\ntime.sleep(1)\\nprint('goes on')")).text)
 try:
     for sandbox in (False, True):
         kernel = create(f"processes-{sandbox}", cwd=work, limits={"processes": 30}, sandbox=sandbox)
@@ -49,6 +58,9 @@ try:
         limits = {"disk": "10MB"} if name == "disk" else {"memory": "150MB"}
         kernel = create(f"secret-{name}", cwd=f"{work}/0", limits=limits, sandbox=True)
         print(execute(kernel, secretly + code, timeout=90).error.evalue.partition(",")[0])
+    os.mkdir(f"{work}/guarded")
+    os.chdir(f"{work}/guarded")
+    asyncio.run(guarded())
 finally:
     wipe()
 """
@@ -82,7 +94,7 @@ def test_a_users_kernels_are_kept_within_their_limits_and_in_a_sandbox_survive_t
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    plain, after, memory, inside, after_inside, memory_inside, *disk, secret, secret_file, last = (
+    plain, after, memory, inside, after_inside, memory_inside, *disk, secret, secret_file, last, goes_on = (
         done.stdout.splitlines()
     )
     assert plain.startswith("too many processes (limit 30, had ")
@@ -90,4 +102,5 @@ def test_a_users_kernels_are_kept_within_their_limits_and_in_a_sandbox_survive_t
     assert inside == "[Errno 11] Resource temporarily unavailable"
     assert after_inside == "2"
     assert memory == memory_inside == secret == secret_file == "out of memory (limit 150 MB"
+    assert goes_on == "goes on", "the runner of a guarded kernel hides nothing of a cell's"
     assert [*disk, last] == ["out of disk space in its working directory (limit 10 MB"] * 4

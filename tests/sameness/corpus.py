@@ -1404,6 +1404,17 @@ made_by_script, __name__
 # %%
 %run -n script
 # %%
+%%writefile showing.py
+import builtins, gettext
+gettext.install('x')
+print(_('translated'), type(__builtins__), __builtins__ is vars(builtins))
+display(get_ipython().ev('1 + 1'))
+# %%
+%run showing.py
+# %%
+get_ipython().safe_execfile('showing.py', {})
+del builtins._
+# %%
 %%writefile failing.py
 def go():
     raise ValueError('from a file')

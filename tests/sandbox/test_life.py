@@ -10,7 +10,7 @@ import pytest
 from tests.engine.support import DEADLINE, Running, eventually, is_running, parent_of, run, value, wait_for_end
 
 from kernelbox import KernelExists, KernelRecord, destroy, execute, get_or_create, interrupt, list_kernels, restart
-from kernelbox.base._config import scrubbed_environment
+from kernelbox.base._environment import scrubbed_environment
 
 from .support import LEVEL, namespace, needs_linux, of_native, processes_in, processes_in_namespace
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from kernelbox.base._config import add_variables, set_limits
+from kernelbox.base._config import set_limits
 from kernelbox.base._dotenv import read_dotenv
+from kernelbox.base._environment import add_variables
 from kernelbox.base._limits import parse_limits
 from kernelbox.cli._workspace import enter_workspace
 from kernelbox.core._options import choose_sandbox

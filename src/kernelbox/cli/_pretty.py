@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from kernelbox.base._config import wants_color
+from kernelbox.base._environment import wants_color
 from kernelbox.base._limits import show_amount
 from kernelbox.base._text import escape
 from kernelbox.cli._excerpt import Excerpt

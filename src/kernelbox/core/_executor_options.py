@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kernelbox.base._config import scrubbed_environment
+from kernelbox.base._environment import scrubbed_environment
 from kernelbox.base._errors import InvalidInput
 from kernelbox.core._arguments import check_code, check_language, check_limit
 from kernelbox.core._gate import Gate

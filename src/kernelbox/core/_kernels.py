@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 
-from kernelbox.base._config import scrubbed_environment
+from kernelbox.base._environment import scrubbed_environment
 from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.core._arguments import check_name
 from kernelbox.core._condition import Condition, describe_loss, died_with_owner

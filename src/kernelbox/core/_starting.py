@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
-from kernelbox.base._config import kernel_environment, refuse_unknown_limits, scrubbed_environment
+from kernelbox.base._config import refuse_unknown_limits
+from kernelbox.base._environment import kernel_environment, scrubbed_environment
 from kernelbox.base._errors import InvalidInput, StartFailed, StoreFailed
 from kernelbox.host._engine import Launch, engine_for, engine_named
 from kernelbox.host._lifeline import lifeline_to

@@ -9,7 +9,7 @@ import sys
 
 from kernelbox import __version__
 from kernelbox.api._here import kernels
-from kernelbox.base._config import host_variable
+from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.core._memory import Sessions
 from kernelbox.core._policy import ApprovalPolicy

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from kernelbox.base._addresses import join_address
-from kernelbox.base._config import host_variable
+from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout
 from kernelbox.core._arguments import check_code, check_path, check_seconds
 from kernelbox.core._images import ImageFiles, choose_images_dir

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from kernelbox.base._command_line import LOG_LEVELS
-from kernelbox.base._config import environment_of_server, limits_as_variables
+from kernelbox.base._config import limits_as_variables
+from kernelbox.base._environment import environment_of_server
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._limits import check_limits
 from kernelbox.core._arguments import check_environment, check_path, check_switch

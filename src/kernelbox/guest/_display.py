@@ -108,6 +108,12 @@ class ResultHook(DisplayHook):
         cells = self.shell.history_manager.input_hist_parsed
         return bool(cells) and ";" in cells[-1] and bool(super().quiet())
 
+    def update_user_ns(self, result: object) -> None:
+        """Keeps the value in `Out`, also if a cell has emptied the namespace, as `globals().clear()` does."""
+        assert self.shell is not None
+        self.shell.user_ns.setdefault("_oh", self.shell.history_manager.output_hist)
+        super().update_user_ns(result)
+
     def write_output_prompt(self) -> None:
         """Writes nothing: the number travels with the result."""
 

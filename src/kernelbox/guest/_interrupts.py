@@ -258,6 +258,11 @@ class Interrupts:
             signum, handler = self._waiting.popitem()
             handler(signum, sys._getframe())
 
+    @property
+    def in_own_code(self) -> bool:
+        """Whether the main thread, which asks, runs code of ours, and no cell or callback of one."""
+        return self._depth > 0 and not (self._background and _is_in_callback(sys._getframe()))
+
     def _on_handled(self, handler: Handler, signum: int, frame: FrameType | None) -> None:
         """Takes a signal for which a cell has a handler."""
         if not self._depth or (self._background and _is_in_callback(frame)):

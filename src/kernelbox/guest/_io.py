@@ -175,6 +175,11 @@ class IO:
         """Has orphans looked for when the next thread serves."""
         self._looked_at = 0.0
 
+    @property
+    def is_helper(self) -> bool:
+        """Whether the thread that asks is the helper."""
+        return self._thread is not None and threading.get_ident() == self._thread.ident
+
     def call_helper(self) -> None:
         """Brings the helper in at once, for as long as the main thread does not serve."""
         self._waker.wake()

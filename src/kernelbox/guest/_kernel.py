@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from kernelbox.guest import _comm, _guards, _queries, _runner_link
 from kernelbox.guest._asks import Asks
+from kernelbox.guest._audit import wrap_hooks
 from kernelbox.guest._bash import Bash
 from kernelbox.guest._c_streams import write_c_stdout_at_once
 from kernelbox.guest._cell import Cells
@@ -133,6 +134,7 @@ class Kernel:
         block, unblock = self._forks.block, self._forks.unblock
         os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=self._after_fork)
         self._io.start()
+        wrap_hooks(self._runs_own_code)
         self.outbox.ready()
         fill_reserve()
         failures = 0
@@ -143,6 +145,10 @@ class Kernel:
             except BaseException as exc:  # noqa: BLE001  # what cells leave behind must not end their kernel
                 failures += 1
                 self._survive(exc, failures)
+
+    def _runs_own_code(self) -> bool:
+        """Tells whether the thread that asks runs code of ours, and none of a cell's."""
+        return self.interrupts.in_own_code if threading.get_ident() == self._main else self._io.is_helper
 
     def _serve_one(self) -> None:
         peer, request = self._next()

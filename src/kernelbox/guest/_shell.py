@@ -6,6 +6,8 @@ notebook (pandas, rich, tqdm, plotly); no ZeroMQ is involved.
 
 from __future__ import annotations
 
+import builtins as user_builtins
+
 # What IPython and Python import when a cell first needs it: here, and not from the working directory.
 import difflib  # noqa: F401
 import hashlib  # noqa: F401
@@ -151,10 +153,20 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
         self.configurables.append(self.display_formatter)  # type: ignore[arg-type]  # as IPython itself does
 
     async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> Any:
+        _give_builtins(self.user_global_ns)
         if self.changes is not None:
             self.changes.see(code_obj)
         with self.running(result):
-            return await super().run_code(code_obj, result, async_=async_)
+            try:
+                return await super().run_code(code_obj, result, async_=async_)
+            finally:
+                _give_builtins(self.user_global_ns)  # for queries, in which expressions are evaluated
+
+    def safe_execfile(self, fname: str, *where: dict[str, Any], **options: bool) -> None:
+        """Runs a file, for `%run`."""
+        if where:
+            _give_builtins(where[0])
+        super().safe_execfile(fname, *where, **options)
 
     @contextlib.contextmanager
     def running(self, result: Any) -> Iterator[None]:
@@ -303,6 +315,11 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
         if callable(render := getattr(exc, "_render_traceback_", None)):
             return [str(line) for line in render() or ()]
         return format_exception(exc, value)
+
+
+def _give_builtins(names: dict[str, Any]) -> None:
+    """Gives a namespace without built-in names those that cells see; from IPython's modules it would get ours."""
+    names.setdefault("__builtins__", vars(user_builtins))
 
 
 def _refuse_editor(*_: Any) -> None:

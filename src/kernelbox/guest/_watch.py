@@ -133,7 +133,7 @@ class Watch:
     def _written(self) -> float:
         """Returns the bytes that the kernel has written to disks; one that hides may have written any number."""
         pids = look_at(*self._roots()).pids
-        return math.inf if hide(pids) else written(pids)
+        return math.inf if hide(pids, self._pid) else written(pids)
 
     def _sharing(self, others: list[Watch]) -> list[Watch]:
         if self._disk is None:
@@ -181,7 +181,7 @@ class Watch:
         shared = max(0, shared_memory() - self._shared_before)
         if sum(tree.resident.values()) + page_tables(tree.pids) - self._inherited + shared <= limit:
             return None
-        used = exact_memory(tree.pids) + (shared if hide(tree.pids) else 0)
+        used = exact_memory(tree.pids, self._pid) + (shared if hide(tree.pids, self._pid) else 0)
         self._peak = max(self._peak, used)
         return ("memory", limit, self._peak) if used > limit else None
 
@@ -201,7 +201,7 @@ class Watch:
     def _measure_disk(self, tree: Tree) -> Excess | None:
         if self._disk is None:
             return None
-        used = self._disk.measure(tree.pids) + self._own_files()
+        used = self._disk.measure(tree.pids, self._pid) + self._own_files()
         return ("disk", self._limits["disk"], used) if used > self._limits["disk"] else None
 
     def _own_files(self) -> int:
@@ -253,7 +253,7 @@ class _Disk:
         self._walk, self._anew, self._added = self._gauge.again(), True, 0
         self._free_before = self._gauge.free
 
-    def measure(self, pids: list[int]) -> int:
+    def measure(self, pids: list[int], kernel: int) -> int:
         """Returns the bytes that were added, as far as they are known; counts on if the file system has lost some."""
         free = self._gauge.free
         self._free = (max(self._free[0], free[0]), max(self._free[1], free[1]))  # others may have given some back
@@ -270,7 +270,7 @@ class _Disk:
             if self._anew:
                 self._before, self._anew = now, False
             self._added = now - self._before
-            if self._walk.closed or hide(pids):
+            if self._walk.closed or hide(pids, kernel):
                 self._added = max(self._added, self._lost(free))
             self._walk = None
         return self._added

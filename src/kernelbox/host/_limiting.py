@@ -57,7 +57,7 @@ def _measure(record: KernelRecord, pid: int) -> dict[str, float] | None:
     memory = [used for group in record.groups if (used := _groups.memory(group)) is not None]
     cpu = [seconds for group in record.groups if (seconds := _groups.cpu_seconds(group)) is not None]
     return {
-        "memory": memory[0] if memory else exact_memory(tree.pids),
+        "memory": memory[0] if memory else exact_memory(tree.pids, pid),
         "cpu": round(cpu[0] if cpu else tree.seconds, 3),
         "processes": tree.tasks,
     }

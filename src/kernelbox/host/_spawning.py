@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 
-from kernelbox.base._config import template_environment
+from kernelbox.base._environment import template_environment
 from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.base._text import escape
 from kernelbox.host._sockets import listen, receive_from

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kernelbox.base._config import host_variable
+from kernelbox.base._environment import host_variable
 from kernelbox.base._tokens import check_token
 from kernelbox.mcp._address import PATH, TOKEN_VARIABLE, Address
 from kernelbox.mcp._http_requests import Requests, WholeMessages

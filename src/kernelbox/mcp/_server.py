@@ -14,7 +14,7 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
 from kernelbox import __version__
 from kernelbox.api._here import kernels
-from kernelbox.base._config import scrubbed_environment, variables_for_kernels
+from kernelbox.base._environment import scrubbed_environment, variables_for_kernels
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.host._workspace import Workspace
 from kernelbox.mcp._options import ServerOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from kernelbox.base._config import host_variable
+from kernelbox.base._environment import host_variable
 from kernelbox.core._policy import ApprovalPolicy
 from kernelbox.server._tokens import Token
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from starlette.requests import HTTPConnection
 
 from kernelbox.api._here import kernels
-from kernelbox.base._config import scrubbed_environment, variables_for_kernels
+from kernelbox.base._environment import scrubbed_environment, variables_for_kernels
 from kernelbox.host._home import Home
 from kernelbox.host._journal import Journal
 from kernelbox.host._workspace import Workspace

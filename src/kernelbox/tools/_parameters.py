@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kernelbox.base._config import host_variable
+from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import InvalidInput, ToolServerFailed
 from kernelbox.wire._values import dataclass
 

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import anyio
 from mcp.shared.message import SessionMessage
 
-from kernelbox.base._config import scrubbed_environment
+from kernelbox.base._environment import scrubbed_environment
 from kernelbox.base._errors import ToolServerFailed
 from kernelbox.tools._bounds import LARGEST_MESSAGE
 from kernelbox.tools._messages import Incoming, read_message

@@ -72,18 +72,18 @@ def _sample(pids: list[int]) -> list[int]:
     return pids[:: len(pids) // _MOST_ASKED + 1]
 
 
-def exact_memory(pids: list[int]) -> int:
+def exact_memory(pids: list[int], kernel: int) -> int:
     """Returns the bytes that processes take from others, each page counted once, with the shared memory they hold open.
 
-    Files of memory that no process has open or mapped are among them only in file systems that the first process has
-    for itself, as in a sandbox.
+    Files of memory that no process has open or mapped are among them only in file systems that the kernel, which is one
+    of them, has for itself, as in a sandbox.
     """
     asked = _sample(pids)
     anonymous = shared = 0
     held: dict[tuple[int, int], int] = {}
     for pid in asked:
         told = _read(f"/proc/{pid}/smaps_rollup")
-        if not told:  # it is hidden, or has ended
+        if not told and hide([pid], kernel):
             anonymous += _resident(pid)
         for line in told.splitlines():
             if line.startswith(_TAKEN):
@@ -95,17 +95,29 @@ def exact_memory(pids: list[int]) -> int:
     for pid in pids:  # each: what one has open tells nothing of the others
         held |= _held_memory(pid)
     if pids:
-        private = _private_memory(pids[0])
+        private = _private_memory(kernel)
         held = {inode: amount for inode, amount in held.items() if inode[0] not in private}
         held |= {(device, 0): amount for device, amount in private.items()}
     scale = len(pids) / len(asked) if asked else 1
     return int(anonymous * scale + max(shared * scale, sum(held.values()))) + page_tables(pids)
 
 
-def hide(pids: list[int]) -> bool:
+def hide(pids: list[int], kernel: int) -> bool:
     """Tells whether one of several processes keeps from others of its user what it has open: by PR_SET_DUMPABLE, or
-    because its program cannot be read (prctl(2))."""
-    return any(not os.access(f"/proc/{pid}/fd", os.R_OK) and _resident(pid) > 0 for pid in pids)
+    because its program cannot be read (prctl(2)).
+
+    A guarded kernel's runner does so, and is not meant. No process of a cell's has fewer filters than the kernel.
+    """
+    return any(
+        not os.access(f"/proc/{pid}/fd", os.R_OK) and _resident(pid) > 0 and _filters(pid) >= _filters(kernel)
+        for pid in pids
+    )
+
+
+def _filters(pid: int) -> int:
+    """Returns how many filters of system calls a process has."""
+    lines = _read(f"/proc/{pid}/status").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"Seccomp_filters:")), 0)
 
 
 def _resident(pid: int) -> int:

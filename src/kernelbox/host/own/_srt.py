@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 
-from kernelbox.base._config import host_variable, template_environment
+from kernelbox.base._environment import host_variable, template_environment
 from kernelbox.base._errors import StartFailed
 from kernelbox.host._spawning import ANSWER_PATIENCE, deputy_command, open_log, template_command, write_secret
 from kernelbox.host.own._templates import wait_for_lock

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 
-from kernelbox.base._config import template_environment
+from kernelbox.base._environment import template_environment
 from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.host._lock import locked
 from kernelbox.host._servers_file import has_servers
