@@ -130,12 +130,14 @@ def test_a_job_that_is_cancelled_before_its_kernel_has_started_never_runs(tmp_pa
             beginning = pool.submit(served.post, "/sessions/slow/jobs", code)
             while not (jobs := served.http.get("/jobs").json()["jobs"]):
                 pass
-            served.post(f"/jobs/{jobs[0]['id']}/cancel")
+            assert served.post(f"/jobs/{jobs[0]['id']}/cancel").status_code == 200
+            refusal = beginning.result(DEADLINE)
             gate.touch()
-            job_id = beginning.result(DEADLINE).json()["id"]
-        assert wait_for(served, job_id)["result"]["ending"] in ("interrupted", "never ran")
-        assert not ran.exists()
+        assert (refusal.status_code, refusal.json()["code"]) == (409, "job_cancelled")
+        assert served.http.get("/jobs").json()["jobs"] == []
+        assert served.post("/sessions/slow/execute", {"code": "'goes on'"}).json()["return_value"] == "'goes on'"
         served.http.delete("/kernels")
+    assert not ran.exists()
 
 
 def test_an_answer_that_comes_to_another_server_reaches_the_cell(served: Served, other: Served, key: str) -> None:
