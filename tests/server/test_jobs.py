@@ -130,12 +130,14 @@ def test_a_job_that_is_cancelled_before_its_kernel_has_started_never_runs(tmp_pa
             beginning = pool.submit(served.post, "/sessions/slow/jobs", code)
             while not (jobs := served.http.get("/jobs").json()["jobs"]):
                 pass
-            served.post(f"/jobs/{jobs[0]['id']}/cancel")
+            assert served.post(f"/jobs/{jobs[0]['id']}/cancel").status_code == 200
+            refusal = beginning.result(DEADLINE)
             gate.touch()
-            job_id = beginning.result(DEADLINE).json()["id"]
-        assert wait_for(served, job_id)["result"]["ending"] in ("interrupted", "never ran")
-        assert not ran.exists()
+        assert (refusal.status_code, refusal.json()["code"]) == (409, "job_cancelled")
+        assert served.http.get("/jobs").json()["jobs"] == []
+        assert served.post("/sessions/slow/execute", {"code": "'goes on'"}).json()["return_value"] == "'goes on'"
         served.http.delete("/kernels")
+    assert not ran.exists()
 
 
 def test_an_answer_that_comes_to_another_server_reaches_the_cell(served: Served, other: Served, key: str) -> None:
@@ -185,6 +187,20 @@ def test_a_command_waits_for_its_answer(served: Served, key: str) -> None:
     assert "not today" in job["result"]["error"]["evalue"]
     decision = next(event for event in events_of(served, job_id) if event["type"] == "decision")
     assert (decision["accepted"], decision["reason"]) == (False, "not today")
+
+
+def test_what_is_not_answered_in_time_is_rejected_and_the_policy_of_the_server_decides_first(
+    tmp_path: Path, key_file: Path
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rules]]\naction = "allow"\ntool = "shell"\nargs = { cmd = "echo known*" }\n')
+    words = ["--approval-timeout", "0.1", "--policy", str(policy)]
+    with new_home() as home, serving(tmp_path, *words, KERNELBOX_HOME=str(home)) as served:
+        body = {"code": "!echo known\n!echo unknown", "approve": "ask"}
+        job = wait_for(served, served.post("/sessions/asks/jobs", body).json()["id"])
+        served.http.delete("/kernels")
+    assert job["result"]["output"] == "known\n"
+    assert "expired: no answer within 0.1 s" in job["result"]["error"]["evalue"]
 
 
 def test_an_answer_can_be_remembered(served: Served, key: str) -> None:

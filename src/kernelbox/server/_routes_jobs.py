@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -9,6 +10,7 @@ from starlette.responses import Response
 
 from kernelbox.server._answers import JsonAnswer
 from kernelbox.server._beginning import Key, begin_in_kernel, begin_in_session
+from kernelbox.server._errors import Refused
 from kernelbox.server._models import (
     Answered,
     ApprovalAnswer,
@@ -89,8 +91,10 @@ async def follow_job(job_id: str, request: Request, after: After = 0, last_event
 @router.post("/jobs/{job_id}/cancel", summary="Stop a job; the kernel keeps its variables", responses=NOT_FOUND)
 async def cancel_job(job_id: str, request: Request) -> JobModel:
     caller, state = caller_of(request, "run"), state_of(request)
-    await state.jobs.cancel(await state.jobs.get(caller, job_id))
     record = await state.jobs.get(caller, job_id)
+    await state.jobs.cancel(record)
+    with contextlib.suppress(Refused):  # nothing is left of a job that had not begun
+        record = await state.jobs.get(caller, job_id)
     return JobModel.model_construct(**describe(record, caller))
 
 

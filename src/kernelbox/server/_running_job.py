@@ -74,10 +74,12 @@ class RunningJob:
             await news.wait()
 
     def cancel(self) -> None:
-        """Begins to stop the cell, and any that would be run after it; one that has not begun, when it does."""
+        """Begins to stop the cell, and any that would be run after it; a job that has not begun is refused."""
         self._is_cancelled = True
         if self._job is not None:
             self._job.cancel()
+        elif not self.task.done():
+            self.task.cancel()
 
     def approvals(self) -> list[dict[str, Any]]:
         """Returns the approval requests that wait for an answer."""
@@ -95,7 +97,7 @@ class RunningJob:
 
     async def _drive(self, work: Work) -> None:
         try:
-            result = await work(self._watch, self._on_begin)
+            result = await self._run(work)
         except (KernelBoxError, Refused) as exc:
             if not self._begun.done():
                 await in_thread(self._entry.discard)
@@ -112,6 +114,14 @@ class RunningJob:
                 self._looking.cancel()
             if not self._begun.done():
                 self._begun.set_result(None)
+
+    async def _run(self, work: Work) -> ExecutionResult:
+        try:
+            return await work(self._watch, self._on_begin)
+        except asyncio.CancelledError:
+            if self._is_cancelled and self._job is None:
+                raise Refused(409, "job_cancelled", "the job was cancelled before its kernel had started") from None
+            raise
 
     async def _end(self, kind: str, outcome: dict[str, Any]) -> None:
         self._append(kind, {"result": outcome} if kind == "result" else outcome)
