@@ -37,7 +37,8 @@ def foreign(
     """Serves one kernel that is ipykernel's."""
     prefix = tmp_path_factory.mktemp("foreign")
     command = [sys.executable, "-m", "ipykernel", "install", "--name", "ipykernel", "--prefix", str(prefix)]
-    subprocess.run(command, check=True, capture_output=True)
+    environment = {**os.environ, "TMPDIR": str(prefix)}  # where it leaves a directory
+    subprocess.run(command, check=True, capture_output=True, env=environment)
     path = str(prefix / "share/jupyter")
     with serving(prefix, KERNELBOX_HOME=str(service_home), JUPYTER_PATH=path) as served:
         kernel_id = served.post("/api/kernels", {"name": "ipykernel"}).json()["id"]

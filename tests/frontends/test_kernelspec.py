@@ -127,7 +127,7 @@ def test_bridge_and_kernel_end_when_jupyter_is_killed(prefix: Path, tmp_path: Pa
     with subprocess.Popen(
         [sys.executable, "-c", HOST],
         cwd=tmp_path,
-        env=os.environ.copy(),
+        env={**os.environ, "TMPDIR": str(tmp_path)},  # where it leaves its connection file
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

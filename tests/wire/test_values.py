@@ -126,6 +126,15 @@ def test_a_class_of_values_is_the_same_before_and_after_its_constructor_is_compi
         cls(1, "", [], 2)
 
 
+def test_a_class_without_fields_can_be_made_any_number_of_times() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Nothing:
+        pass
+
+    compile_constructors()
+    assert {Nothing() for _ in range(100)} == {Nothing()}
+
+
 def test_a_constructor_is_compiled_when_a_process_makes_the_51st_value() -> None:
     cls = make_class()
     for _ in range(50):

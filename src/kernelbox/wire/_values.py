@@ -151,7 +151,7 @@ def _compiled(cls: type, names: tuple[str, ...], defaults: dict[str, Any], finis
         lines.append(f"    store(self, {name!r}, {value})" if frozen else f"    self.{name} = {value}")
     if finish:
         lines.append("    self.__post_init__()")
-    exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines), known)
+    exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or ["    pass"]), known)
     known["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
     return known["__init__"]
 
