@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
 from starlette.responses import Response
 
+from kernelbox.wire._json import dump
 from kernelbox.wire._results import ExecutionResult
 
 
@@ -23,18 +23,10 @@ def image_address(path: str) -> str:
     return f"/images/{os.path.basename(path)}"
 
 
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-
-
-def to_json(value: object) -> bytes:
-    """Returns JSON; half characters, which UTF-8 has no form for, as escapes."""
-    return _encoder.encode(value).encode("utf-8", "backslashreplace")
-
-
 class JsonAnswer(Response):
     """A JSON answer that is made as it is, without being checked against the schema: results can be large."""
 
     media_type = "application/json"
 
     def render(self, content: object) -> bytes:
-        return to_json(content)
+        return dump(content)

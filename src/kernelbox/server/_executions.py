@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Approve = Literal["ask", "all", "none"]
 
+_ADVICE = "restart it, or execute in the session of its name, which opens a fresh one"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
@@ -77,7 +79,7 @@ class Executions:
         with self.noted(record, cell.language) as note:
             if record.status == "dead" and not kernel.is_connected:
                 await self._kernels.note_death(kernel)
-                return dead_result(record, _advice(record))
+                return dead_result(record, _ADVICE)
             job = await Job.begin(
                 record.name, kernel, request, options, self._sessions, self._toolbox, timeout=timeout, watch=watch
             )
@@ -93,7 +95,7 @@ class Executions:
         if result.error is not None and result.ending == "died":
             await self._kernels.note_death(kernel)
             if not result.error.evalue.startswith("restarted"):
-                result.error.evalue += f"; {_advice(record)}"
+                result.error.evalue += f"; {_ADVICE}"
         return result
 
     def noted(self, record: KernelRecord, language: str) -> _Noted:
@@ -165,7 +167,3 @@ class _Noted:
     def _note(self, result: ExecutionResult) -> None:
         self._metrics.count(result)
         self._span.tell(result)
-
-
-def _advice(record: KernelRecord) -> str:
-    return "restart it, or execute in the session of its name, which opens a fresh one"

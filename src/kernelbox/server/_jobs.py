@@ -12,12 +12,12 @@ from typing import Any
 
 from kernelbox.host._journal import Entry, Journal
 from kernelbox.host._record import now
-from kernelbox.server._answers import to_json
 from kernelbox.server._errors import Refused
 from kernelbox.server._running_job import LOOK_EVERY, RunningJob, approval_closed
 from kernelbox.server._tokens import Caller
 from kernelbox.shells._loop_connection import in_thread
 from kernelbox.shells._loop_kernels import LoopKernels
+from kernelbox.wire._json import dump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Jobs:
                     await asyncio.sleep(0)  # there may be megabytes more, and others are served too
                     continue
                 if end or follower.is_damaged:
-                    yield follower.after + 1, "lost", to_json({"detail": end or _DAMAGED})
+                    yield follower.after + 1, "lost", dump({"detail": end or _DAMAGED})
                     return
                 end = await self._wait(job_id, follower.after)
         finally:

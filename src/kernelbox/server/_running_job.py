@@ -13,10 +13,11 @@ from kernelbox.core._requests import ApprovalRequest
 from kernelbox.core._tool_events import ToolEvent
 from kernelbox.host._journal import Entry, Journal
 from kernelbox.host._record import now
-from kernelbox.server._answers import describe_result, image_address, to_json
+from kernelbox.server._answers import describe_result, image_address
 from kernelbox.server._errors import Refused, describe_failure
 from kernelbox.shells._asyncio_jobs import Job
 from kernelbox.shells._loop_connection import in_thread
+from kernelbox.wire._json import dump
 from kernelbox.wire._results import ExecutionResult, OutputItem
 
 TYPE_CHECKING = False
@@ -188,7 +189,7 @@ class RunningJob:
     def _append(self, kind: str, event: dict[str, Any]) -> None:
         """Writes an event; where that cannot be done the cell goes on all the same, and followers miss the event."""
         try:
-            self._entry.append(kind, to_json(event))
+            self._entry.append(kind, dump(event))
         except OSError as exc:
             self._note_failure(exc)
         self._announce()

@@ -162,9 +162,12 @@ def load(data: bytes | bytearray) -> Any:
     return value
 
 
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def dump(value: object) -> bytes:
     """Returns JSON on one line; halves of characters, which UTF-8 has no form for, are the escapes that JSON has."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return _encoder.encode(value).encode("utf-8", "backslashreplace")
 
 
 def _check_shape(data: bytes | bytearray) -> None:
