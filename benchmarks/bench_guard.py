@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import kernelbox
 from benchmarks._measure import Row, interleaved, percentile, show
+from benchmarks._pairs import compare_starts
 from kernelbox.api._here import kernels
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.core._options import KernelOptions
@@ -20,18 +21,11 @@ def rows() -> Iterator[Row]:
     openers = {name: _opener(name) for name in ("plain", "guarded")}
     for open_one in openers.values():
         kernelbox.destroy(open_one())
-    opened: list[kernelbox.KernelRecord] = []
-    starts = interleaved(
-        {name: lambda open_one=open_one: opened.append(open_one()) for name, open_one in openers.items()},  # type: ignore[misc]  # a default binds it
-        rounds=40,
-        batch=1,
-    )
-    for record in opened:
-        kernelbox.destroy(record)
+    starts = compare_starts(openers)
     yield _compare("new guarded kernel to first result, template warm", starts, "guarded", "plain")
     records = {name: open_one() for name, open_one in openers.items()}
     cells = interleaved(
-        {name: lambda record=record: kernelbox.execute(record, "1+1") for name, record in records.items()},  # type: ignore[misc]  # as above
+        {name: lambda record=record: kernelbox.execute(record, "1+1") for name, record in records.items()},  # type: ignore[misc]  # a default binds it
         rounds=20,
         batch=50,
     )

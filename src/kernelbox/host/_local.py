@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from abc import ABC, abstractmethod
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host import _notes
@@ -77,7 +78,7 @@ class LocalConnection:
         return _notes.read_leftovers(self.directory, self.process, execution_id)
 
 
-class LocalEngine:
+class LocalEngine(ABC):
     """The part of an engine that deals with the process."""
 
     def state(self, directory: KernelDirectory) -> KernelState | None:
@@ -157,18 +158,18 @@ class LocalEngine:
         process = _ended_process(record)
         return process is None or _notes.was_reported(directory, process)
 
-    def tidy(self, runtime: Place, secret: bytes) -> None:
+    def tidy(self, runtime: Place, secret: bytes) -> None:  # noqa: B027  # not every engine has something to tidy
         """Does nothing, where nothing is kept beside the kernels."""
 
+    @abstractmethod
     def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> Connection:
         """Returns a connection to whatever process serves the kernel now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _entrances(self, directory: KernelDirectory) -> Sequence[str]:
         """Returns the files in a kernel's directory that a client needs."""
-        raise NotImplementedError
 
-    def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:
+    def _ask_to_end(self, directory: KernelDirectory, process: Process) -> None:  # noqa: B027  # SIGTERM is enough for one
         """Asks a kernel to end by other means than SIGTERM; ours knows none."""
 
 
