@@ -30,7 +30,7 @@ _SPAN = "fastapi.telemetry"
 
 
 class DirectRoutes:
-    """Runs code for plain POST requests to paths that end with one word, and have one parameter."""
+    """Runs code for plain POST requests to paths that have one parameter."""
 
     def __init__(self, app: ASGIApp, routes: Mapping[str, Endpoint]) -> None:
         self._app = app
@@ -45,9 +45,7 @@ class DirectRoutes:
         try:
             raw = await _read(receive)
             body = Execute.model_validate_json(raw)
-        except ClientDisconnect:
-            return
-        except HTTPException as exc:
+        except (HTTPException, ClientDisconnect) as exc:
             answer = answer_to(exc)
         except ValidationError:
             await self._app(scope, _Again(raw, receive), send)

@@ -68,7 +68,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Refused, _on_told)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(ClientDisconnect, _on_gone)
+    app.add_exception_handler(ClientDisconnect, _on_told)
     app.add_exception_handler(Exception, _on_unexpected)
 
 
@@ -83,12 +83,14 @@ def describe_failure(exc: KernelBoxError | Refused | None) -> dict[str, Any]:
     return {"status": answer.status_code, **json.loads(bytes(answer.body))}
 
 
-def answer_to(exc: KernelBoxError | Refused | HTTPException) -> JSONResponse:
+def answer_to(exc: KernelBoxError | Refused | HTTPException | ClientDisconnect) -> JSONResponse:
     """Returns the answer for an error that has a sentence for the caller."""
     if isinstance(exc, Refused):
         return failure(exc.status, exc.code, str(exc), exc.headers)
     if isinstance(exc, HTTPException):
         return failure(exc.status_code, _CODES.get(exc.status_code, "failed"), exc.detail, exc.headers)
+    if isinstance(exc, ClientDisconnect):  # for the log: no one reads the answer
+        return failure(499, "client_gone", "the client has gone before all of its request had come")
     if isinstance(exc, LimitReached):
         status, code = (503, "server_full") if exc.of_server else (429, "too_many_requests")
         return failure(status, code, str(exc), {"Retry-After": str(exc.retry_after)})
@@ -105,7 +107,7 @@ def answer_to(exc: KernelBoxError | Refused | HTTPException) -> JSONResponse:
 
 
 async def _on_told(request: Request, exc: Exception) -> JSONResponse:
-    assert isinstance(exc, KernelBoxError | Refused)
+    assert isinstance(exc, KernelBoxError | Refused | ClientDisconnect)
     return answer_to(exc)
 
 
@@ -138,11 +140,6 @@ def _methods_at(request: Request) -> str:
     paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
     here = [methods for path, methods in paths.items() if compile_path(path)[0].match(request.url.path)]
     return ", ".join(sorted({method.upper() for methods in here for method in methods}))
-
-
-async def _on_gone(request: Request, exc: Exception) -> JSONResponse:
-    """Notes in the log that a client has left in the middle of its request; no one reads the answer."""
-    return failure(499, "client_gone", "the client has gone before all of its request had come")
 
 
 async def _on_unexpected(request: Request, exc: Exception) -> JSONResponse:
