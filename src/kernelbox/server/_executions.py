@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from kernelbox.base._errors import LimitReached
@@ -54,6 +55,7 @@ class Executions:
         self._toolbox = Toolbox(kernels.config)
         self._sessions = Sessions()
         self._waiting: Counter[str] = Counter()
+        self._job_options = lru_cache(maxsize=64)(self._make_options)  # the same for most cells
         self._running: set[Job] = set()
         self.draining = False
 
@@ -72,7 +74,8 @@ class Executions:
 
         `on_begin` gets the job once the kernel has the cell; `watch` is called with what comes of it meanwhile.
         """
-        options, config = self._job_options(cell), self._kernels.config
+        config = self._kernels.config
+        options = self._job_options(cell.approve, check_limit(cell.output_char_limit, config.output_char_limit))
         request = options.request(check_code(cell.code), check_language(cell.language))
         timeout = check_timeout(cell.timeout, config.execution_timeout)
         record = kernel.record
@@ -130,16 +133,15 @@ class Executions:
         if (closing := self._toolbox.close()) is not None:
             await asyncio.wrap_future(closing)
 
-    def _job_options(self, cell: Cell) -> JobOptions:
-        limit = check_limit(cell.output_char_limit, self._kernels.config.output_char_limit)
+    def _make_options(self, approve: Approve | None, text_limit: int) -> JobOptions:
         return JobOptions(
             self._home,
             self._options.policy,
-            shell="ask" if cell.approve in ("ask", "none") else "accept",
-            tools="accept" if cell.approve == "all" else "ask",
-            present=cell.approve == "ask",
+            shell="ask" if approve in ("ask", "none") else "accept",
+            tools="accept" if approve == "all" else "ask",
+            present=approve == "ask",
             patience=self._options.approval_timeout,
-            text_limit=limit,
+            text_limit=text_limit,
             report_changes=False,
             keep_outputs=True,
         )
