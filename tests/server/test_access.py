@@ -312,6 +312,7 @@ def test_the_token_is_not_in_the_environment_of_kernels(guarded: Served) -> None
         ("", "write one \\[\\[token\\]\\] for each"),
         ("token = 5", "write one"),
         ("secret = 'x", "it is not TOML"),
+        ("[[token]]\nsecret = 'short'", "the secret of token 1 in .* needs 16 or more"),
         (f"token = {'[' * 100_000}", "it is not TOML"),
         (f"#{'x' * 1024 * 1024}\n[[token]]\nsecret = 'long-enough-to-be-one'", "more than 1,048,576 bytes"),
         ("[[token]]\nname = 'a'", "needs a secret, or its sha256"),
