@@ -107,10 +107,12 @@ class Executions:
         if self.draining:
             raise LimitReached("this server is about to end; try again later", of_server=True, retry_after=5)
         if most.max_queue and self._waiting[here] >= most.max_queue:
-            sentence = f"{most.max_queue} cells wait or run in kernel {record.name!r} already; wait for some, or cancel"
+            sentence = (
+                f"the most cells that kernel {record.name!r} may have to run is {most.max_queue}; try again later"
+            )
             raise LimitReached(sentence, of_server=False)
         if most.max_running and self._waiting.total() >= most.max_running:
-            sentence = f"{most.max_running} cells wait or run in this server already; try again later"
+            sentence = f"the most cells that this server may have to run is {most.max_running}; try again later"
             raise LimitReached(sentence, of_server=True)
         return _Noted(record, language, self._waiting, self._metrics)
 
