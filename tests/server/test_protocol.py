@@ -202,7 +202,7 @@ def test_a_websocket_that_is_refused_and_requests_that_break_off_are_no_errors_i
         ("/kernels", 200),
         ("/sessions/broken/execute", 499),
         ("/kernels/broken", 404),
-        ("/nowhere", 403),
+        ("/nowhere", 404),
         ("/api/kernels/none/channels", 404),
     ]
 

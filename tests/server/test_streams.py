@@ -326,7 +326,7 @@ def test_a_frame_that_is_too_large_closes_the_connection(served: Served, key: st
         with contextlib.suppress(ConnectionClosed):
             client.send("x" * (17 * 1024 * 1024))
         assert list(received(client)) == []
-        assert client.close_code == 1009
+        assert client.close_code in (1009, 1006)  # if the end of the connection overtook it: the client goes on sending
     assert served.execute(key, "1")["return_value"] == "1"
 
 

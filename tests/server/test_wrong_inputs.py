@@ -147,7 +147,10 @@ def test_every_method_at_every_path_has_a_clear_answer(cleared: Served) -> None:
             wrong.append(complaint(answer))
             if (method, path) not in known and method != "HEAD":
                 allowed = answer.headers.get("allow", "").split(", ")
-                is_clear = answer.status_code == 405 and sorted(m for m, p in known if p == path) == allowed
+                right = {m for m, p in known if p == path}
+                is_clear = (
+                    answer.status_code == 405 and sorted(right | {"HEAD"} if "GET" in right else right) == allowed
+                )
                 wrong.append("" if is_clear else f"{method} {path}: {answer.status_code} {allowed}")
     assert [each for each in wrong if each] == []
 

@@ -59,8 +59,6 @@ class Logged:
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode("ascii"))]
             elif message["type"] == "websocket.accept":
                 status = 101
-            elif message["type"] == "websocket.close":
-                status = status or 403  # which is how one is refused that was not accepted
             await send(message)
 
         try:
