@@ -593,3 +593,20 @@ def test_doctor_says_once_that_a_home_or_a_key_is_refused(what: str, tmp_path: P
     assert done.status == 1
     failed = [check for check in done.json["checks"] if check["verdict"] == "failed"]
     assert [check["name"] for check in failed] == [what]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--port", "99999"), "port cannot be 99999: use a whole number from 0 to 65535"),
+        (("--max-queue", "-1"), "'-1' is not a whole number of 0 or more"),
+        (("--max-body", "0"), "0 would refuse everything: use 1 or more"),
+        (("--grace", "-1"), "'-1' is less than 0 seconds"),
+        (("--approval-timeout", "-0.5"), "'-0.5' is less than 0 seconds"),
+        (("--cors-origin", "http://localhost:3000/"), "'http://localhost:3000/' is no origin"),
+        (("--cors-origin", "localhost"), "such as http://localhost:3000, or *"),
+        (("--allow-host", "http://example.org/"), "use a name such as example.org or example.org:8080"),
+    ],
+)
+def test_a_server_refuses_options_that_could_have_no_effect_or_a_bad_one(words: tuple[str, str], said: str) -> None:
+    assert said in fail("serve", f"{words[0]}={words[1]}", status=2)

@@ -19,7 +19,7 @@ import pytest
 from tests.conftest import new_home
 from tests.engine.support import DEADLINE, is_running, wait_for_end
 
-from kernelbox import list_kernels
+from kernelbox import InvalidInput, list_kernels
 from kernelbox.gateway import ExecutionError, ExecutionResult, KernelClient, KernelGateway
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -94,6 +94,13 @@ def test_the_signatures_are_the_documented_ones() -> None:
     assert defaults(client.execute)["timeout"] == defaults(client.stream)["timeout"] == 120
     assert issubclass(ExecutionError, Exception)
     assert ExecutionResult("a", []) == ExecutionResult(text="a", images=[])
+
+
+@pytest.mark.parametrize("port", [70_000, -1, "8888", None, True])
+def test_a_port_that_there_is_not_is_refused(port: Any) -> None:
+    for make in (KernelGateway, KernelClient):
+        with pytest.raises(InvalidInput, match="port cannot be"):
+            make(port=port)
 
 
 def test_the_documents_example_runs(port: int, tmp_path: Path) -> None:

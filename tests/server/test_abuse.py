@@ -71,11 +71,11 @@ def test_no_route_leads_to_the_kernel_of_another_caller(shared: Served) -> None:
     kernel_id = shared.http.post("/sessions/secret", headers=bearer(ANN)).json()["kernel_id"]
     job = shared.http.post("/kernels/secret/jobs", json={"code": "import time; time.sleep(100)"}, headers=bearer(ANN))
     job_id = job.json()["id"]
-    body = {"code": "1", "accept": True}
     tried = 0
     for method, path in operations(shared):
         if "{key}" not in path and "{job_id}" not in path and "{kernel_id}" not in path:
             continue
+        body: dict[str, object] = {"accept": True} if "approvals" in path else {"code": "1"}
         for key in (kernel_id, "secret", "ann:secret"):
             filled = fill(path, key=key, kernel_id=kernel_id, job_id=job_id)
             answer = shared.http.request(method, filled, json=body, headers=bearer(BOB))

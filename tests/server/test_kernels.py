@@ -145,4 +145,4 @@ def test_an_unknown_route_is_refused_in_the_same_shape(served: Served) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
     answer = served.http.put("/kernels")
     assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
-    assert answer.headers["allow"] == "DELETE, GET, POST"
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, POST"

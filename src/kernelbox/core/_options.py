@@ -102,7 +102,11 @@ class KernelOptions:
         if wanted == has:
             return []
         if not has or not wanted:
-            return ["no sandbox, not one" if wanted else f"a sandbox ({record.sandbox}), not none"]
+            return [
+                "no sandbox, where one is asked for"
+                if wanted
+                else f"a sandbox ({record.sandbox}), where none is asked for"
+            ]
         from kernelbox.sandbox._config import SandboxConfig
 
         return [SandboxConfig.from_text(has).describe_difference(SandboxConfig.from_text(wanted))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from pydantic_core import PydanticSerializationError, to_json
 from starlette.responses import Response
 
 from kernelbox.wire._json import dump
@@ -29,4 +30,7 @@ class JsonAnswer(Response):
     media_type = "application/json"
 
     def render(self, content: object) -> bytes:
-        return dump(content)
+        try:
+            return to_json(content)
+        except PydanticSerializationError:  # for halves of characters, as names of files can have
+            return dump(content)

@@ -29,6 +29,8 @@ _LAST = ("result", "failed", "lost")
 # Why no more events can come.
 _DAMAGED = "code of this user has written over the events; GET /jobs/ID has what came of the job"
 _GONE = "nothing is known of this job any more: it ended long ago, or what came of it could not be written"
+_MISSING = "the events after this one are gone; GET /jobs/ID has what came of the job"
+_OVER = "all events have been told"
 LOST = "the server that ran this has ended; how far the cell came is not known"
 
 # Seconds that another server may take to act on an answer.
@@ -124,6 +126,8 @@ class Jobs:
                 if follower.is_behind:
                     await asyncio.sleep(0)  # there may be megabytes more, and others are served too
                     continue
+                if end == _OVER:
+                    return
                 if end or follower.is_damaged:
                     yield follower.after + 1, "lost", dump({"detail": end or _DAMAGED})
                     return
@@ -143,7 +147,7 @@ class Jobs:
         if record["state"] == "lost":
             return LOST
         if record["state"] == "done":
-            return "there is no event after this one"
+            return _OVER if has_all_events(record, after) else _MISSING
         await asyncio.sleep(LOOK_EVERY)  # another server runs it, or its events have been deleted
         return ""
 
@@ -216,6 +220,11 @@ class Jobs:
                         if kind == "decision" and json.loads(event)["id"] == request_id:
                             return
         raise approval_closed(request_id)
+
+
+def has_all_events(record: dict[str, Any], after: int) -> bool:
+    """Tells whether who has seen an event of a job has seen its last."""
+    return bool(record["state"] == "done" and after >= record.get("last", 0))
 
 
 def fingerprint(path: str, body: str) -> str:

@@ -35,6 +35,9 @@ _PIECE = 256 * 1024
 # Entries of one directory that are listed.
 _MOST_ENTRIES = 10_000
 
+# Characters of a path that is told.
+_LONGEST_PATH = 200
+
 _IMAGE = re.compile(r"\d{8}-\d{6}-[0-9a-f]{16}-\d{1,6}\.(png|jpg|svg|gif|webp)", re.ASCII)
 _LARGEST_IMAGE = 256 * 1024 * 1024
 
@@ -98,11 +101,19 @@ async def put_file(path: str, request: Request) -> Written:
 async def get_image(name: str, request: Request) -> Response:
     workspace_of(request, "read")
     if not _IMAGE.fullmatch(name):
-        raise Refused(404, "file_not_found", "there is no such picture")
+        raise _no_picture(name)
     images = Workspace(os.path.join(state_of(request).kernels.config.home, "images"))
-    raw, _ = await _found(images.read, name, 0, _LARGEST_IMAGE)
+    try:
+        raw, _ = await _found(images.read, name, 0, _LARGEST_IMAGE)
+    except Refused as exc:
+        raise _no_picture(name) from exc
     headers = {"Cache-Control": "private, max-age=31536000, immutable", **HARMLESS}
     return Response(raw, media_type=mimetypes.guess_type(name)[0], headers=headers)
+
+
+def _no_picture(name: str) -> Refused:
+    sentence = f"there is no picture {name[:_LONGEST_PATH]!r}; the `images` of a result have the addresses of its own"
+    return Refused(404, "file_not_found", sentence)
 
 
 async def _found(function: Any, path: str, *args: Any) -> Any:
@@ -111,7 +122,8 @@ async def _found(function: Any, path: str, *args: Any) -> Any:
         return await in_thread(function, path, *args)
     except InvalidInput as exc:
         if isinstance(exc.__cause__, FileNotFoundError | NotADirectoryError):
-            raise Refused(404, "file_not_found", "there is no such file") from exc
+            sentence = f"there is no file {path[:_LONGEST_PATH]!r} in the workspace; GET /files lists what is there"
+            raise Refused(404, "file_not_found", sentence) from exc
         raise
 
 

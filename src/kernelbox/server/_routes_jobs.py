@@ -11,6 +11,7 @@ from starlette.responses import Response
 from kernelbox.server._answers import JsonAnswer
 from kernelbox.server._beginning import Key, begin_in_kernel, begin_in_session
 from kernelbox.server._errors import Refused
+from kernelbox.server._jobs import has_all_events
 from kernelbox.server._models import (
     Answered,
     ApprovalAnswer,
@@ -79,12 +80,18 @@ async def get_job(job_id: str, request: Request) -> Response:
     return JsonAnswer({**describe(record, caller), "approvals": approvals})
 
 
-@router.get("/jobs/{job_id}/events", summary="Follow the events of a job", responses={**_STREAM, **NOT_FOUND})
+@router.get(
+    "/jobs/{job_id}/events",
+    summary="Follow the events of a job",
+    responses={**_STREAM, 204: {"description": "the last event has been seen"}, **NOT_FOUND},
+)
 async def follow_job(job_id: str, request: Request, after: After = 0, last_event_id: LastEventId = None) -> Response:
     caller, jobs = caller_of(request, "read"), state_of(request).jobs
-    await jobs.get(caller, job_id)
+    record = await jobs.get(caller, job_id)
     if last_event_id is not None and last_event_id.isdecimal() and len(last_event_id) < 16:
         after = int(last_event_id)
+    if has_all_events(record, after):
+        return Response(status_code=204)  # browsers would ask again and again, for any other answer
     return EventStream(jobs.events(job_id, after), headers={})
 
 

@@ -266,7 +266,8 @@ class Run:
         self._state = "ended"
         self._free.set()
         connection, self._connection = self._connection, None
-        self._set_timer()
+        if self._timer is not None:
+            self._timer.cancel()
         if connection is not None:
             connection.detach()
             if self.execution.result is None or connection.unsent:
@@ -284,8 +285,8 @@ class Run:
         """Sets the timer to when the execution is due."""
         due = math.inf if self._held_since is not None else self.execution.due
         if self._connection is None:
-            due = math.inf
-        elif not self._connection.watched or self._connection.connection.awaits_rest:
+            return
+        if not self._connection.watched or self._connection.connection.awaits_rest:
             due = min(due, time.monotonic() + _LOOK_EVERY)
         if due == self._timer_due:
             return
