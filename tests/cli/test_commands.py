@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -310,9 +311,14 @@ def test_pretty_prints_what_a_person_wants_to_read(home: Path) -> None:
     assert "ZeroDivisionError: division by zero" in failed.stderr
     assert "\x1b" not in failed.stderr
     table = kernelbox("list", "--pretty").stdout.splitlines()
-    assert table[0].split() == ["NAME", "STATUS", "PID", "AGE", "LAST", "USED", "CELLS", "MEMORY", "CPU", "DIRECTORY"]
-    assert table[1].split()[:2] == ["demo", "idle"]
-    assert "demo" in kernelbox("status", "--name", "demo", "--pretty").stdout
+    head = ["NAME", "STATUS", "PID", "AGE", "LAST USED", "CELLS", "MEMORY", "CPU", "SANDBOX", "DIRECTORY"]
+    assert re.split(r"\s\s+", table[0]) == head
+    row = dict(zip(head, re.split(r"\s\s+", table[1]), strict=True))
+    assert (row["NAME"], row["STATUS"], row["SANDBOX"]) == ("demo", "idle", "-")
+    assert re.fullmatch(r"[\d.]+ MB", row["MEMORY"])
+    assert re.fullmatch(r"[\d.]+ s", row["CPU"])
+    shown = kernelbox("status", "--name", "demo", "--pretty").stdout
+    assert re.search(r"usage +memory [\d.]+ MB, cpu [\d.]+ s, processes 2", shown)
     assert kernelbox("destroy", "--name", "demo", "--pretty").stdout == "destroyed 'demo'\n"
     assert kernelbox("list", "--pretty").stdout == "there are no kernels\n"
 

@@ -24,6 +24,7 @@ from kernelbox import (
     execute_with_retry,
     get_or_create,
     list_kernels,
+    restart,
     status,
 )
 from kernelbox.gateway import ExecutionError, KernelClient, KernelGateway
@@ -186,6 +187,23 @@ def test_the_http_service_reads_and_writes_no_file_that_its_kernels_could_not(wo
         assert "the rules of the sandbox" in refused.text
         assert served.http.put("/files/data.txt", content=b"fine").is_success
     assert list((workspace / ".git/hooks").iterdir()) == []
+
+
+def test_kernels_of_the_http_service_neither_read_its_tokens_nor_write_its_policy(workspace: Path) -> None:
+    tokens, policy = workspace / "tokens.toml", workspace / "policy.json"
+    tokens.write_text('[[token]]\nsecret = "0123456789abcdef0123456789abcdef"\n')
+    tokens.chmod(0o600)
+    policy.write_text('{"rules": []}')
+    with serving(workspace, "--sandbox", "--tokens", str(tokens), "--policy", str(policy)) as served:
+        served.http.headers["Authorization"] = "Bearer 0123456789abcdef0123456789abcdef"
+        name = served.post("/kernels", {"name": "boxed"}).json()["name"]
+        assert "PermissionError" in json.dumps(served.execute(name, f"open({str(tokens)!r}).read()"))
+        assert REFUSED in json.dumps(served.execute(name, "open('policy.json', 'w')"))
+        assert "Device or resource busy" in json.dumps(served.execute(name, "import os; os.unlink('policy.json')"))
+        assert served.http.get("/files/tokens.toml").status_code == 422
+        assert served.http.put("/files/policy.json", content=b"{}").status_code == 422
+        restart(status(name))
+        assert "PermissionError" in json.dumps(served.execute(name, f"open({str(tokens)!r}).read()"))
 
 
 def test_the_mcp_server_confines_its_kernels(workspace: Path) -> None:

@@ -13,7 +13,7 @@ from tests.executor.support import accept, answer_all
 from tests.executor.support import run as run_async
 from tests.tools.support import PLAIN, cell, executing, generate
 
-from kernelbox import ApprovalPolicy, CodeExecutor, KernelRecord, execute, get_or_create
+from kernelbox import ApprovalPolicy, CodeExecutor, KernelRecord, execute, get_or_create, restart
 
 from .support import LEVEL, needs_linux
 
@@ -181,6 +181,32 @@ def test_a_link_that_a_cell_puts_in_the_place_of_its_images_leads_nowhere(worksp
 def test_a_rule_denies_a_command_in_a_sandbox(box: KernelRecord) -> None:
     policy = ApprovalPolicy().deny(tool="shell")
     assert "reject" in execute(box, "!echo forbidden", policy=policy).text.lower()
+
+
+def test_what_belongs_to_the_system_cannot_be_changed(box: KernelRecord) -> None:
+    for code in ("open('/dev/new', 'w')", "open('/proc/sys/kernel/hostname', 'w')", "open('/sys/power/state', 'w')"):
+        result = execute(box, code)
+        assert result.error is not None, code
+        assert result.error.ename in ("OSError", "PermissionError", "FileNotFoundError"), result.text
+    kinds = "import os; {os.statvfs(path).f_flag & 1 for path in ('/', '/dev', '/proc', '/sys')}"  # ST_RDONLY
+    assert value(box, kinds) == "{1}"
+    assert value(box, "import resource; resource.getrlimit(resource.RLIMIT_CORE)") == "(1, 1)"
+    assert (
+        value(box, "any(os.access('/proc/' + name, os.R_OK) for name in ('keys', 'timer_list', 'slabinfo'))") == "False"
+    )
+
+
+def test_what_a_cell_stores_and_installs_ends_with_its_process_and_what_it_keeps_here_does_not(
+    box: KernelRecord, workspace: Path
+) -> None:
+    run(box, "x = 42\n%store x\nimport os\nplace = os.environ['PIP_TARGET']")
+    for folder in ("place", "'lib'"):
+        run(box, f"os.makedirs({folder}, exist_ok=True); open({folder} + '/sample.py', 'w').write('answer = 42')")
+    assert value(box, "import sample; sample.__file__.startswith(place)") == "True"
+    again = restart(box)
+    assert "no stored variable" in execute(again, "%store -r x").text
+    assert "ModuleNotFoundError" in execute(again, "import sample").text
+    assert value(again, "import sys; sys.path.insert(0, 'lib'); import sample; sample.answer") == "42"
 
 
 # -- two kernels -------------------------------------------------------------------------------------------------

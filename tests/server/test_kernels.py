@@ -57,7 +57,9 @@ def test_a_kernel_without_a_name_gets_one(served: Served) -> None:
 def test_a_kernel_is_found_by_id_name_and_session_name(served: Served) -> None:
     made = served.post("/kernels", {"name": "by-name", "session_name": "by-session"}).json()
     try:
-        for key in (made["kernel_id"], "by-name", "by-session"):
+        in_jupyter = {kernel["id"] for kernel in served.http.get("/api/kernels").json()}
+        [dashed] = {each for each in in_jupyter if each.replace("-", "") == made["kernel_id"]}
+        for key in (made["kernel_id"], "by-name", "by-session", dashed):
             found = served.http.get(f"/kernels/{key}").json()
             assert found["alive"] is True
             assert found["kernel"]["kernel_id"] == made["kernel_id"]

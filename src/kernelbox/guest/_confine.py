@@ -18,6 +18,7 @@ import socket
 import struct
 from typing import NoReturn
 
+from kernelbox.guest._landlock import keep_to
 from kernelbox.guest._system_calls import (
     CLONE_NEWCGROUP,
     CLONE_NEWIPC,
@@ -79,6 +80,7 @@ def furnish(confinement: Confinement, *, own_network: bool) -> None:
     for path, target in confinement.links.items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink(target, path)
+    keep_to({"/dev", *(mount.path for mount in confinement.mounts if mount.kind in ("write", "private"))})
 
 
 def _raise_loopback() -> None:

@@ -277,7 +277,11 @@ def _build(identity: Identity, spawn: Spawn, scratch: str) -> Kernel:
     shell.profile_dir.place(scratch or os.path.join(spawn.directory, PROFILE))
     gc.enable()
     if scratch:
-        sys.path.append(f"{scratch}/{PACKAGES}")
+        # The template, which is outside, does without directories that cells can write; programs in here do not.
+        given = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+        packages = f"{scratch}/{PACKAGES}"
+        sys.path[:0] = [path for path in given if path not in (packages, *sys.path)]
+        sys.path.append(packages)
     kernel = Kernel(shell, identity, spawn.idle_timeout)
     if sys.path[:1] != [""]:
         sys.path.insert(0, "")  # last: what we import ourselves does not come from the working directory

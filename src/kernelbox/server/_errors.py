@@ -66,6 +66,11 @@ class Refused(Exception):
         self.headers = headers
 
 
+def about_to_end() -> Refused:
+    """Returns what is raised for code that comes after the server has been told to end."""
+    return Refused(503, "draining", "this server is about to end; try again later", {"Retry-After": "5"})
+
+
 def failure(status: int, code: str, detail: object, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Returns the answer to a request that failed."""
     return JSONResponse({"detail": detail, "code": code}, status, headers)

@@ -16,6 +16,7 @@ from kernelbox.core._memory import Sessions
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
 from kernelbox.server._draining import Drained, wait_for_end
+from kernelbox.server._errors import about_to_end
 from kernelbox.server._metrics import Metrics
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tracing import CellSpan
@@ -105,7 +106,7 @@ class Executions:
         """Returns a place for a cell, to be held while it waits and runs; raises LimitReached if there is none."""
         here, most = record.kernel_id, self._options
         if self.draining:
-            raise LimitReached("this server is about to end; try again later", of_server=True, retry_after=5)
+            raise about_to_end()
         if most.max_queue and self._waiting[here] >= most.max_queue:
             sentence = (
                 f"the most cells that kernel {record.name!r} may have to run is {most.max_queue}; try again later"

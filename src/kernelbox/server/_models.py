@@ -121,8 +121,10 @@ class KernelModel(BaseModel):
     stale: bool = Field(description="idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT")
     death: str | None
     lost: str | None
-    limits: dict[str, float] = Field(description="what it may use: bytes, seconds or numbers", examples=[{"cpu": 600}])
-    usage: dict[str, float] | None = Field(
+    limits: dict[str, int | float] = Field(
+        description="what it may use: bytes, seconds or numbers", examples=[{"cpu": 600}]
+    )
+    usage: dict[str, int | float] | None = Field(
         description="what it and all that it started use: bytes of memory, seconds of processor time, processes and "
         "threads; null if it is dead",
         examples=[{"memory": 9_500_000, "cpu": 0.31, "processes": 2}],
