@@ -170,6 +170,8 @@ def test_a_link_that_a_cell_has_planted_is_not_followed_by_what_allows(tmp_path:
     assert state_of(str(tmp_path / "outside"), rules) == "hide"
     assert state_of(str(tmp_path / "outside" / "secret"), rules) == "hide"
     assert real_allowed(f"{tmp_path}/work/src", [f"{tmp_path}/work"]) is None
+    rules = rules_for(tmp_path / "work", allow_write=(".", "src"), deny_read=())
+    assert state_of(str(tmp_path / "outside" / "secret"), rules) != "write"
 
 
 def test_what_denies_follows_links_and_keeps_them_as_they_are(tmp_path: Path) -> None:
