@@ -13,6 +13,7 @@ import re
 
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.base._text import MAX_NAME
+from kernelbox.server._errors import Refused
 from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
@@ -99,10 +100,22 @@ class CallerKernels:
         return self._kernels.alone(f"{self._caller.prefix}{about}")
 
     async def use(self, name: str) -> Kernel:
-        """Returns the kernel for a cell that is sent to a name; one that died since it was last used is dead, once."""
+        """Returns the kernel for a cell that is sent to a name; one that died since it was last used is dead, once.
+
+        A caller that may not open kernels is given one that there is; raises Refused if there is none.
+        """
+        if "manage" not in self._caller.scopes:
+            return await self._kernel_that_is_there(name)
         kernel = await self._kernels.use(f"{self._caller.prefix}{name}")
         self._noted["kernel_id"] = kernel.record.kernel_id
         return kernel
+
+    async def _kernel_that_is_there(self, name: str) -> Kernel:
+        try:
+            return await self.kernel(name)
+        except KernelNotFound as exc:
+            sentence = f"there is no kernel {name!r:.100}, and this token lacks the scope 'manage', which opens one"
+            raise Refused(403, "scope_missing", sentence) from exc
 
     async def answers(self, record: KernelRecord) -> bool:
         """Asks a kernel for a sign of life; one that runs a cell is taken at its word."""
