@@ -18,7 +18,7 @@ from tests.conftest import new_home
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from .support import DEADLINE, Served, events_of, serving
+from .support import DEADLINE, Served, events_of, fill, operations, serving
 
 ANN, BOB = "anns-own-secret-word", "bobs-own-secret-word"
 OPEN = ("/", "/health", "/ready")
@@ -42,19 +42,6 @@ def shared(key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def bearer(secret: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
-
-
-def operations(served: Served) -> Iterator[tuple[str, str]]:
-    """Yields every method and path of the schema."""
-    for path, methods in served.http.get("/openapi.json").json()["paths"].items():
-        yield from ((method.upper(), path) for method in methods)
-
-
-def fill(path: str, **values: str) -> str:
-    """Returns a path with its parameters; those that are not given are of no importance."""
-    for name in ("key", "name", "job_id", "request_id", "path", "kernel_id", "session_id", "file"):
-        path = path.replace(f"{{{name}}}", values.get(name, "x"))
-    return path
 
 
 # -- tokens and tenants ----------------------------------------------------------------------------------------

@@ -98,6 +98,16 @@ def describe_failure(exc: KernelBoxError | Refused | None) -> dict[str, Any]:
     return {"status": answer.status_code, **json.loads(bytes(answer.body))}
 
 
+def sentence_about(exc: Exception) -> str:
+    """Returns what a front end is told of a failure: as in an answer, no path of the operator's."""
+    if isinstance(exc, KernelBoxError):
+        return str(describe_failure(exc)["detail"])
+    if isinstance(exc, OSError):
+        _log.error("%s", exc)
+        return _INTERNAL
+    return str(exc)
+
+
 def answer_to(exc: KernelBoxError | Refused | HTTPException | ClientDisconnect) -> JSONResponse:
     """Returns the answer for an error that has a sentence for the caller."""
     if isinstance(exc, Refused):

@@ -72,9 +72,7 @@ class Jobs:
                 if (running := self._mine.get(same)) is not None:
                     await running.until_begun()  # or until it is refused, which both requests are then
                 return same
-        raise Refused(
-            409, "job_damaged", "what is known of the job of this Idempotency-Key is damaged; use another key"
-        )
+        raise _damaged("what is known of the job of this Idempotency-Key", "; use another key")
 
     def _new_record(self, job_id: str, caller: Caller, about: dict[str, Any]) -> dict[str, Any]:
         return {"id": job_id, "state": "running", "caller": caller.name, "created_at": now(), **about}
@@ -113,7 +111,7 @@ class Jobs:
         records = await in_thread(self._journal.records)
         return [record for record in records if not caller.name or record.get("caller") == caller.name]
 
-    async def events(self, job_id: str, after: int) -> AsyncGenerator[tuple[int, str, bytes]]:
+    async def events(self, job_id: str, after: int) -> AsyncGenerator[tuple[int, str, bytes | bytearray]]:
         """Yields the events of a job after one, by number, kind and JSON, as they come, until the last."""
         follower, end = self._journal.follow(job_id, after), ""
         try:
@@ -151,17 +149,34 @@ class Jobs:
         await asyncio.sleep(LOOK_EVERY)  # another server runs it, or its events have been deleted
         return ""
 
-    async def result(self, job_id: str) -> dict[str, Any] | None:
-        """Returns the record of a job once it has ended; None if it was refused, and nothing is left of it."""
+    async def result(self, job_id: str) -> tuple[dict[str, Any], bytes | None] | None:
+        """Returns the record of a job once it has ended, and its result; None if it was refused, and nothing is left.
+
+        Raises Refused if a cell has damaged the result.
+        """
         while (running := self._mine.get(job_id)) is not None:
             await asyncio.wait({running.task})
             if running.outcome is not None:
-                return running.outcome
+                return running.outcome, running.result
         while True:
             record = await in_thread(self._journal.read, job_id)
-            if record is None or record["state"] != "running":
-                return record
+            if record is None:
+                return None
+            if record["state"] != "running":
+                return record, await in_thread(self.read_result, record)
             await asyncio.sleep(LOOK_EVERY)
+
+    def read_result(self, record: dict[str, Any]) -> bytes | None:
+        """Returns the result of a job as JSON, in which it may have megabytes; None if it has none.
+
+        Raises Refused if a cell has damaged it.
+        """
+        if record["state"] != "done" or "failed" in record:
+            return None
+        result = self._journal.read_result(str(record["id"]))
+        if result is None:
+            raise _damaged("the result of this job")
+        return result
 
     # -- acting ----------------------------------------------------------------------------------------------
 
@@ -225,6 +240,10 @@ class Jobs:
 def has_all_events(record: dict[str, Any], after: int) -> bool:
     """Tells whether who has seen an event of a job has seen its last."""
     return bool(record["state"] == "done" and after >= record.get("last", 0))
+
+
+def _damaged(what: str, advice: str = "") -> Refused:
+    return Refused(409, "job_damaged", f"{what} is damaged{advice}")
 
 
 def fingerprint(path: str, body: str) -> str:

@@ -85,6 +85,7 @@ def serve(
         http=BoundedProtocol,
         ws=BoundedWebSocket,
         ws_max_size=options.max_body,
+        ws_per_message_deflate=False,  # it takes ten times as long as sending, and all connections wait meanwhile
         ws_ping_interval=PING_INTERVAL,
         ws_ping_timeout=PING_TIMEOUT,
         timeout_keep_alive=_KEEP_ALIVE,

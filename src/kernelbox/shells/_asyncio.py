@@ -16,7 +16,7 @@ from kernelbox.base._errors import InheritedStream, KernelDied, StoreFailed
 from kernelbox.core._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
-from kernelbox.wire._messages import Answer, Ask, Interrupt, Query, Reply
+from kernelbox.wire._messages import Answer, Ask, Done, Interrupt, Query, Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -190,8 +190,13 @@ class Run:
         if not self._cancel_wanted:
             await connection.wait()
         events: list[Event] = []
-        for message in connection.connection.receive(0.0):
-            events += execution.receive(message, now=time.monotonic())
+        received = connection.connection.receive(0.0)
+        try:
+            if execution.is_long and any(isinstance(message, Done) for message in received):
+                await in_thread(execution.put_together)
+        finally:  # what has been read comes only once
+            for message in received:
+                events += execution.receive(message, now=time.monotonic())
         if execution.result is not None:
             return events
         if connection.connection.ended:

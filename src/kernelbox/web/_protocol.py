@@ -155,10 +155,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
 def refuse(transport: asyncio.Transport, sentence: str) -> None:
     """Says that a request makes no sense, in the shape of all failures, and closes the connection."""
-    body = json.dumps({"detail": sentence, "code": "bad_request"}).encode("ascii")
+    body = failure_body(sentence)
     head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
     transport.write(STATUS_LINE[400] + head + body)
     transport.close()
+
+
+def failure_body(sentence: str) -> bytes:
+    """Returns what the answer to a request that makes no sense says."""
+    return json.dumps({"detail": sentence, "code": "bad_request"}).encode("ascii")
 
 
 def find_out_owner(transport: asyncio.Transport) -> dict[str, bool]:
