@@ -11,6 +11,7 @@ import pytest
 from tests.engine.support import DEADLINE, run, value
 from tests.executor.support import accept, answer_all
 from tests.executor.support import run as run_async
+from tests.tools.support import HERE as SERVERS
 from tests.tools.support import PLAIN, cell, executing, generate
 
 from kernelbox import ApprovalPolicy, CodeExecutor, KernelRecord, execute, get_or_create, restart
@@ -121,6 +122,13 @@ def test_installing_a_package_fails_soon(box: KernelRecord) -> None:
     assert value(box, "import os; os.environ['PIP_RETRIES']") == "'0'"
 
 
+def test_where_there_is_no_installer_it_is_said_to_be_got_from_outside(box: KernelRecord) -> None:
+    run(box, "import os, sys\nsys.modules['pip'] = sys.modules['uv'] = None")
+    run(box, "os.environ['PATH'] = '/nowhere'; sys.executable = '/nowhere/python'")
+    result = execute(box, "%pip install x", timeout=DEADLINE)
+    assert "have `/nowhere/python -m ensurepip` run outside of the kernel" in result.stderr
+
+
 def test_code_of_the_working_directory_is_imported_and_its_bytecode_written(box: KernelRecord, workspace: Path) -> None:
     (workspace / "helper.py").write_text("answer = 42\n")
     run(box, "import helper")
@@ -157,6 +165,24 @@ def test_a_tool_is_called_from_a_sandbox(workspace: Path, home: Path) -> None:
             assert "hello" in (result.text or "")
 
     run_async(scenario)
+
+
+def test_a_tool_server_loads_nothing_that_a_cell_has_left(workspace: Path, home: Path) -> None:
+    """It runs outside, in the directory of its host."""
+    escaped = workspace.parent / "escaped"
+    server = {"command": sys.executable, "args": ["-S", "-m", "plain_server"], "env": {"PYTHONPATH": str(SERVERS)}}
+    generate(workspace, {**server, "cwd": "/"})
+    planted = f"open({str(escaped)!r}, 'w')"
+
+    async def scenario() -> None:
+        async with executing(workspace, mcp_servers={"plain": server}, sandbox=True, sandbox_level=LEVEL) as executor:
+            names = ("json", "plain_server", "time")
+            await executor.execute(f"for name in {names}: open(name + '.py', 'w').write({planted!r})")
+            _, result = await answer_all(executor, cell("echo", text="hello"), accept)
+            assert "hello" in str(result)
+
+    run_async(scenario)
+    assert not escaped.exists()
 
 
 def test_a_link_that_a_cell_puts_in_the_place_of_its_images_leads_nowhere(workspace: Path, home: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx2
 import psutil
@@ -96,6 +97,14 @@ def test_a_file_is_written_listed_and_fetched(served: Served) -> None:
     listed = served.http.get("/files").json()
     assert "in" in {entry["name"] for entry in listed["entries"]}
     assert not {".env", ".kernelbox"} & {entry["name"] for entry in listed["entries"]}
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\n", "tab\there", "#?%", "C:\\x", "-rf", " "])
+def test_a_file_of_an_odd_name_is_written_listed_and_fetched(served: Served, name: str) -> None:
+    path = f"/files/odd/{quote(name)}"
+    assert served.http.put(path, content=b"x").json() == {"path": f"odd/{name}", "size": 1}
+    assert {"name": name, "kind": "file", "size": 1} in served.http.get("/files/odd").json()["entries"]
+    assert served.http.get(path).content == b"x"
 
 
 def test_a_file_is_replaced_whole_and_a_kernel_reads_it(served: Served, key: str) -> None:

@@ -163,6 +163,8 @@ class KernelClient:
         if result.status == "timeout":
             raise ExecutionTimeout.of(result, images)
         if result.error is not None:
+            if result.ending == "died":
+                result.error.evalue += "; reset() opens a fresh one"
             raise ExecutionError.of(result, images)
         return ExecutionResult(result.text or None, images)
 

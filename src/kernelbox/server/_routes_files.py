@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response, StreamingResponse
 
 from kernelbox.base._errors import InvalidInput
@@ -28,6 +29,15 @@ from kernelbox.server._state import state_of, workspace_of
 from kernelbox.shells._loop_connection import in_thread
 
 router = APIRouter(tags=["Files"])
+
+
+class _AnyPath(PathConvertor):
+    """A path in the URL, with line breaks too, which names of files may have."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any_path", _AnyPath())
 
 # Bytes that are read or written at a time.
 _PIECE = 256 * 1024
@@ -57,7 +67,7 @@ async def list_workspace(request: Request) -> Response:
     return await get_file("", request)
 
 
-@router.get("/files/{path:path}", summary="Fetch a file, or list a directory", responses={**_BYTES, **NOT_FOUND})
+@router.get("/files/{path:any_path}", summary="Fetch a file, or list a directory", responses={**_BYTES, **NOT_FOUND})
 async def get_file(path: str, request: Request) -> Response:
     workspace = workspace_of(request, "read")
     opened = await _found(workspace.open, path)
@@ -73,7 +83,7 @@ async def get_file(path: str, request: Request) -> Response:
 
 
 @router.put(
-    "/files/{path:path}",
+    "/files/{path:any_path}",
     status_code=201,
     summary="Write a file, whole or not at all; directories are made as needed",
     openapi_extra={
