@@ -98,18 +98,20 @@ class Keeper:
         for pid, kept in self.kernels.items():
             if not kept.is_reachable:
                 kept.reason = kept.reason or "its files were deleted, and no client could reach it any more"
-                kill(pid)
+                self.kill(pid)
             elif has_lost_main_thread(pid):
                 kept.reason = kept.reason or "its main thread was ended"
-                kill(pid)
+                self.kill(pid)
             for pipe in kept.outputs:
                 fit_pipe(pipe)
             if kept.watch is not None:
                 kept.watch.note_oom_kills()
 
     def kill(self, pid: int) -> None:
-        """Kills a kernel that has not been reaped."""
+        """Kills a kernel that has not been reaped; and the maker of its sandbox, which may wait for a file system."""
         if pid in self.kernels:
+            if self.kernels[pid].maker in self.of_sandboxes:
+                kill(self.kernels[pid].maker)
             kill(pid)
 
     def see_off(self, maker: int) -> None:
@@ -122,11 +124,11 @@ class Keeper:
         """Ends the kernel whose owner has gone, or whose opener has before its start had come to an end."""
         for pid, kept in self.kernels.items():
             if kept.lifeline == descriptor:
-                kill(pid)
+                self.kill(pid)
             elif kept.opening == descriptor:
                 if os.read(descriptor, len(SETTLED)) != SETTLED:
                     kept.reason = "its start was cut short"
-                    kill(pid)
+                    self.kill(pid)
                 os.close(descriptor)
                 kept.opening = -1
 
