@@ -128,6 +128,7 @@ def specialize(birth: Birth) -> NoReturn:
 
 def preload(modules: list[str]) -> None:
     """Imports what every kernel will need, and builds the shell; raises RuntimeError if that starts a thread."""
+    from kernelbox.guest._padding import pad
     from kernelbox.guest._warmup import warm_up
 
     gc.disable()  # freed pages would be filled, and so copied, by every child
@@ -148,6 +149,7 @@ def preload(modules: list[str]) -> None:
     print(WARM, flush=True)
     warm_up()
     gc.collect()
+    pad()
     gc.freeze()  # or the first collection in a child would copy every page of the template
 
 
