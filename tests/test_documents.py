@@ -93,7 +93,7 @@ def test_every_page_is_on_the_site_and_in_the_readme() -> None:
 def test_an_example_in_a_document_is_the_example_file_word_for_word() -> None:
     shown = [block for page in DOCS.glob("*.md") for block in _EXAMPLE.findall(page.read_text())]
 
-    assert len(shown) == 7
+    assert len(shown) == 8
     for path, code in shown:
         assert code == (DOCS.parent / path).read_text(), path
 

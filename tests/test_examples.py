@@ -20,7 +20,7 @@ def test_an_example_runs_and_prints_what_its_comments_say(path: Path, home: Path
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=tmp_path, env=env, check=False)
 
     assert done.returncode == 0, done.stderr
-    for promised in re.findall(r"^print\(.*\)  # ([^:\n]+)", path.read_text(), re.MULTILINE):
+    for promised in re.findall(r"^ *print\(.*\)  # ([^:\n]+)", path.read_text(), re.MULTILINE):
         if not promised.startswith("the "):
             assert promised.strip() in done.stdout
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -310,9 +311,14 @@ def test_pretty_prints_what_a_person_wants_to_read(home: Path) -> None:
     assert "ZeroDivisionError: division by zero" in failed.stderr
     assert "\x1b" not in failed.stderr
     table = kernelbox("list", "--pretty").stdout.splitlines()
-    assert table[0].split() == ["NAME", "STATUS", "PID", "AGE", "LAST", "USED", "CELLS", "MEMORY", "CPU", "DIRECTORY"]
-    assert table[1].split()[:2] == ["demo", "idle"]
-    assert "demo" in kernelbox("status", "--name", "demo", "--pretty").stdout
+    head = ["NAME", "STATUS", "PID", "AGE", "LAST USED", "CELLS", "MEMORY", "CPU", "SANDBOX", "DIRECTORY"]
+    assert re.split(r"\s\s+", table[0]) == head
+    row = dict(zip(head, re.split(r"\s\s+", table[1]), strict=True))
+    assert (row["NAME"], row["STATUS"], row["SANDBOX"]) == ("demo", "idle", "-")
+    assert re.fullmatch(r"[\d.]+ MB", row["MEMORY"])
+    assert re.fullmatch(r"[\d.]+ s", row["CPU"])
+    shown = kernelbox("status", "--name", "demo", "--pretty").stdout
+    assert re.search(r"usage +memory [\d.]+ MB, cpu [\d.]+ s, processes 2", shown)
     assert kernelbox("destroy", "--name", "demo", "--pretty").stdout == "destroyed 'demo'\n"
     assert kernelbox("list", "--pretty").stdout == "there are no kernels\n"
 
@@ -593,3 +599,20 @@ def test_doctor_says_once_that_a_home_or_a_key_is_refused(what: str, tmp_path: P
     assert done.status == 1
     failed = [check for check in done.json["checks"] if check["verdict"] == "failed"]
     assert [check["name"] for check in failed] == [what]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--port", "99999"), "port cannot be 99999: use a whole number from 0 to 65535"),
+        (("--max-queue", "-1"), "'-1' is not a whole number of 0 or more"),
+        (("--max-body", "0"), "0 would refuse everything: use 1 or more"),
+        (("--grace", "-1"), "'-1' is less than 0 seconds"),
+        (("--approval-timeout", "-0.5"), "'-0.5' is less than 0 seconds"),
+        (("--cors-origin", "http://localhost:3000/"), "'http://localhost:3000/' is no origin"),
+        (("--cors-origin", "localhost"), "such as http://localhost:3000, or *"),
+        (("--allow-host", "http://example.org/"), "use a name such as example.org or example.org:8080"),
+    ],
+)
+def test_a_server_refuses_options_that_could_have_no_effect_or_a_bad_one(words: tuple[str, str], said: str) -> None:
+    assert said in fail("serve", f"{words[0]}={words[1]}", status=2)

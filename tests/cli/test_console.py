@@ -20,10 +20,10 @@ DEADLINE = 60
 class Terminal:
     """A console in a terminal of its own."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *words: str) -> None:
         env = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
         self.child = pexpect.spawn(
-            KERNELBOX, ["console", name], env=env, encoding="utf-8", timeout=DEADLINE, dimensions=(40, 120)
+            KERNELBOX, ["console", name, *words], env=env, encoding="utf-8", timeout=DEADLINE, dimensions=(40, 120)
         )
 
     def wait_for_prompt(self, number: int) -> None:

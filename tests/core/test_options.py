@@ -32,12 +32,16 @@ def record(**fields: Any) -> KernelRecord:
         (KernelOptions(lifetime="process"), ["lifetime='kernel', not 'process'"]),
         (KernelOptions(guarded=True), ["no guard, not require_shell_escape=True"]),
         (KernelOptions(limits={"memory": "1G"}), ["limits memory=none, not 1 GB"]),
-        (KernelOptions(sandbox=True), ["no sandbox, not one"]),
+        (KernelOptions(sandbox=True), ["no sandbox, where one is asked for"]),
         (KernelOptions(sandbox=False), []),
         (KernelOptions(env={}), ["the environment of the process that opened it, not env="]),
         (
             KernelOptions(limits=Limits(processes=9), sandbox=True, guarded=True),
-            ["limits processes=none, not 9", "no sandbox, not one", "no guard, not require_shell_escape=True"],
+            [
+                "limits processes=none, not 9",
+                "no sandbox, where one is asked for",
+                "no guard, not require_shell_escape=True",
+            ],
         ),
     ],
 )
@@ -59,14 +63,18 @@ def test_what_a_live_kernel_is_not_is_said_option_by_option(options: KernelOptio
         (
             {"sandbox": "native", "sandbox_config": DEFAULT.to_text()},
             KernelOptions(sandbox=False),
-            ["a sandbox (native), not none"],
+            ["a sandbox (native), where none is asked for"],
         ),
         (
             {"sandbox": "native", "sandbox_config": DEFAULT.to_text()},
             KernelOptions(sandbox=OTHER),
             [DEFAULT.describe_difference(OTHER)],
         ),
-        ({"sandbox": None, "sandbox_config": DEFAULT.to_text()}, KernelOptions(sandbox=True), ["no sandbox, not one"]),
+        (
+            {"sandbox": None, "sandbox_config": DEFAULT.to_text()},
+            KernelOptions(sandbox=True),
+            ["no sandbox, where one is asked for"],
+        ),
     ],
 )
 def test_what_a_live_kernel_has_beyond_the_default_is_compared_where_it_is_asked_for(

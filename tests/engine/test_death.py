@@ -55,6 +55,17 @@ def test_a_kernel_whose_main_thread_a_cell_has_ended_is_dead(kernel: KernelRecor
     assert "its main thread was ended" in result.error.evalue
 
 
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="the number of exit(2) is not known")
+def test_a_kernel_that_takes_a_moment_to_exit_is_told_by_its_status(kernel: KernelRecord) -> None:
+    """Its main thread has ended before the others; a keeper looks every second."""
+    number = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
+    late = "import ctypes, os, threading, time\nlate = threading.Thread(target=lambda: (time.sleep(0.9), os._exit(3)))"
+    run(kernel, "import time; time.sleep(0.5)")
+    result = execute(kernel, f"{late}\nlate.start()\nctypes.CDLL(None).syscall({number}, 0)", timeout=DEADLINE)
+    assert result.error is not None
+    assert "exited with status 3" in result.error.evalue
+
+
 @pytest.mark.parametrize("what", DEATHS)
 def test_a_death_is_reported_by_its_cause_with_what_was_printed_before(what: str, kernel: KernelRecord) -> None:
     code, cause = DEATHS[what]

@@ -82,3 +82,18 @@ def test_a_server_that_is_stopped_says_what_became_of_the_cell_of_a_front_end(
     assert uuid.UUID(kernel_id).hex in wiped.stdout.decode()  # it stays
     stopping = next(line for line in map(json.loads, log.read_text().splitlines()) if "cells_finished" in line)
     assert (stopping["cells_finished"], stopping["cells_interrupted"]) == told
+
+
+def test_a_front_end_is_told_no_path_of_the_operators(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home)) as served:
+        kernel_id = served.post("/api/kernels", {}).json()["id"]
+        with attached(served, kernel_id) as front_end:
+            front_end.run("1")
+            (home / "runtime").rename(home / "moved")
+            (home / "runtime").write_text("no directory")
+            told = front_end.ask("shutdown_request", channel="control", restart=True).content
+            (home / "runtime").unlink()
+            (home / "moved").rename(home / "runtime")
+        served.http.delete("/kernels")
+    assert told["status"] == "error"
+    assert str(home) not in told["evalue"]

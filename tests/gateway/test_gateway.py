@@ -19,7 +19,7 @@ import pytest
 from tests.conftest import new_home
 from tests.engine.support import DEADLINE, is_running, wait_for_end
 
-from kernelbox import list_kernels
+from kernelbox import InvalidInput, list_kernels
 from kernelbox.gateway import ExecutionError, ExecutionResult, KernelClient, KernelGateway
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -94,6 +94,13 @@ def test_the_signatures_are_the_documented_ones() -> None:
     assert defaults(client.execute)["timeout"] == defaults(client.stream)["timeout"] == 120
     assert issubclass(ExecutionError, Exception)
     assert ExecutionResult("a", []) == ExecutionResult(text="a", images=[])
+
+
+@pytest.mark.parametrize("port", [70_000, -1, "8888", None, True])
+def test_a_port_that_there_is_not_is_refused(port: Any) -> None:
+    for make in (KernelGateway, KernelClient):
+        with pytest.raises(InvalidInput, match="port cannot be"):
+            make(port=port)
 
 
 def test_the_documents_example_runs(port: int, tmp_path: Path) -> None:
@@ -190,6 +197,7 @@ def test_a_kernel_that_dies_is_told_and_a_reset_gives_another(port: int, tmp_pat
         with pytest.raises(ExecutionError) as caught:
             await client.execute("print('last words'); import os; os.kill(os.getpid(), 9)")
         assert (caught.value.ename, caught.value.state) == ("KernelDied", "lost")
+        assert caught.value.evalue.endswith("its variables are lost; reset() opens a fresh one")
         before = client.kernel_id
         await client.reset()
         assert client.kernel_id != before
@@ -312,7 +320,7 @@ def test_a_gateway_that_is_not_there_is_tried_and_then_an_error() -> None:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             client = KernelClient(host="127.0.0.1", port=unused.getsockname()[1])
-            with pytest.raises(RuntimeError, match="cannot be used"):
+            with pytest.raises(RuntimeError, match="cannot be used: nothing answers there; start a gateway"):
                 await client.connect(retries=2, retry_interval=0.01)
             for use in (lambda: client.kernel_id, lambda: client.execute("1").send(None)):
                 with pytest.raises(RuntimeError, match="not connected"):

@@ -474,6 +474,174 @@ ATTACKS = (
         proves=False,
     ),
     Attack(
+        "a terminal in the place of the outputs",
+        "main, end = os.openpty()\nway = os.open(os.ttyname(end), os.O_WRONLY | os.O_NOCTTY)\nsaved = os.dup(1), os.dup(2)\n"
+        "try:\n"
+        "    os.dup2(way, 1); os.dup2(way, 2)\n"
+        "    try: get_ipython().system('test -t 2 && ./program')\n"
+        "    finally: [os.dup2(fd, n + 1) for n, fd in enumerate(saved)]\n"
+        "except BaseException as error: print(type(error).__name__, error)",
+        accepts=("test -t 2 && ./program",),
+    ),
+    Attack(
+        "words for a command that are no signals",
+        "approved('sleep 5')\n"
+        "controls = [each._control for each in gc.get_objects() if type(each).__name__ == 'Delegated']\n"
+        "print(len(controls))\n"
+        "for word in (b'[9999, true]', b'[-1, false]', b'[[], false]', b'[{}, 1]', b'7', b'\\xff', b'[' * 60, b''):\n"
+        "    for control in controls:\n"
+        "        try: control.send(word)\n"
+        "        except OSError as error: print(error)\n"
+        "time.sleep(0.5)",
+        accepts=("sleep 5",),
+        proves=False,
+    ),
+    Attack(
+        "a message of nothing to the runner",
+        "from kernelbox.guest import _runner_link\nfor _ in range(3): _runner_link._link.channel.send(b'')\ntime.sleep(0.5)",
+        proves=False,
+    ),
+    Attack(
+        "a program that is not there, and one that is none",
+        "open('none', 'w').write('x'); os.chmod('none', 0o755)\n"
+        "for name in ('/no/such/program', './none', '/etc', '/dev/null'):\n"
+        "    try: get_ipython().run_cell_magic('script', name, 'x')\n"
+        "    except BaseException as error: print(type(error).__name__, error)",
+        accepts=("x\n",),
+        proves=False,
+    ),
+    Attack(
+        "errands of other kinds",
+        ERRAND + "program = _program.shell_program(TOUCH.decode(), kernel_environment(), b'/bin/sh', os.getcwdb())\n"
+        "good = json.loads(original(_errand.Errand.of(dataclasses.replace(program, approval=_program.Approval('x', 1, '0' * 64)))))\n"
+        "for place in range(len(good)):\n"
+        "    for wrong in (None, 7, [], {}, [[]], [['a']], 'x\\0y', '\\ud800', '../..', '', [1, [2]]):\n"
+        "        fd = os.memfd_create('errand'); os.write(fd, json.dumps([*good[:place], wrong, *good[place + 1:]]).encode())\n"
+        "        said = _runner_link.receive(_runner_link._link.ask(['start', True, True], (fd, 1, 2)))\n"
+        "        if said[0] == 'started': print('THROUGH', place, wrong)\n"
+        "        os.close(fd)\n"
+        "for data in (b'[' * 200000, b'{}', b'\\xff', b'[]', b'null', b'[1, 2, 3, 4, 5, 6, 7, 8, 9]'):\n"
+        "    fd = os.memfd_create('errand'); os.write(fd, data)\n"
+        "    print(_runner_link.receive(_runner_link._link.ask(['bash'], (fd, 1, 2)))[0])",
+        proves=False,
+    ),
+    Attack(
+        "another directory in the place of the one that was shown",
+        ERRAND + "here = os.getcwd(); evil = here + '-evil'; os.makedirs(evil, exist_ok=True)\n"
+        "open(evil + '/hello', 'w').write(f'#!/bin/sh\\n/usr/bin/touch {evil}/through'); os.chmod(evil + '/hello', 0o755)\n"
+        "def swap(self):\n"
+        "    os.rename(here, here + '-away'); os.symlink(evil, here)\n"
+        "    return original(self)\n"
+        "_errand.Errand.encode = swap\n"
+        "try: get_ipython().system('./hello')\n"
+        "except BaseException as error: print(type(error).__name__, error)\n"
+        "finally:\n"
+        "    _errand.Errand.encode = original\n"
+        "    if os.path.islink(here): os.unlink(here); os.rename(here + '-away', here); os.chdir(here)\n"
+        "if os.path.exists(evil + '/through'): print('THROUGH')\n"
+        "import shutil; shutil.rmtree(evil)",
+        accepts=("./hello",),
+        proves=False,
+    ),
+    Attack(
+        "variables that programs run code by",
+        "for name in ('PYTHONSTARTUP', 'PYTHONPATH', 'PERL5OPT', 'PERL5LIB', 'RUBYOPT', 'NODE_OPTIONS', 'GIT_SSH_COMMAND', 'GIT_EXTERNAL_DIFF', 'GIT_CONFIG_COUNT', 'PS4', 'PROMPT_COMMAND', 'IFS', 'LD_AUDIT', 'LD_LIBRARY_PATH', 'GCONV_PATH', 'LESSOPEN', 'MANPAGER', 'EDITOR', 'SHELLOPTS', 'BASHOPTS', 'x', '\\udcff'):\n"
+        "    os.environ[name] = 'x'\n"
+        "    try: get_ipython().system('true'); print('THROUGH', name)\n"
+        "    except BaseException as error: print(type(error).__name__)\n"
+        "    del os.environ[name]",
+        accepts=("true",),
+        proves=False,
+    ),
+    Attack(
+        "a filter that hands the question to a process of its own",
+        "import select\n"
+        "steps = ((0x20, 0, 0, 0), (0x15, 0, 1, 59 if X86 else 221), (6, 0, 0, 0x7fc00000), (6, 0, 0, 0x7fff0000))\n"
+        "buffer = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *step) for step in steps))\n"
+        "filters = ctypes.create_string_buffer(struct.pack('HxxxxxxP', 4, ctypes.addressof(buffer)))\n"
+        "def run():\n"
+        "    c(b'prctl', 38, 1, 0, 0, 0); fd = call(317, 277, 1, 8, filters)\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        try: call(59, 221, PROGRAM, strings(PROGRAM), strings())\n"
+        "        finally: os._exit(1)\n"
+        "    poller = select.poll(); poller.register(fd, select.POLLIN)\n"
+        "    while poller.poll(1000):  # the interpreter of the program is started anew\n"
+        "        try:\n"
+        "            asked = bytearray(80); fcntl.ioctl(fd, 0xc0502100, asked)\n"
+        "            fcntl.ioctl(fd, 0xc0182101, struct.pack('QqiI', *struct.unpack_from('Q', asked), 0, 0, 1))\n"
+        "        except OSError: break\n"
+        "    os.waitpid(child, 0)\n"
+        "in_a_fork(run)",
+    ),
+    Attack(
+        "all that can be started, by every way",
+        "open('chain', 'w').write('#!' + T['program']); os.chmod('chain', 0o755)\n"
+        "loader = next((line.split()[-1] for line in open('/proc/self/maps') if '/ld-' in line), '/lib64/ld-linux-x86-64.so.2').encode()\n"
+        "ways = [(PROGRAM,), (b'chain',), (loader, b'/bin/sh', b'-c', TOUCH), (b'/proc/self/exe', b'-c', b'import os; os.system(\"' + TOUCH + b'\")'), (b'/proc/self/cwd/program',)]\n"
+        "for words in ways:\n"
+        "    in_a_fork(lambda: call(59, 221, words[0], strings(*words), strings()))\n"
+        "    in_a_fork(lambda: call(322, 281, os.open(words[0], os.O_PATH), b'', strings(*words), strings(), 0x1000))",
+    ),
+    Attack(
+        "a process beside the kernel",
+        "libc.dlsym.restype = ctypes.c_void_p; address = libc.dlsym(None, b'syscall')\n"
+        "pid = ctypes.PYFUNCTYPE(ctypes.c_long)(address)(*map(ctypes.c_long, (56 if X86 else 220, 0x8000 | 17, 0, 0, 0, 0)))\n"
+        "if pid == 0: os._exit(0)\n"
+        "if pid > 0: print('THROUGH')",
+        proves=False,
+    ),
+    Attack(
+        "every call that opens other processes or the system",
+        "vector = struct.pack('PP', ctypes.addressof(ctypes.create_string_buffer(8)), 8)\n"
+        "for pid in others():\n"
+        "    fd = os.pidfd_open(pid)\n"
+        "    for number, *args in (((440, 440), fd, vector, 1, 4, 0), ((448, 448), fd, 0), ((312, 272), os.getpid(), pid, 0, 0, 0), ((256, 238), pid, 8, None, None), ((279, 239), pid, 0, None, None, None, 0), ((308, 268), fd, 0x10000000), ((298, 241), bytes(120), pid, -1, -1, 0)):\n"
+        "        fails(call, *number, *args)\n"
+        "for number, *args in (((323, 282), 1), ((154, -1), 0, None, 0), ((134, -1), PROGRAM), ((303, 264), -100, b'/', bytes(136), bytes(4), 0), ((304, 265), -100, bytes(136), 0), ((300, 262), 0, 0), ((426, 426), 0, 0, 0, 0, None, 0), ((427, 427), 0, 0, None, 0), ((250, 219), 0, -3, 0), ((248, 217), b'user', b'x', b'y', 1, -3), ((246, 104), 0, 0, None, 0), ((175, 105), None, 0, b''), ((163, 89), PROGRAM), ((165, 40), b'x', b'/', b'tmpfs', 0, None), ((155, 41), b'/', b'/'), ((430, 430), b'tmpfs', 0), ((435, 435), bytes(64), 64), ((173, -1), 0, 1, 1)):\n"
+        "    fails(call, *number, *args)",
+        proves=False,
+    ),
+    Attack(
+        "signals by a notice of input",
+        "pid = runner()\n"
+        "for command, owner in ((fcntl.F_SETOWN, pid), (15, struct.pack('ii', 1, pid or 0))):  # F_SETOWN_EX\n"
+        "    end, other = os.pipe()\n"
+        "    try:\n"
+        "        fcntl.fcntl(end, command, owner); fcntl.fcntl(end, 10, signal.SIGKILL)  # F_SETSIG\n"
+        "        fcntl.fcntl(end, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK); os.write(other, b'x')\n"
+        "    except OSError as error: print(error)\n"
+        "time.sleep(0.5)",
+        proves=False,
+    ),
+    Attack(
+        "half of a pair, and its own sockets, led elsewhere",
+        "import glob\n"
+        "ends = [socket.socketpair(socket.AF_UNIX, kind)[0] for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)]\n"
+        "fds = [int(fd) for fd in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{fd}') and 'socket' in os.readlink(f'/proc/self/fd/{fd}')]\n"
+        "for path in glob.glob(T['runtime'] + '/*/socket') + glob.glob(T['runtime'] + '/*/runner') + glob.glob(T['runtime'] + '/template-*'):\n"
+        "    address = struct.pack('H', 1) + path.encode() + bytes(1)\n"
+        "    for fd in fds:\n"
+        "        if c(b'connect', fd, address, len(address)) == 0: print('THROUGH', path)\n"
+        "for end in ends:\n"
+        "    try: end.bind('bound'); end.listen(); print('THROUGH listens')\n"
+        "    except OSError as error: print(error)",
+        proves=False,
+    ),
+    Attack(
+        "programs that the system starts, where /proc is mounted again",
+        "for name in ('kernel/core_pattern', 'kernel/modprobe', 'kernel/poweroff_cmd', 'fs/binfmt_misc/register'):\n"
+        "    fails(lambda path: os.close(os.open(path, os.O_WRONLY)), f\"{T['proc']}/sys/{name}\")",
+        proves=False,
+    ),
+    Attack(
+        "the memory of others, where /proc is mounted again",
+        "for pid in others():\n"
+        "    for name in ('mem', 'environ', 'fd/0', 'root/etc/passwd'):\n"
+        "        fails(lambda path: open(path, 'rb').read(1), f\"{T['proc']}/{pid}/{name}\")",
+        proves=False,
+    ),
+    Attack(
         "keystrokes for a terminal",
         "main, end = os.openpty()\nfails(fcntl.ioctl, end, termios.TIOCSTI, b'x')\nfails(fcntl.ioctl, end, 0x541C, b'x')",
         proves=False,

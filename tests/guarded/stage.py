@@ -77,6 +77,7 @@ def put_up(work: Path, base: Path, library: str) -> dict[str, Any]:
         "library": str(work / "library.so"),
         "host": os.getpid(),
         "runtime": str(base / "home" / "runtime"),
+        "proc": str(base / "proc"),
     }
 
 

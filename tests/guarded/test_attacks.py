@@ -37,7 +37,8 @@ def results(uid: int) -> dict[str, dict[str, bool]]:
     base = Path(tempfile.mkdtemp(prefix="kernelbox-", dir="/var/lib" if os.getuid() == 0 else Path.home()))
     try:
         base.chmod(0o755)
-        (base / "mounted").mkdir()
+        for name in ("mounted", "proc"):
+            (base / name).mkdir()
         stage = [sys.executable, str(HERE / "stage.py"), str(base)]
         if os.getuid() == 0:
             os.chown(base, uid, uid)

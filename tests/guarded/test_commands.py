@@ -57,6 +57,7 @@ COMMANDS = {
         "[1, 2]",
     ),
     "no program": ("%%script nothing-of-this-name\nx", "Couldn't find program: 'nothing-of-this-name'"),
+    "no program at a path": ("%%script /no/such/program\nx", "Couldn't find program: '/no/such/program'"),
 }
 
 

@@ -56,6 +56,16 @@ def test_a_system_without_landlock_gets_no_guarded_kernel_and_a_hint(
     assert plain == "42 ['plain']"  # the template goes on, and nothing is left of the other
 
 
+def test_a_landlock_that_is_too_old_is_none(own_home: Path, tmp_path: Path) -> None:
+    program = PROGRAM.replace("SANDBOX", "False")
+    command = [sys.executable, REFUSING, "444", "0", "-", sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done.stderr
+    refusal, plain = done.stdout.splitlines()
+    assert "the guard of require_shell_escape cannot be armed: Landlock failed: version 0 is too old" in refusal
+    assert plain == "42 ['plain']"
+
+
 def test_a_kernel_that_takes_itself_to_be_guarded_and_is_not_is_found_out(own_home: Path, tmp_path: Path) -> None:
     prctl = 157 if os.uname().machine == "x86_64" else 167
     command = [

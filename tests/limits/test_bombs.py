@@ -166,6 +166,14 @@ def test_a_leak_of_descriptors_ends_in_the_cell(tmp_path: Path) -> None:
         assert get_or_create(kernel.name).pid == kernel.pid
 
 
+@pytest.mark.parametrize("files", [64, 100])
+def test_bash_works_with_as_few_files_as_a_limit_may_allow(files: int, tmp_path: Path) -> None:
+    with limited(tmp_path, files=files) as kernel:
+        for code, said in (("x=5; exec 9>f; echo y >&9", ""), ("echo $x; cat f", "5\ny\n")):
+            assert execute(kernel, code, language="bash").output == said
+        assert run(kernel, "%%bash\necho 6").output == "6\n"
+
+
 def test_a_file_cannot_be_larger_than_its_limit(tmp_path: Path) -> None:
     with limited(tmp_path, file_size="1MB") as kernel:
         assert "File too large" in error(kernel, "with open('big', 'wb') as file: file.write(bytes(2_000_000))")

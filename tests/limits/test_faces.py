@@ -110,6 +110,7 @@ def test_over_http_kernels_have_at_most_what_the_server_allows(tmp_path: Path, h
         shown = served.http.get("/kernels/default").json()["kernel"]
         assert shown["limits"] == most
         assert shown["usage"]["memory"] > 0
+        assert isinstance(shown["usage"]["memory"], int)
         assert served.execute("default", BOMB)["error"]["evalue"].startswith(TOLD)
         assert served.post("/kernels/less/restart").json()["limits"]["cpu"] == 600
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from kernelbox import (
     restart,
     status,
 )
+from kernelbox.host._limiting import prepare_limits
 
 from .support import GROUPS, WAYS, death, error, run
 
@@ -186,6 +188,23 @@ def test_a_directory_with_too_many_files_to_count_is_refused(tmp_path: Path, mon
         (tmp_path / name).touch()
     with pytest.raises(StartFailed, match="has more than 3 files, which take too long to count"):
         create("mine", cwd=tmp_path, limits={"disk": "1GB"})
+
+
+def test_one_process_that_its_keeper_does_not_end_in_time_is_ended_by_the_system() -> None:
+    kernel = get_or_create("mine", limits={"cpu": 5})
+    assert run(kernel, "import resource; resource.getrlimit(resource.RLIMIT_CPU)").return_value == "(7, 9)"
+
+
+def test_a_system_that_does_not_tell_what_kernels_use_starts_none_with_such_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = create("mine")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    record.limits = {"memory": 10**9, "disk": 10**9, "files": 100}
+    with pytest.raises(StartFailed, match=r"limits for disk, memory: these need Linux.* only file_size and files can"):
+        prepare_limits(record, use_groups=False)
+    record.limits = {"files": 100, "file_size": 10**6}
+    assert prepare_limits(record, use_groups=False) == 0
 
 
 def test_a_kernel_that_works_far_from_its_limits_is_left_alone(tmp_path: Path) -> None:

@@ -273,16 +273,17 @@ def test_kernels_that_are_kept_are_found_by_other_processes(tmp_path: Path, own_
 
 
 def test_variables_for_kernels_come_from_the_workspace_and_the_prefix(tmp_path: Path, own_home: Path) -> None:
-    lines = ['KERNEL_ENV_FROM_FILE="a b"', "SECRET=1", "KERNEL_ENV_BOTH=file", "PYTHONSTARTUP=/x"]
+    lines = ['KERNEL_ENV_FROM_FILE="a b"', "SECRET=1", "KERNEL_ENV_BOTH=file", "PYTHONSTARTUP=/x", "LC_OF_SERVER=x"]
     (tmp_path / ".env").write_text("\n".join([*lines, "KERNEL_ENV_BASH_ENV=/x", "KERNEL_ENV_ENVIRONMENT=test"]))
 
     async def scenario() -> None:
         env = {"KERNEL_ENV_BOTH": "given", "OTHER_SECRET": "1"}
         async with stdio_client(tmp_path, env=env) as client:
-            names = ["SECRET", "OTHER_SECRET", "KERNEL_ENV_BOTH", "PYTHONSTARTUP", "BASH_ENV"]
+            # Of the server's own variables kernels get those that begin with LC_: it has none by a file.
+            names = ["SECRET", "OTHER_SECRET", "KERNEL_ENV_BOTH", "PYTHONSTARTUP", "BASH_ENV", "LC_OF_SERVER"]
             code = f"import os; [os.environ.get(name) for name in {['FROM_FILE', 'BOTH', 'ENVIRONMENT', *names]}]"
             assert (await text(client, "execute_ipython_cell", code=code)).startswith(
-                "['a b', 'given', 'test', None, None, None, None, None]"
+                "['a b', 'given', 'test', None, None, None, None, None, None]"
             )
 
     run(scenario)

@@ -87,13 +87,22 @@ def test_files_that_a_sandboxed_cell_cannot_read_or_write_are_not_read_or_writte
     for path in (".git/hooks/pre-commit", ".bashrc", "deep/er/.git/config", "secrets/key", "kept/data.txt"):
         (workspace / path).parent.mkdir(parents=True, exist_ok=True)
         (workspace / path).write_text("s3cret")
+    (workspace / "policy.json").write_text('{"rules": []}')
     rules = {"filesystem": {"denyRead": ["secrets"], "allowWrite": ["."], "denyWrite": ["kept"]}}
     (tmp_path / "sandbox.json").write_text(json.dumps(rules))
 
     async def scenario() -> None:
         words = ("--sandbox", "--sandbox-config", str(tmp_path / "sandbox.json"), "--toolset", "all")
-        async with stdio_client(workspace, *words) as client:
-            for path in (".git/hooks/pre-commit", ".bashrc", "deep/er/.git/config", "kept/data.txt", "kept/new.txt"):
+        kept = (
+            ".git/hooks/pre-commit",
+            ".bashrc",
+            "deep/er/.git/config",
+            "kept/data.txt",
+            "kept/new.txt",
+            "policy.json",
+        )
+        async with stdio_client(workspace, *words, "--policy", str(workspace / "policy.json")) as client:
+            for path in kept:
                 assert "keep it from being written" in await failure(client, "write_file", path=path, text="x")
                 assert "OSError" in await failure(client, "execute", code=f"open({path!r}, 'w')")
             for path in ("secrets/key", "secrets"):

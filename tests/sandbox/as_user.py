@@ -1,9 +1,9 @@
 """Runs a program as a user, for tests that run as the superuser: `python as_user.py UID DIRECTORY PROGRAM …`.
 
 It gets namespaces of its own, so that what it does as the superuser to mounts and names is undone with it; in them
-something is mounted at DIRECTORY/mounted, and DIRECTORY itself once more at DIRECTORY/twin, if that is there. The
-interpreter may be in a directory that only its owner can enter, such as the superuser's home: that directory is covered
-there, and what the program needs is shown.
+something is mounted at DIRECTORY/mounted, DIRECTORY itself once more at DIRECTORY/twin, and the processes of the system
+at DIRECTORY/proc, if those are there. The interpreter may be in a directory that only its owner can enter, such as the
+superuser's home: that directory is covered there, and what the program needs is shown.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def main(uid: int, directory: str, command: list[str]) -> None:
     mount("tmpfs", f"{directory}/mounted", "tmpfs", 0)
     if os.path.isdir(f"{directory}/twin"):
         mount(directory, f"{directory}/twin", "", MS_BIND)
+    if os.path.isdir(f"{directory}/proc"):
+        mount("proc", f"{directory}/proc", "proc", 0)
     if uid != 0:
         open_up([os.path.realpath(path) for path in needed])
         os.setgroups([])

@@ -158,6 +158,9 @@ ATTACKS = [
         "return libc.inotify_add_watch(libc.inotify_init(), T['denied'].encode(), 2) >= 0",
     ),
     Attack(READ, "news of /tmp", "return libc.inotify_add_watch(libc.inotify_init(), T['in_tmp'].encode(), 2) >= 0"),
+    Attack(READ, "a denied file by /proc/1/cwd", "return open('/proc/1/cwd' + T['secret']).read() == 'secret'"),
+    Attack(READ, "the size of a denied file", "return os.stat(T['secret']).st_size == 6"),
+    Attack(READ, "news of .env", "return libc.inotify_add_watch(libc.inotify_init(), b'.env', 2) >= 0"),
     # -- read other processes
     Attack(PROCESSES, "environment", "return b'VICTIM_SECRET' in open(f'/proc/{T[\"victim\"]}/environ', 'rb').read()"),
     Attack(
@@ -177,6 +180,23 @@ with open(f'/proc/{T["victim"]}/maps') as maps, open(f'/proc/{T["victim"]}/mem',
     Attack(PROCESSES, "root directory", "return os.listdir(f'/proc/{T[\"victim\"]}/root') is not None"),
     Attack(PROCESSES, "System V shared memory", "return libc.shmget(T['sysv'], 0, 0) >= 0"),
     Attack(PROCESSES, "the host's variables", "return os.environ.get('HOST_SECRET') == 'secret'"),
+    Attack(
+        PROCESSES,
+        "queues and semaphores",
+        "name = T['queue'].encode()\n"
+        "return max(libc.msgget(T['sysv'], 0), libc.semget(T['sysv'], 0, 0), libc.mq_open(name, os.O_RDWR)) >= 0",
+    ),
+    Attack(
+        PROCESSES,
+        "memory that is shared with them",
+        "return [line for line in open('/proc/self/maps') if 'rw-s' in line and not line.rstrip().endswith('/state')]",
+    ),
+    Attack(PROCESSES, "list, where /proc is mounted again", "return str(T['victim']) in os.listdir(T['proc'])"),
+    Attack(
+        PROCESSES,
+        "command line, where /proc is mounted again",
+        "return b'input()' in open(f'{T[\"proc\"]}/{T[\"victim\"]}/cmdline', 'rb').read()",
+    ),
     # -- kernelbox itself
     Attack(KERNELS, "the runtime directory", "return os.listdir(T['runtime'])"),
     Attack(KERNELS, "the key of the homes", "return open(T['key'], 'rb').read()"),
@@ -206,6 +226,15 @@ return found
         "a descriptor of a directory or process was left",
         "left = [fd for fd in os.listdir('/proc/self/fd') if os.path.isdir(f'/proc/self/fd/{fd}')"
         " or 'pidfd' in os.readlink(f'/proc/self/fd/{fd}')]\nreturn left",
+    ),
+    Attack(
+        KERNELS,
+        "the directory of its own log",
+        """
+fds = [f'/proc/self/fd/{fd}' for fd in os.listdir('/proc/self/fd')]
+paths = [os.readlink(fd) for fd in fds if os.path.lexists(fd)]
+return [os.listdir(os.path.dirname(path)) for path in paths if path.startswith(T['runtime'])]
+""",
     ),
     # -- write outside
     Attack(WRITE, "directly", "return writes(T['outside'] + '/new')"),
@@ -283,6 +312,22 @@ fd = os.open('.', os.O_TMPFILE | os.O_RDWR)
 return libc.linkat(-100, f'/proc/self/fd/{fd}'.encode(), -100, (T['outside'] + '/linked').encode(), 0x400) == 0
 """,
     ),
+    Attack(WRITE, "a named pipe", "return os.open(T['pipe'], os.O_WRONLY | os.O_NONBLOCK) > 0"),
+    Attack(
+        WRITE,
+        "a named pipe by a link and /proc",
+        """
+os.symlink(T['pipe'], 'way')
+fd = os.open(T['pipe'], os.O_RDONLY | os.O_NONBLOCK)
+return opens(os.O_WRONLY | os.O_NONBLOCK, 'way', f'/proc/self/fd/{fd}', '/proc/self/root' + T['pipe'])
+""",
+    ),
+    Attack(
+        WRITE,
+        "by an exchange",
+        "open('m', 'w').close(); return libc.renameat2(-100, b'm', -100, T['file'].encode(), 2) == 0",
+    ),
+    Attack(WRITE, "a link", "os.symlink('/', T['outside'] + '/new'); return True"),
     # -- change files outside
     Attack(META, "mode", "os.chmod(T['file'], 0o666); return True"),
     Attack(META, "times", "os.utime(T['file']); return True"),
@@ -312,6 +357,11 @@ return True
     Attack(PERSIST, "bytecode of the interpreter", "import json\nreturn writes(json.__cached__)"),
     Attack(PERSIST, "kernelbox's own code", "import kernelbox\nreturn writes(kernelbox.__file__)"),
     Attack(PERSIST, "the interpreter's file", "return os.open('/proc/self/exe', os.O_WRONLY) > 0"),
+    Attack(
+        PERSIST,
+        "the interpreter's file, cut",
+        "os.truncate('/proc/self/exe', os.stat('/proc/self/exe').st_size); return True",
+    ),
     Attack(PERSIST, "a core dump", "resource.setrlimit(resource.RLIMIT_CORE, (1 << 20, 1 << 20)); return True"),
     # -- repository in the workspace
     Attack(GIT, "hook", "return writes('.git/hooks/pre-commit')"),
@@ -346,6 +396,11 @@ return True
         "return connects(socket.AF_INET, socket.SOCK_STREAM, (T['address'], T['tcp']))",
     ),
     Attack(NETWORK, "routes", "return len(open('/proc/net/route').readlines()) > 1"),
+    Attack(
+        NETWORK,
+        "TCP over IPv6 to an address of IPv4",
+        "return connects(socket.AF_INET6, socket.SOCK_STREAM, ('::ffff:127.0.0.1', T['tcp']))",
+    ),
     # -- Unix sockets
     Attack(UNIX, "by path", "return connects(socket.AF_UNIX, socket.SOCK_STREAM, T['unix'])"),
     Attack(UNIX, "by name", "return connects(socket.AF_UNIX, socket.SOCK_STREAM, T['abstract'])"),
@@ -390,6 +445,7 @@ return one.send(b'x')
         "real-time priority",
         "return in_child(lambda: not os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)))",
     ),
+    Attack(SIGNAL, "all processes at once", "os.kill(-1, 0); return True"),
     # -- trace and enter processes
     Attack(
         TRACE,
@@ -430,6 +486,23 @@ return call(310, 270, os.getppid() or T['victim'], vector, 1, vector, 1, 0) >= 0
         """
 fd = os.open(f'/proc/{T["victim"]}/ns/net', os.O_RDONLY)
 return call(308, 268, fd, 0) == 0
+""",
+    ),
+    Attack(
+        TRACE,
+        "parents of its namespaces",
+        """
+import fcntl
+places = [os.open(f'/proc/self/ns/{name}', os.O_RDONLY) for name in ('user', 'pid')]
+return works(*(lambda fd=fd: fcntl.ioctl(fd, 0xB702) for fd in places))  # NS_GET_PARENT
+""",
+    ),
+    Attack(
+        TRACE,
+        "the namespace of a socket",
+        """
+import fcntl
+with socket.socket(socket.AF_INET) as any_socket: return fcntl.ioctl(any_socket, 0x894C) >= 0  # SIOCGSKNS
 """,
     ),
     # -- namespaces, mounts, setuid
@@ -557,6 +630,16 @@ return os.waitpid(child, 0)[1] == 0
 """,
     ),
     Attack(PRIVILEGE, "owner of a file", "open('o', 'w').close(); os.chown('o', T['other_uid'], -1); return True"),
+    Attack(
+        PRIVILEGE,
+        "a process beside the kernel",
+        """
+pid = call(56, 220, 0x8000 | 17, 0, 0, 0, 0, by=holding)  # CLONE_PARENT
+if pid == 0: libc._exit(0)
+return True
+""",
+    ),
+    Attack(PRIVILEGE, "other groups", "return in_child(lambda: os.setgroups([0]) is None)"),
     # -- the system
     Attack(SYSTEM, "/proc/sys", "return os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY) > 0"),
     Attack(SYSTEM, "sysrq", "return os.open('/proc/sysrq-trigger', os.O_WRONLY) > 0"),
@@ -606,6 +689,7 @@ return True
     Attack(SYSTEM, "memory of the Linux kernel", "return os.read(os.open('/proc/slabinfo', os.O_RDONLY), 8)"),
     Attack(SYSTEM, "timers of all processes", "return os.read(os.open('/proc/timer_list', os.O_RDONLY), 8)"),
     Attack(SYSTEM, "/dev of the host", "open('/dev/attack', 'w').close(); os.unlink('/dev/attack'); return True"),
+    Attack(SYSTEM, "the log of the Linux kernel", "return libc.klogctl(10, None, 0) >= 0"),
     # -- parts of the Linux kernel
     Attack(SURFACE, "keyring", "return call(248, 217, b'user', b'kernelbox-attack', b'x', 1, -3) > 0"),
     Attack(SURFACE, "bpf", "return call(321, 280, 0, struct.pack('IIII', 2, 4, 4, 1) + bytes(112), 128) >= 0"),

@@ -133,9 +133,11 @@ def put_up(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         stack.callback(path.unlink)
     disk = next((path for path in Path("/dev").glob("[vsn][dv]*") if path.is_block_device()), Path("/dev/null"))
     sysv = 0x6B620000 | (os.getpid() & 0xFFFF)
-    identifier = ctypes.CDLL(None).shmget(sysv, 4096, 0o1600)
-    stack.callback(ctypes.CDLL(None).shmctl, identifier, 0, None)
+    queue = f"/kernelbox-attack-{os.getpid()}"
+    put_up_queues(sysv, queue, stack)
     found = servers(base, stack)
+    os.mkfifo(base / "outside" / "pipe")
+    stack.callback(os.close, os.open(base / "outside" / "pipe", os.O_RDONLY | os.O_NONBLOCK))
     return {
         **found,
         **around,
@@ -151,6 +153,9 @@ def put_up(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         "in_tmp": str(tmp),
         "in_shm": str(shm),
         "sysv": sysv,
+        "queue": queue,
+        "pipe": str(base / "outside" / "pipe"),
+        "proc": str(base / "proc"),
         "victim": victim.pid,
         "neighbour": neighbour.pid,
         "runtime": str(runtime),
@@ -165,6 +170,20 @@ def put_up(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
         "disk_number": disk.stat().st_rdev,
         "cgroup": next((str(path) for path in Path("/sys/fs/cgroup").glob("*/") if path.is_dir()), "/sys/fs/cgroup"),
     }
+
+
+def put_up_queues(sysv: int, queue: str, stack: contextlib.ExitStack) -> None:
+    """Makes a shared memory, a queue and semaphores of System V, and a queue of POSIX."""
+    libc = ctypes.CDLL(None)
+    for made, remove in (
+        (libc.shmget(sysv, 4096, 0o1600), lambda made: libc.shmctl(made, 0, None)),
+        (libc.msgget(sysv, 0o1600), lambda made: libc.msgctl(made, 0, None)),
+        (libc.semget(sysv, 1, 0o1600), lambda made: libc.semctl(made, 0, 0)),
+        (libc.mq_open(queue.encode(), os.O_CREAT | os.O_RDWR, 0o600, None), os.close),
+    ):
+        assert made >= 0
+        stack.callback(remove, made)
+    stack.callback(libc.mq_unlink, queue.encode())
 
 
 def put_up_srt(base: Path, stack: contextlib.ExitStack) -> dict[str, Any]:

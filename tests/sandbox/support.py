@@ -10,6 +10,8 @@ import pytest
 from tests.engine.support import is_running
 
 from kernelbox import KernelRecord
+from kernelbox.guest._landlock import LEAST_VERSION
+from kernelbox.guest._system_calls import Unarmed, landlock_version
 
 needs_linux = pytest.mark.skipif(os.uname().sysname != "Linux", reason="sandboxed kernels need Linux")
 
@@ -17,6 +19,14 @@ needs_linux = pytest.mark.skipif(os.uname().sysname != "Linux", reason="sandboxe
 LEVEL: Literal["native", "srt"] = "srt" if os.environ.get("TEST_SANDBOX_LEVEL") == "srt" else "native"
 
 of_native = pytest.mark.skipif(LEVEL != "native", reason="in srt it is otherwise")
+
+
+def has_landlock() -> bool:
+    """Tells whether the system has a Landlock that is of use here."""
+    try:
+        return landlock_version() >= LEAST_VERSION
+    except (Unarmed, AttributeError):  # another system has no such call
+        return False
 
 
 def namespace(pid: int | None, kind: str = "pid") -> str:

@@ -23,6 +23,8 @@ from kernelbox import (
     execute,
     execute_with_retry,
     get_or_create,
+    list_kernels,
+    restart,
     status,
 )
 from kernelbox.gateway import ExecutionError, KernelClient, KernelGateway
@@ -95,7 +97,7 @@ def test_an_executor_does_not_use_a_kernel_without_the_sandbox_that_it_asks_for(
     get_or_create("open")
 
     async def scenario() -> None:
-        with pytest.raises(KernelExists, match="no sandbox, not one"):
+        with pytest.raises(KernelExists, match="no sandbox, where one is asked for"):
             await CodeExecutor(name="open", sandbox=True).start()
 
     run_async(scenario)
@@ -128,6 +130,19 @@ def test_a_gateway_confines_its_kernels(workspace: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_servers_whose_kernels_cannot_be_confined_do_not_start_and_say_why(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(workspace))
+    why = "has your home directory"
+    assert why in fail("serve", "--port", "0", "--sandbox", "--workspace", str(workspace))
+    assert list_kernels() == []
+    with pytest.raises(RuntimeError, match=why):
+        asyncio.run(KernelGateway(port=0, sandbox=True, working_dir=workspace).start())
+    with serving(workspace) as served:
+        assert served.http.get("/ready").status_code == 200
+
+
 def test_the_command_line_opens_sandboxed_kernels(workspace: Path, config: Path) -> None:
     assert succeed("create", "--name", "made", "--sandbox")["sandbox"] == "native"
     done = kernelbox("exec", "--name", "ran", "--sandbox", "--sandbox-config", str(config), "open('here', 'w')")
@@ -138,7 +153,7 @@ def test_the_command_line_opens_sandboxed_kernels(workspace: Path, config: Path)
 
 def test_the_command_line_does_not_run_code_in_a_kernel_without_the_sandbox(workspace: Path, config: Path) -> None:
     get_or_create("open")
-    assert "no sandbox, not one" in fail("exec", "--name", "open", "--sandbox", "x = 1")
+    assert "no sandbox, where one is asked for" in fail("exec", "--name", "open", "--sandbox", "x = 1")
     assert "without sandbox=True" in fail("exec", "--name", "open", "--sandbox-config", str(config), "1", status=2)
     identity = status("open").kernel_id
     assert "--sandbox are for a kernel that --name opens" in fail("exec", "--id", identity, "--sandbox", "1", status=2)
@@ -160,7 +175,7 @@ def test_the_http_service_confines_its_kernels_and_uses_no_others(workspace: Pat
         for key in (plain.name, plain.kernel_id):
             answer = served.post(f"/kernels/{key}/execute", {"code": "x = 1"})
             assert answer.status_code == 409, answer.text
-            assert "no sandbox, not one" in answer.text
+            assert "no sandbox, where one is asked for" in answer.text
     assert "NameError" in execute(plain, "x").text
 
 
@@ -172,6 +187,23 @@ def test_the_http_service_reads_and_writes_no_file_that_its_kernels_could_not(wo
         assert "the rules of the sandbox" in refused.text
         assert served.http.put("/files/data.txt", content=b"fine").is_success
     assert list((workspace / ".git/hooks").iterdir()) == []
+
+
+def test_kernels_of_the_http_service_neither_read_its_tokens_nor_write_its_policy(workspace: Path) -> None:
+    tokens, policy = workspace / "tokens.toml", workspace / "policy.json"
+    tokens.write_text('[[token]]\nsecret = "0123456789abcdef0123456789abcdef"\n')
+    tokens.chmod(0o600)
+    policy.write_text('{"rules": []}')
+    with serving(workspace, "--sandbox", "--tokens", str(tokens), "--policy", str(policy)) as served:
+        served.http.headers["Authorization"] = "Bearer 0123456789abcdef0123456789abcdef"
+        name = served.post("/kernels", {"name": "boxed"}).json()["name"]
+        assert "PermissionError" in json.dumps(served.execute(name, f"open({str(tokens)!r}).read()"))
+        assert REFUSED in json.dumps(served.execute(name, "open('policy.json', 'w')"))
+        assert "Device or resource busy" in json.dumps(served.execute(name, "import os; os.unlink('policy.json')"))
+        assert served.http.get("/files/tokens.toml").status_code == 422
+        assert served.http.put("/files/policy.json", content=b"{}").status_code == 422
+        restart(status(name))
+        assert "PermissionError" in json.dumps(served.execute(name, f"open({str(tokens)!r}).read()"))
 
 
 def test_the_mcp_server_confines_its_kernels(workspace: Path) -> None:

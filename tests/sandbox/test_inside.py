@@ -13,7 +13,7 @@ from tests.executor.support import accept, answer_all
 from tests.executor.support import run as run_async
 from tests.tools.support import PLAIN, cell, executing, generate
 
-from kernelbox import ApprovalPolicy, CodeExecutor, KernelRecord, execute, get_or_create
+from kernelbox import ApprovalPolicy, CodeExecutor, KernelRecord, execute, get_or_create, restart
 
 from .support import LEVEL, needs_linux
 
@@ -121,6 +121,13 @@ def test_installing_a_package_fails_soon(box: KernelRecord) -> None:
     assert value(box, "import os; os.environ['PIP_RETRIES']") == "'0'"
 
 
+def test_where_there_is_no_installer_it_is_said_to_be_got_from_outside(box: KernelRecord) -> None:
+    run(box, "import os, sys\nsys.modules['pip'] = sys.modules['uv'] = None")
+    run(box, "os.environ['PATH'] = '/nowhere'; sys.executable = '/nowhere/python'")
+    result = execute(box, "%pip install x", timeout=DEADLINE)
+    assert "have `/nowhere/python -m ensurepip` run outside of the kernel" in result.stderr
+
+
 def test_code_of_the_working_directory_is_imported_and_its_bytecode_written(box: KernelRecord, workspace: Path) -> None:
     (workspace / "helper.py").write_text("answer = 42\n")
     run(box, "import helper")
@@ -181,6 +188,32 @@ def test_a_link_that_a_cell_puts_in_the_place_of_its_images_leads_nowhere(worksp
 def test_a_rule_denies_a_command_in_a_sandbox(box: KernelRecord) -> None:
     policy = ApprovalPolicy().deny(tool="shell")
     assert "reject" in execute(box, "!echo forbidden", policy=policy).text.lower()
+
+
+def test_what_belongs_to_the_system_cannot_be_changed(box: KernelRecord) -> None:
+    for code in ("open('/dev/new', 'w')", "open('/proc/sys/kernel/hostname', 'w')", "open('/sys/power/state', 'w')"):
+        result = execute(box, code)
+        assert result.error is not None, code
+        assert result.error.ename in ("OSError", "PermissionError", "FileNotFoundError"), result.text
+    kinds = "import os; {os.statvfs(path).f_flag & 1 for path in ('/', '/dev', '/proc', '/sys')}"  # ST_RDONLY
+    assert value(box, kinds) == "{1}"
+    assert value(box, "import resource; resource.getrlimit(resource.RLIMIT_CORE)") == "(1, 1)"
+    assert (
+        value(box, "any(os.access('/proc/' + name, os.R_OK) for name in ('keys', 'timer_list', 'slabinfo'))") == "False"
+    )
+
+
+def test_what_a_cell_stores_and_installs_ends_with_its_process_and_what_it_keeps_here_does_not(
+    box: KernelRecord, workspace: Path
+) -> None:
+    run(box, "x = 42\n%store x\nimport os\nplace = os.environ['PIP_TARGET']")
+    for folder in ("place", "'lib'"):
+        run(box, f"os.makedirs({folder}, exist_ok=True); open({folder} + '/sample.py', 'w').write('answer = 42')")
+    assert value(box, "import sample; sample.__file__.startswith(place)") == "True"
+    again = restart(box)
+    assert "no stored variable" in execute(again, "%store -r x").text
+    assert "ModuleNotFoundError" in execute(again, "import sample").text
+    assert value(again, "import sys; sys.path.insert(0, 'lib'); import sample; sample.answer") == "42"
 
 
 # -- two kernels -------------------------------------------------------------------------------------------------

@@ -204,14 +204,14 @@ def test_a_kernel_that_ends_with_its_owner_does_so_in_a_sandbox(home: Path, work
 
 
 def test_the_name_of_a_live_kernel_with_another_sandbox_is_refused(box: KernelRecord, home: Path) -> None:
-    with pytest.raises(KernelExists, match=rf"a sandbox \({LEVEL}\), not none"):
+    with pytest.raises(KernelExists, match=rf"a sandbox \({LEVEL}\), where none is asked for"):
         get_or_create(box.name, sandbox=False)
     with pytest.raises(KernelExists, match="a sandbox with another denyRead, allowWrite"):
         get_or_create(box.name, sandbox={"filesystem": {"allowWrite": []}}, sandbox_level=LEVEL)
     assert get_or_create(box.name, sandbox=True, sandbox_level=LEVEL).pid == box.pid
     assert get_or_create(box.name).pid == box.pid
     plain = get_or_create("plain-one")
-    with pytest.raises(KernelExists, match="no sandbox, not one"):
+    with pytest.raises(KernelExists, match="no sandbox, where one is asked for"):
         get_or_create(plain.name, sandbox=True, sandbox_level=LEVEL)
     assert get_or_create(plain.name, sandbox=False).pid == plain.pid
 

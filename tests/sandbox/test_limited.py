@@ -34,7 +34,7 @@ def test_a_sandboxed_kernel_that_takes_too_much_memory_dies_of_it() -> None:
     inside = namespace(kernel.pid)
     told = death(kernel, "x = b'x' * 400_000_000")
     assert "out of memory (limit 200 MB" in told
-    eventually(lambda: not processes_in_namespace(inside))
+    eventually(lambda: not processes_in_namespace(inside) and not any(map(os.path.exists, kernel.groups)))
 
 
 @both_ways

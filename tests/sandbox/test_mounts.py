@@ -18,11 +18,11 @@ MOUNTING = str(Path(__file__).with_name("mounting.py"))
 PROGRAM = """
 import os, sys
 from kernelbox import execute, get_or_create, wipe
-twin, key, part = sys.argv[1:]
+twin, *hidden = sys.argv[1:]
 files = {"denyRead": [".env", "../denied"], "allowRead": [".."], "allowWrite": ["."]}
 box = get_or_create("box", sandbox={"filesystem": files})
 try:
-    for path in (".env", f"{twin}/.env", key, part):
+    for path in (".env", f"{twin}/.env", *hidden):
         result = execute(box, f"open({path!r}, 'rb').read()")
         print(result.error and result.error.ename)
     print(execute(box, f"open({twin!r} + '/shown').read()").return_value)
@@ -34,19 +34,22 @@ finally:
 @needs_linux
 @of_native
 def test_what_is_hidden_is_so_at_every_path_where_it_is_mounted(tmp_path: Path, workspace: Path) -> None:
-    for name in ("state", "twin", "key-twin", "denied/in", "part"):
+    for name in ("state", "twin", "key-twin", "denied/in", "part", "processes"):
         (tmp_path / name).mkdir(parents=True)
-    for name in ("work/.env", "work/shown", "denied/in/file"):
+    for name in ("work/.env", "work/shown", "denied/in/file", "state/servers.json"):
         (tmp_path / name).write_text("text")
     own = {"KERNELBOX_KEY_FILE": str(tmp_path / "state" / "key"), "KERNELBOX_HOME": str(tmp_path / "h")}
     pairs = (("work", "twin"), ("state", "key-twin"), ("denied/in", "part"))
     places = [str(tmp_path / name) for pair in pairs for name in pair]
-    given = [str(tmp_path / name) for name in ("twin", "key-twin/key", "part/file")]
+    given = [str(tmp_path / name) for name in ("twin", "key-twin/key", "part/file", "state/key", "state/servers.json")]
+    if os.getuid() == 0:  # others may not
+        places += ["/proc", str(tmp_path / "processes")]
+        given.append(str(tmp_path / "processes/self/status"))
     command = [sys.executable, MOUNTING, *places, "--", sys.executable, "-c", PROGRAM, *given]
     env = {**os.environ, **own}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["PermissionError"] * 4 + ["'text'"]
+    assert done.stdout.splitlines() == ["PermissionError"] * (len(given) + 1) + ["'text'"]
 
 
 def test_other_mounts_of_a_file_system_are_found_by_what_the_system_lists(tmp_path: Path) -> None:
@@ -62,7 +65,7 @@ def test_other_mounts_of_a_file_system_are_found_by_what_the_system_lists(tmp_pa
         f"6 2 8:3 /a {tmp_path}/other rw - ext4 /dev/c rw\n"
     )
     mounts = read_mounts(str(listed))
-    assert mounts[f"{tmp_path}/part"] == ("8:2", "/a/b c/d")
+    assert mounts[f"{tmp_path}/part"] == ("8:2", "/a/b c/d", "ext4")
     # The part that is mounted elsewhere; at the twin is another directory by now, and what is in it is hidden with it.
     assert find_twins([f"{tmp_path}/a/b c"], mounts) == {f"{tmp_path}/part"}
     assert find_twins([f"{tmp_path}/other/x", "/usr"], mounts) == set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,17 @@ from hypothesis import strategies as st
 from tests.engine.support import run, value
 from tests.wire.strategies import untimed
 
-from kernelbox import StartFailed, execute, get_or_create
+from kernelbox import StartFailed, destroy, execute, get_or_create, wipe
+from kernelbox.base._environment import scrubbed_environment
 from kernelbox.guest._system_calls import Unarmed, place
+from kernelbox.host.own._boxes import names_writable
 from kernelbox.sandbox import _paths
 from kernelbox.sandbox._config import SandboxConfig
-from kernelbox.sandbox._native import Surroundings, find_rules
+from kernelbox.sandbox._native import Surroundings, confine, find_rules
 from kernelbox.sandbox._paths import expand, find_protected, real_allowed
 from kernelbox.sandbox._rules import Rules, state_of
 
-from .support import needs_linux
+from .support import has_landlock, needs_linux
 
 
 def make(root: Path, *names: str) -> None:
@@ -69,6 +72,14 @@ def test_a_pattern_that_is_too_much_work_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(_paths, "_MOST_ENTRIES", 10)
     with pytest.raises(StartFailed, match="smaller directory"):
         expand(f"{tmp_path}/**/x")
+
+
+@needs_linux
+def test_rules_that_come_to_too_many_mounts_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, *(f"{n}.pem" for n in range(20)))
+    monkeypatch.setattr("kernelbox.sandbox._native.MOST_MOUNTS", 20)
+    with pytest.raises(StartFailed, match="places here, and 20 is the most; deny directories"):
+        confine(SandboxConfig(deny_read=("*.pem",)), Surroundings(str(tmp_path)))
 
 
 def test_a_directory_that_is_too_large_to_be_searched_is_refused(
@@ -213,6 +224,7 @@ def test_a_kernel_sees_files_as_the_rules_say(home: Path, workspace: Path) -> No
     assert "PermissionError" in execute(box, "open('keys/a.pem')").text
     run(box, "open('keys/b.txt', 'a').write('more')")
     assert "Read-only file system" in execute(box, "open('reference/table', 'a')").text
+    assert "Read-only file system" in execute(box, "os.chmod('secret', 0o755)").text
     assert "busy" in execute(box, "import os; os.rename('reference', 'other')").text
     assert "busy" in execute(box, "os.rename('keys', 'other')").text
 
@@ -267,3 +279,53 @@ def test_the_real_temporary_directory_is_shown_where_a_rule_asks_for_it(home: Pa
         assert not [entry for entry in os.listdir("/tmp") if box.kernel_id in entry]  # and nothing of ours is in it
     finally:
         os.unlink(name)
+
+
+@needs_linux
+@pytest.mark.skipif(not has_landlock(), reason="only Landlock tells named pipes apart")
+def test_a_named_pipe_is_written_to_only_where_files_can_be(home: Path, workspace: Path) -> None:
+    """A mount that is read-only does not keep anyone from it."""
+    with tempfile.TemporaryDirectory(prefix="kb-", dir="/var/lib" if os.getuid() == 0 else Path.home()) as outside:
+        pipe = f"{outside}/pipe"
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            box = get_or_create("piper", sandbox=True)
+            run(box, "import os\nway = os.O_WRONLY | os.O_NONBLOCK")
+            assert "PermissionError" in execute(box, f"os.open({pipe!r}, way)").text
+            for place in (".", "/tmp", "/dev/shm"):
+                run(box, f"os.mkfifo('{place}/own'); end = os.open('{place}/own', os.O_RDONLY | os.O_NONBLOCK)")
+                run(box, f"os.write(os.open('{place}/own', way), b'x')")
+        finally:
+            os.close(reader)
+
+
+@needs_linux
+@pytest.mark.parametrize("name", ["PYTHONPATH", "HOME", "PYTHONPYCACHEPREFIX", "LD_LIBRARY_PATH"])
+def test_a_template_does_without_variables_that_name_what_cells_can_write(workspace: Path, name: str) -> None:
+    make(workspace, "lib/", "linked/", ".venv/lib/")
+    (workspace.parent / "way").symlink_to(workspace / "lib")
+    (workspace / "out").symlink_to("/usr/lib")
+    mounts = {str(workspace): "write", str(workspace / ".venv"): "read"}
+    inside, above = f"{workspace}/lib", workspace.parent
+    for text in (inside, f"/usr/lib:{inside}", f"/usr/lib.so {inside}", f"{above}/way", f"{workspace}/out", "lib"):
+        assert names_writable(name, text, str(workspace), mounts), text
+    for text in ("/usr/lib", f"{workspace}/.venv/lib", f"{above}/other", ""):
+        assert not names_writable(name, text, str(workspace), mounts), text
+
+
+@needs_linux
+def test_code_that_a_cell_leaves_on_its_path_is_its_own_and_not_loaded_outside(own_home: Path, workspace: Path) -> None:
+    make(workspace, "lib/")
+    escaped = workspace.parent / "escaped"
+    env = scrubbed_environment({"PYTHONPATH": f"{workspace}/lib"})
+    box = get_or_create("one", sandbox=True, env=env)
+    planted = f"open({str(escaped)!r}, 'w')"
+    run(box, f"open('lib/sitecustomize.py', 'w').write({planted!r})")
+    run(box, "open('lib/mine.py', 'w').write('answer = 42')")
+    assert value(box, "import mine; mine.answer") == "42"
+    destroy(box)
+    wipe()  # and with it the template
+    again = get_or_create("another", sandbox=True, env=env)
+    assert not escaped.exists()
+    assert value(again, "import mine; mine.answer") == "42"

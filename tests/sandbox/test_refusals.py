@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import pwd
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from kernelbox.guest._confine import FIRST
 from kernelbox.guest._descendants import children
 from kernelbox.host.own._boxes import find_gap, require_armed
 from kernelbox.sandbox._config import SandboxConfig
-from kernelbox.sandbox._hints import advise
+from kernelbox.sandbox._hints import advise, advise_about_srt
 from kernelbox.sandbox._native import Surroundings, confine
 from kernelbox.wire._confinement import describe_failure, failed_step
 from kernelbox.wire._messages import Spawned
@@ -176,7 +177,11 @@ def test_rules_of_too_many_characters_are_refused(workspace: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "when", "gap"),
-    [(CAPSET, "-", "it has capabilities"), (PRCTL, FILTER, "its system calls are not filtered")],
+    [
+        (CAPSET, "-", "it has capabilities"),
+        (PRCTL, FILTER, "its system calls are not filtered"),
+        (SETATTR, "-", "its root is not read-only"),
+    ],
 )
 def test_a_kernel_that_takes_itself_to_be_confined_and_is_not_is_found_out(
     own_home: Path, workspace: Path, number: int, when: str, gap: str
@@ -206,6 +211,68 @@ def test_a_reason_is_read_back_as_the_step_and_the_error() -> None:
     reason = describe_failure("mount proc", OSError(errno.EPERM, "Operation not permitted"))
     assert failed_step(f"RuntimeError: {reason}") == ("mount proc", errno.EPERM)
     assert failed_step("something else failed: (errno 1)") is None
+
+
+CONTAINER, APPARMOR = "a container whose profile forbids namespaces", "AppArmor restricts user namespaces"
+NAMESPACES, RESTRICTED = "user/max_user_namespaces", "kernel/apparmor_restrict_unprivileged_userns"
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "setting", "advice"),
+    [
+        ("unshare", errno.EPERM, "", CONTAINER),
+        ("unshare", errno.EPERM, f"{NAMESPACES}=0", "sysctl user.max_user_namespaces=10000"),
+        ("unshare", errno.EPERM, f"{NAMESPACES}=100", CONTAINER),
+        ("unshare", errno.EPERM, "kernel/unprivileged_userns_clone=0", "sysctl kernel.unprivileged_userns_clone=1"),
+        ("unshare", errno.EPERM, f"{RESTRICTED}=1", APPARMOR),
+        ("unshare", errno.EPERM, f"{RESTRICTED}=0", CONTAINER),
+        ("unshare", errno.EINVAL, "", "Linux 5.12 or newer, built with user namespaces"),
+        ("write uid_map", errno.EPERM, f"{RESTRICTED}=1", APPARMOR),
+        ("write uid_map", errno.EPERM, "", CONTAINER),
+        ("mount tmpfs", errno.EACCES, f"{RESTRICTED}=1", "with a profile for this interpreter that has `userns,`"),
+        ("mount proc", errno.EPERM, f"{RESTRICTED}=1", "parts of /proc are covered"),
+        ("loopback", errno.EPERM, f"{RESTRICTED}=1", APPARMOR),
+        ("prctl PR_SET_SECCOMP", errno.EINVAL, "", "seccomp filters"),
+    ],
+)
+def test_the_advice_is_for_the_system_that_refuses(
+    step: str, error: int, setting: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_up(setting, tmp_path, monkeypatch)
+    assert advice in advise(describe_failure(step, OSError(error, os.strerror(error))))
+
+
+@pytest.mark.parametrize(
+    ("said", "setting", "advice"),
+    [
+        ("bwrap: No permissions to create new namespace", "", CONTAINER),
+        ("bwrap: setting up uid map: Permission denied", f"{RESTRICTED}=1", APPARMOR),
+        ("bwrap: Creating new namespace failed: No space left on device", "", "sysctl user.max_user_namespaces=10000"),
+        ("settings.json does not hold a valid config — x", "", "change what it names"),
+        ("Error: Cannot find module", "", "try `srt -- true` in the same directory"),
+    ],
+)
+def test_the_advice_about_srt_is_for_what_it_said(
+    said: str, setting: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_up(setting, tmp_path, monkeypatch)
+    assert advice in advise_about_srt(said)
+
+
+def set_up(setting: str, settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the hints read the settings of a system that is another than this one."""
+    monkeypatch.setattr("kernelbox.sandbox._hints._SETTINGS", str(settings))
+    name, _, content = setting.partition("=")
+    if name:
+        (settings / name).parent.mkdir()
+        (settings / name).write_text(f"{content}\n")
+
+
+def test_another_machine_is_told_at_once(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(StartFailed, match="need one of x86_64, aarch64, and this machine is riscv64"):
+        get_or_create("box", sandbox=True)
+    assert list_kernels() == []
 
 
 def test_there_is_advice_for_a_step_that_nobody_has_seen_fail() -> None:

@@ -85,3 +85,16 @@ def read_events(answer: httpx2.Response) -> Iterator[dict[str, Any]]:
         elif "data" in fields:
             yield {"seq": int(fields["id"]), "type": fields["event"], **json.loads(fields["data"])}
             fields = {}
+
+
+def operations(served: Served) -> Iterator[tuple[str, str]]:
+    """Yields every method and path of the schema."""
+    for path, methods in served.http.get("/openapi.json").json()["paths"].items():
+        yield from ((method.upper(), path) for method in methods)
+
+
+def fill(path: str, /, **values: str) -> str:
+    """Returns a path with its parameters; those that are not given are of no importance."""
+    for name in ("key", "name", "job_id", "request_id", "path", "kernel_id", "session_id", "file"):
+        path = path.replace(f"{{{name}}}", values.get(name, "x"))
+    return path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 import httpx2
 import pytest
 from tests.conftest import new_home
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import ClientConnection, connect
 
 import kernelbox
 from kernelbox import InvalidInput
@@ -21,23 +24,30 @@ from kernelbox.server._access import _hostname
 from kernelbox.server._token_file import read_tokens
 from kernelbox.server._tokens import Caller, Token, find_caller
 
-from .support import DEADLINE, Served, serving
+from .support import DEADLINE, Served, fill, operations, serving
 
 SECRET = "a-secret-of-the-tests"
 ANN, BOB, EVE = "anns-own-secret-word", "bobs-own-secret-word", "eves-own-secret-word"
 
+# Tokens of Ann's that lack one scope each.
+LACKING = {scope: f"a-token-without-{scope}" for scope in ("read", "run", "manage")}
+
 
 @pytest.fixture(scope="module")
 def guarded(key_file: Path, service_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Starts a server that asks for tokens: its own, Ann's, Bob's, and Eve's, who may only look."""
+    """Starts a server that asks for tokens: its own, Ann's, Bob's, and Eve's, who may only look; and some of Ann's."""
     tokens = tmp_path_factory.mktemp("tokens") / "tokens.toml"
     tokens.write_text(
         f'[[token]]\nname = "ann"\nsecret = "{ANN}"\n'
         f'[[token]]\nname = "bob"\nsha256 = "{hashlib.sha256(BOB.encode()).hexdigest()}"\n'
         f'[[token]]\nname = "ann"\nsecret = "{EVE}"\nscopes = ["read"]\n'
+        + "".join(
+            f'[[token]]\nname = "ann"\nsecret = "{secret}"\nscopes = {json.dumps(sorted(LACKING.keys() - {scope}))}\n'
+            for scope, secret in LACKING.items()
+        )
     )
     tokens.chmod(0o600)
-    env = {"KERNELBOX_HOME": str(service_home), "KERNELBOX_TOKEN": SECRET}
+    env = {"KERNELBOX_HOME": str(service_home), "KERNELBOX_TOKEN": SECRET, "KERNEL_ENV_GIVEN": "given"}
     with serving(tmp_path_factory.mktemp("workspace"), "--tokens", str(tokens), **env) as server:
         yield server
         server.http.delete("/kernels", headers={"Authorization": f"Bearer {SECRET}"})
@@ -104,6 +114,12 @@ def test_pages_of_an_origin_that_is_allowed_may_send_requests(tmp_path: Path, ke
         assert served.http.get("/kernels", headers={"Origin": "https://other.example"}).status_code == 403
 
 
+def test_pages_of_every_origin_may_send_requests_where_that_is_wanted(tmp_path: Path, key_file: Path) -> None:
+    with new_home() as home, serving(tmp_path, "--cors-origin", "*", KERNELBOX_HOME=str(home)) as served:
+        answer = served.http.get("/kernels", headers={"Origin": "https://any.example"})
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "*")
+
+
 def test_a_name_that_is_allowed_is_answered(tmp_path: Path, key_file: Path) -> None:
     with new_home() as home, serving(tmp_path, "--allow-host", "box.example", KERNELBOX_HOME=str(home)) as served:
         for host, status in (("box.example", 200), ("box.example:8080", 200), ("other.example", 421)):
@@ -149,15 +165,23 @@ def test_a_request_with_the_token_is_answered(guarded: Served, given: str) -> No
     assert guarded.http.get("/kernels", headers={"Authorization": given}).status_code == 200
 
 
+def test_two_tokens_are_none(guarded: Served) -> None:
+    headers = httpx2.Headers([("Authorization", f"Bearer {SECRET}"), ("Authorization", "Bearer other")])
+    assert guarded.http.get("/kernels", headers=headers).status_code == 401
+
+
 def test_a_token_in_the_url_is_taken_for_browsers(guarded: Served) -> None:
     assert guarded.http.get(f"/kernels?token={SECRET}&refresh=true").status_code == 200
     assert guarded.http.get("/kernels?token=wrong").status_code == 401
     assert guarded.http.get(f"/kernels?token={SECRET}&token=other").status_code == 401
 
 
-@pytest.mark.parametrize("path", ["/", "/health", "/openapi.json"])
+@pytest.mark.parametrize("path", ["/", "/health", "/ready", "/docs", "/redoc", "/openapi.json"])
 def test_what_tells_nothing_needs_no_token(guarded: Served, path: str) -> None:
-    assert guarded.http.get(path).status_code == 200
+    answer = guarded.http.get(path)
+    assert answer.status_code == 200
+    for address in re.findall(r'(?:src|href)="(/static/[^"]+)"', answer.text):
+        assert guarded.http.get(address).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/kernels", "/kernels/x", "/nowhere", "/health/", "/healthy", "/static"])
@@ -294,13 +318,95 @@ def test_a_caller_that_may_only_look_can_change_nothing(guarded: Served) -> None
         ("POST", "/sessions/looked-at/execute"),
         ("POST", "/sessions/looked-at/execute_with_retry"),
     ]:
-        answer = ask(guarded, EVE, path, method, {"code": "1"})
+        answer = ask(guarded, EVE, path, method, {"code": "1"} if "execute" in path else {})
         assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing"), path
 
 
-def test_the_token_is_not_in_the_environment_of_kernels(guarded: Served) -> None:
-    code = "import os; [name for name, value in os.environ.items() if 'secret' in value]"
-    assert ask(guarded, ANN, "/sessions/env/execute", "POST", {"code": code}).json()["return_value"] == "[]"
+def scope_of(method: str, path: str) -> str | None:
+    """Returns the scope that a route needs: to look, to run code and write files, or to open and end kernels."""
+    if path in ("/", "/health", "/ready", "/api"):
+        return None
+    if method == "GET" or path.endswith("/complete"):
+        return "read"
+    opens = (method, path) in [("POST", "/kernels"), ("POST", "/sessions/{name}"), ("POST", "/api/kernels")]
+    ends = method == "DELETE" or path.endswith("/restart")
+    return "manage" if opens or ends or path.startswith("/api/sessions") else "run"
+
+
+def test_every_route_needs_its_scope(guarded: Served) -> None:
+    bodies = {
+        "/approvals/{request_id}": {"accept": True},
+        "/kernels": {},
+        "/sessions/{name}": {},
+        "/sessions": {"path": "x"},
+    }
+    tried = []
+    for method, path in operations(guarded):
+        if (scope := scope_of(method, path)) is not None:
+            body = next((body for end, body in bodies.items() if path.endswith(end)), {"code": "1"})
+            answer = ask(guarded, LACKING[scope], fill(path), method, {} if method == "PATCH" else body)
+            assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing"), (method, path)
+            tried.append(scope)
+    assert {scope: tried.count(scope) > 5 for scope in LACKING} == dict.fromkeys(LACKING, True)
+
+
+def test_every_websocket_needs_its_scope(guarded: Served) -> None:
+    ask(guarded, ANN, "/sessions/socket", "POST")
+    job_id = ask(guarded, ANN, "/sessions/socket/jobs", "POST", {"code": "1"}).json()["id"]
+    for path, scope in (("/sessions/socket/stream", "run"), (f"/jobs/{job_id}/events", "read")):
+        with dial(guarded, path, LACKING[scope]) as client:
+            assert json.loads(client.recv(DEADLINE))["code"] == "scope_missing"
+    kernel_id = ask(guarded, ANN, "/kernels/socket").json()["kernel"]["kernel_id"]
+    with pytest.raises(InvalidStatus) as refused, dial(guarded, f"/api/kernels/{kernel_id}/channels", LACKING["run"]):
+        pass
+    assert refused.value.response.status_code == 403
+
+
+def test_who_may_follow_a_job_and_not_run_code_can_neither_answer_nor_cancel(guarded: Served) -> None:
+    body = {"code": "!echo ran", "approve": "ask"}
+    job_id = ask(guarded, ANN, "/sessions/followed/jobs", "POST", body).json()["id"]
+    for message in ({"type": "cancel"}, {"type": "answer", "id": "x", "accept": True}):
+        with dial(guarded, f"/jobs/{job_id}/events", LACKING["run"]) as client:
+            assert json.loads(client.recv(DEADLINE))["type"] == "started"
+            client.send(json.dumps(message))
+            while (said := json.loads(client.recv(DEADLINE)))["type"] == "approval":
+                pass
+            assert said["code"] == "scope_missing"
+    assert ask(guarded, ANN, f"/jobs/{job_id}").json()["state"] == "running"
+    ask(guarded, ANN, f"/jobs/{job_id}/cancel", "POST")
+
+
+@pytest.mark.parametrize("path", ["execute", "execute_with_retry", "jobs", "stream"])
+def test_who_may_not_open_kernels_runs_code_in_those_that_are_there(guarded: Served, path: str) -> None:
+    address, body = f"/sessions/opened-{path}/{path}", {"code": "6 * 7"}
+    refusal = ask(guarded, LACKING["manage"], address, "POST", body)
+    assert (refusal.status_code, refusal.json()["code"]) == (403, "scope_missing")
+    ask(guarded, ANN, f"/sessions/opened-{path}", "POST")
+    assert ask(guarded, LACKING["manage"], address, "POST", body).status_code in (200, 202)
+
+
+def test_a_front_end_that_may_not_end_kernels_cannot_shut_one_down(guarded: Served) -> None:
+    kernel_id = ask(guarded, ANN, "/sessions/kept", "POST").json()["kernel_id"]
+    with dial(guarded, f"/api/kernels/{kernel_id}/channels", LACKING["manage"]) as client:
+        for restart in (False, True):
+            header = {"msg_id": f"shutdown-{restart}", "msg_type": "shutdown_request"}
+            parts = {"parent_header": {}, "metadata": {}, "content": {"restart": restart}, "channel": "control"}
+            client.send(json.dumps({"header": header, **parts}))
+            while (said := json.loads(client.recv(DEADLINE)))["msg_type"] != "shutdown_reply":
+                pass
+            assert (said["content"]["status"], said["content"]["ename"]) == ("error", "NotAllowed")
+    assert ask(guarded, ANN, f"/kernels/{kernel_id}").json()["alive"] is True
+
+
+def dial(served: Served, path: str, secret: str) -> ClientConnection:
+    headers = {"Authorization": f"Bearer {secret}"}
+    url = f"{served.url.replace('http:', 'ws:')}{path}"
+    return connect(url, open_timeout=DEADLINE, additional_headers=headers, proxy=None)
+
+
+def test_the_token_is_not_in_the_environment_of_kernels_and_what_is_meant_for_them_is(guarded: Served) -> None:
+    code = "import os; [name for name, value in os.environ.items() if 'secret' in value or 'given' in value]"
+    assert ask(guarded, ANN, "/sessions/env/execute", "POST", {"code": code}).json()["return_value"] == "['GIVEN']"
 
 
 # -- the file --------------------------------------------------------------------------------------------------
@@ -312,6 +418,7 @@ def test_the_token_is_not_in_the_environment_of_kernels(guarded: Served) -> None
         ("", "write one \\[\\[token\\]\\] for each"),
         ("token = 5", "write one"),
         ("secret = 'x", "it is not TOML"),
+        ("[[token]]\nsecret = 'short'", "the secret of token 1 in .* needs 16 or more"),
         (f"token = {'[' * 100_000}", "it is not TOML"),
         (f"#{'x' * 1024 * 1024}\n[[token]]\nsecret = 'long-enough-to-be-one'", "more than 1,048,576 bytes"),
         ("[[token]]\nname = 'a'", "needs a secret, or its sha256"),

@@ -18,7 +18,7 @@ GOOD = [
     {"code": "1 + 1"},
     {"code": "print('é'); 1 / 0", "language": "python", "timeout": 5},
     {"code": "echo hello", "language": "bash", "timeout": 5.5, "approve": None, "output_char_limit": 3},
-    {"code": "!echo no", "approve": "none", "unknown": [1, {"a": None}]},
+    {"code": "!echo no", "approve": "none"},
     {"code": ""},
     {"code": "a\0b"},
     {"code": "'\U0001f600'"},
@@ -29,6 +29,7 @@ BAD: list[object] = [
     *({"code": "1", "language": "ruby"}, {"code": "1", "timeout": 0}, {"code": "1", "timeout": "5"}),
     *({"code": "1", "timeout": True}, {"code": "1", "timeout": 1e9}, {"code": "1", "output_char_limit": -1}),
     *({"code": "1", "output_char_limit": 1.5}, {"code": "1", "approve": "ask"}, {"code": "1", "approve": 1}),
+    *({"code": "1", "unknown": [1, {"a": None}]}, {"code": "1", **dict.fromkeys(map(str, range(2_000)))}),
     *({"code": "1", "timeout": float("nan")}, {"code": "1", "timeout": float("inf")}),
 ]
 

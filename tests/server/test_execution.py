@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import kernelbox
+from kernelbox.server._answers import JsonAnswer
 
 from .support import DEADLINE, Served
 
@@ -162,6 +163,10 @@ def test_output_is_cut_where_the_request_says(served: Served, key: str) -> None:
 def test_text_of_every_kind_arrives(served: Served, key: str) -> None:
     result = served.execute(key, r"print('é ☃ 😀 \x00 \x1b[31m'); print('\ud800')")
     assert result["output"].startswith("é ☃ 😀 \x00 \x1b[31m\n")
+
+
+def test_the_name_of_a_file_that_is_no_text_can_be_in_an_answer() -> None:
+    assert JsonAnswer({"notice": "no room in é\udcff"}).body == '{"notice":"no room in é\\udcff"}'.encode()
 
 
 def test_numbers_that_json_has_no_word_for_arrive_as_text(served: Served, key: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -55,7 +57,9 @@ def test_a_kernel_without_a_name_gets_one(served: Served) -> None:
 def test_a_kernel_is_found_by_id_name_and_session_name(served: Served) -> None:
     made = served.post("/kernels", {"name": "by-name", "session_name": "by-session"}).json()
     try:
-        for key in (made["kernel_id"], "by-name", "by-session"):
+        in_jupyter = {kernel["id"] for kernel in served.http.get("/api/kernels").json()}
+        [dashed] = {each for each in in_jupyter if each.replace("-", "") == made["kernel_id"]}
+        for key in (made["kernel_id"], "by-name", "by-session", dashed):
             found = served.http.get(f"/kernels/{key}").json()
             assert found["alive"] is True
             assert found["kernel"]["kernel_id"] == made["kernel_id"]
@@ -85,6 +89,29 @@ def test_what_is_not_there_is_not_found(served: Served, method: str, path: str) 
 def test_the_list_has_every_kernel(served: Served, key: str, refresh: str) -> None:
     kernels = served.http.get(f"/kernels{refresh}").json()["kernels"]
     assert [kernel["status"] for kernel in kernels if kernel["name"] == key] == ["idle"]
+
+
+def test_a_kernel_that_does_not_answer_is_unknown_when_all_are_asked(served: Served, key: str) -> None:
+    pid = int(served.execute(key, "import os; os.getpid()")["return_value"])
+    os.kill(pid, signal.SIGSTOP)
+    kernels = served.http.get("/kernels?refresh=true").json()["kernels"]
+    alive = served.http.get(f"/kernels/{key}").json()["alive"]
+    os.kill(pid, signal.SIGCONT)
+    assert [kernel["status"] for kernel in kernels if kernel["name"] == key] == ["unknown"]
+    assert alive is False
+
+
+def test_all_kernels_are_destroyed_at_once(served: Served, key: str) -> None:
+    ids = {kernel["kernel_id"] for kernel in served.http.get("/kernels").json()["kernels"]}
+    assert set(served.http.delete("/kernels").json()["destroyed"]) == ids != set()
+    assert served.http.get("/kernels").json() == {"kernels": []}
+
+
+def test_the_age_of_a_kernel_is_told(served: Served, key: str) -> None:
+    young = served.http.get(f"/kernels/{key}").json()["kernel"]["age_seconds"]
+    while served.http.get(f"/kernels/{key}").json()["kernel"]["age_seconds"] <= young:
+        pass
+    assert young >= 0
 
 
 def test_a_session_is_opened_once_and_found_again(served: Served) -> None:
@@ -145,4 +172,4 @@ def test_an_unknown_route_is_refused_in_the_same_shape(served: Served) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
     answer = served.http.put("/kernels")
     assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
-    assert answer.headers["allow"] == "DELETE, GET, POST"
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, POST"

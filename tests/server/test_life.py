@@ -70,7 +70,7 @@ def test_a_server_that_is_stopped_lets_cells_come_to_their_end(tmp_path: Path, k
             served.process.terminate()
             wait_until_draining(served)
             refused = served.post("/kernels/last/execute", {"code": "1"})
-            assert (refused.status_code, refused.json()["code"]) == (503, "server_full")
+            assert (refused.status_code, refused.json()["code"]) == (503, "draining")
             assert served.http.get("/health").status_code == 200
             ready.touch()
             thread.join(DEADLINE)

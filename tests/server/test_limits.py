@@ -116,6 +116,23 @@ def test_no_more_cells_wait_in_a_kernel_than_allowed(small: Served) -> None:
     small.http.delete("/kernels")
 
 
+def test_no_more_cells_run_in_all_kernels_than_allowed(small: Served) -> None:
+    jobs = []
+    for name in ("one", "one", "two"):
+        code = {"code": "import time\nwhile True: time.sleep(0.01)"}
+        jobs.append(small.post(f"/sessions/{name}/jobs", code).json()["id"])
+    for path in ("execute", "jobs", "stream"):
+        answer = small.post(f"/sessions/two/{path}", {"code": "1"})
+        assert (answer.status_code, answer.json()["code"]) == (503, "server_full")
+        assert int(answer.headers["retry-after"]) > 0
+    for job_id in jobs:
+        small.post(f"/jobs/{job_id}/cancel")
+        while small.http.get(f"/jobs/{job_id}").json()["state"] == "running":
+            pass
+    assert small.execute("two", "'free'")["return_value"] == "'free'"
+    small.http.delete("/kernels")
+
+
 def test_a_hundred_clients_at_once_are_answered(served: Served, key: str) -> None:
     def health() -> int:
         return httpx2.get(f"{served.url}/health", timeout=DEADLINE).status_code
@@ -160,8 +177,15 @@ def test_clients_that_take_for_ever_to_send_a_request_are_cut_off(small: Served)
         assert cell.recv(100).startswith(b"HTTP/1.1 408")
 
 
-def test_a_server_that_can_open_no_more_says_so_and_recovers(tmp_path: Path, key_file: Path) -> None:
+def test_a_server_lets_itself_open_many_files_says_where_it_can_open_no_more_and_recovers(
+    tmp_path: Path, key_file: Path
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
     with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home)) as served, contextlib.ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        allowed = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
+        assert allowed == (65_536 if hard == resource.RLIM_INFINITY else min(65_536, hard), hard)
         served.post("/sessions/before")
         host, port = served.url.removeprefix("http://").split(":")
         address = (host, int(port))

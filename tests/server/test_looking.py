@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx2
+import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from .support import DEADLINE, PICTURE, Served
+from .support import DEADLINE, PICTURE, Served, events_of
 
 
 def test_variables_are_listed(served: Served, key: str) -> None:
@@ -40,6 +43,31 @@ def test_history_has_the_code_that_was_run(served: Served, key: str) -> None:
     assert served.http.get(f"/kernels/{key}/history?last=1").json()["inputs"] == inputs[1:]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["variables", "history", "notebook"])
+def test_a_kernel_that_stays_busy_is_told(served: Served, key: str, path: str) -> None:
+    job_id = served.post(f"/kernels/{key}/jobs", {"code": "while True: pass"}).json()["id"]
+    answer = served.http.get(f"/kernels/{key}/{path}")
+    assert (answer.status_code, answer.json()["code"]) == (409, "kernel_busy")
+    served.post(f"/jobs/{job_id}/cancel")
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("history", "get_ipython().history_manager.get_tail = lambda *args, **options: [(0, 'x', 'y')]"),
+        ("history", "get_ipython().history_manager.get_tail = lambda *args, **options: 1 / 0"),
+        ("complete", "get_ipython().Completer.completions = lambda *args: 1 / 0"),
+    ],
+)
+def test_what_a_cell_has_tampered_with_is_no_answer(served: Served, key: str, path: str, code: str) -> None:
+    served.execute(key, code)
+    method, body = ("POST", {"code": "x"}) if path == "complete" else ("GET", None)
+    answer = served.http.request(method, f"/kernels/{key}/{path}", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "failed")
+    assert "has no answer" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("path", ["variables", "history", "complete"])
 def test_a_dead_kernel_and_none_at_all_have_nothing_to_look_at(served: Served, key: str, path: str) -> None:
     method, body = ("POST", {"code": "x"}) if path == "complete" else ("GET", None)
@@ -62,7 +90,21 @@ def test_a_file_is_written_listed_and_fetched(served: Served) -> None:
     fetched = served.http.get("/files/in/deep/data é.bin")
     assert fetched.content == data
     assert fetched.headers["content-disposition"].startswith("attachment")
-    assert "in" in {entry["name"] for entry in served.http.get("/files").json()["entries"]}
+    assert "sandbox" in fetched.headers["content-security-policy"]
+    assert fetched.headers["x-content-type-options"] == "nosniff"
+    (served.workspace / ".env").write_text("SECRET=1")
+    (served.workspace / ".kernelbox").mkdir(exist_ok=True)
+    listed = served.http.get("/files").json()
+    assert "in" in {entry["name"] for entry in listed["entries"]}
+    assert not {".env", ".kernelbox"} & {entry["name"] for entry in listed["entries"]}
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\n", "tab\there", "#?%", "C:\\x", "-rf", " "])
+def test_a_file_of_an_odd_name_is_written_listed_and_fetched(served: Served, name: str) -> None:
+    path = f"/files/odd/{quote(name)}"
+    assert served.http.put(path, content=b"x").json() == {"path": f"odd/{name}", "size": 1}
+    assert {"name": name, "kind": "file", "size": 1} in served.http.get("/files/odd").json()["entries"]
+    assert served.http.get(path).content == b"x"
 
 
 def test_a_file_is_replaced_whole_and_a_kernel_reads_it(served: Served, key: str) -> None:
@@ -136,6 +178,18 @@ def test_pictures_of_a_result_are_fetched_by_their_addresses(served: Served, key
         assert served.http.get(f"/images/{name}").status_code == 404
 
 
+@pytest.mark.parametrize("name", ["planted.png", "secret", "20260101-000000-0123456789abcdef-1.html", "{}.png", "x{}"])
+def test_what_is_no_picture_of_a_cell_is_not_fetched_as_one(
+    served: Served, key: str, service_home: Path, name: str
+) -> None:
+    code = f"import base64\nfrom IPython.display import Image\nImage(base64.b64decode('{PICTURE}'))"
+    (address,) = served.execute(key, code)["images"]
+    planted = service_home / "images" / name.format(address.rpartition("/")[2])
+    planted.write_text("<script>")
+    assert served.http.get(f"/images/{planted.name}").status_code == 404
+    planted.unlink()
+
+
 # -- metrics ---------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +204,12 @@ def test_metrics_count_executions_and_failures_by_cause(served: Served, key: str
     served.execute(key, "1")
     served.execute(key, "1 / 0")
     served.execute(key, "while True: pass", timeout=0.1)
+    jobs = [served.post(f"/kernels/{key}/jobs", {"code": "while True: pass"}).json()["id"] for _ in range(2)]
+    for job_id in reversed(jobs):
+        served.post(f"/jobs/{job_id}/cancel")
+        list(events_of(served, job_id))
+    doomed = served.post("/kernels", {}).json()["name"]
+    served.execute(doomed, "import os; os._exit(1)")
     after = read_metrics(served)
 
     def grown(name: str, label: str) -> float:
@@ -158,9 +218,24 @@ def test_metrics_count_executions_and_failures_by_cause(served: Served, key: str
     assert grown("kernelbox_executions_total", "success") == 1
     assert grown("kernelbox_failures_total", "exception") == 1
     assert grown("kernelbox_failures_total", "timeout") == 1
-    assert grown("kernelbox_execution_seconds_count", "") == 3
+    assert grown("kernelbox_failures_total", "interrupt") == 1
+    assert grown("kernelbox_failures_total", "not run") == 1
+    assert grown("kernelbox_failures_total", "death") == 1
+    assert grown("kernelbox_execution_seconds_count", "") == 6
     assert after["kernelbox_kernels", "idle"] >= 1
+    assert after["kernelbox_kernels", "dead"] == 1
     assert after["kernelbox_kernel_memory_bytes", key] > 1_000_000
+    assert after["kernelbox_start_time_seconds", ""] == pytest.approx(
+        psutil.Process(served.process.pid).create_time(), abs=DEADLINE
+    )
+    served.http.delete(f"/kernels/{doomed}")
+
+
+def test_metrics_tell_nothing_of_kernels_that_are_gone(served: Served) -> None:
+    gone = served.post("/kernels", {}).json()["name"]
+    assert ("kernelbox_kernel_memory_bytes", gone) in read_metrics(served)
+    served.http.delete(f"/kernels/{gone}")
+    assert not [name for name, label in read_metrics(served) if label == gone]
 
 
 def test_health_is_told_while_many_cells_run(served: Served, key: str) -> None:
@@ -179,7 +254,8 @@ def test_files_of_callers_are_apart(key_file: Path, service_home: Path, tmp_path
     tokens.chmod(0o600)
     folder = tmp_path / "workspace"
     folder.mkdir()
-    with serving(folder, "--tokens", str(tokens), KERNELBOX_HOME=str(service_home)) as served:
+    log = tmp_path / "log"
+    with serving(folder, "--tokens", str(tokens), KERNELBOX_HOME=str(service_home), LOG=str(log)) as served:
         as_ann, as_bob = ({"Authorization": f"Bearer {secret}"} for secret in (ann, bob))
         assert served.http.put("/files/mine.txt", content=b"ann", headers=as_ann).status_code == 201
         assert (folder / "ann/mine.txt").read_text() == "ann"
@@ -195,6 +271,12 @@ def test_files_of_callers_are_apart(key_file: Path, service_home: Path, tmp_path
         assert served.http.post(f"/jobs/{job}/cancel", headers=as_bob).status_code == 404
         assert served.http.get("/jobs", headers=as_bob).json() == {"jobs": []}
         served.http.delete("/kernels", headers=as_ann)
+        (folder / "bob").rmdir()
+        (folder / "bob").symlink_to(folder / "ann")
+        replaced = served.http.get("/files/mine.txt", headers=as_bob)
+        assert (replaced.status_code, replaced.json()["code"]) == (409, "folder_replaced")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["caller"] for line in lines if line.get("path") == "/files/mine.txt"] == ["ann", "bob", "bob"]
 
 
 def test_the_documentation_may_load_nothing_from_elsewhere(served: Served) -> None:

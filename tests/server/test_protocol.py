@@ -173,7 +173,7 @@ def test_a_websocket_with_too_large_a_head_is_answered_and_closed(
         assert read_all(client).startswith(b"HTTP/1.1 400 ")
 
 
-def test_a_websocket_that_is_refused_and_an_upload_that_breaks_off_are_no_errors_in_the_log(
+def test_a_websocket_that_is_refused_and_requests_that_break_off_are_no_errors_in_the_log(
     tmp_path: Path, key_file: Path
 ) -> None:
     log = tmp_path / "log"
@@ -184,15 +184,26 @@ def test_a_websocket_that_is_refused_and_an_upload_that_breaks_off_are_no_errors
                 pass
         while list(tmp_path.glob(".f*")):
             pass
+        with connected(served) as client:
+            client.sendall(head(served, "GET /kernels"))  # who has gone can no longer be told to be the user
+            assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
+            about = ("Content-Type: application/json", "Content-Length: 100")
+            client.sendall(head(served, "POST /sessions/broken/execute", *about) + b'{"code": "1"}')
+        while "/sessions/broken/execute" not in log.read_text():
+            pass
+        assert served.http.get("/kernels/broken").status_code == 404
         for path in ("/nowhere", "/api/kernels/none/channels"):
             with pytest.raises(InvalidStatus):
                 connect(f"{served.url.replace('http:', 'ws:')}{path}", open_timeout=DEADLINE, proxy=None)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert {line["level"] for line in lines} == {"INFO"}
-    assert [line["path"] for line in lines if line["message"] == "request"] == [
-        "/files/f",
-        "/nowhere",
-        "/api/kernels/none/channels",
+    assert [(line["path"], line["status"]) for line in lines if line["message"] == "request"] == [
+        ("/files/f", 499),
+        ("/kernels", 200),
+        ("/sessions/broken/execute", 499),
+        ("/kernels/broken", 404),
+        ("/nowhere", 404),
+        ("/api/kernels/none/channels", 404),
     ]
 
 

@@ -50,10 +50,16 @@ def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
 _KERNEL_PREFIX = "KERNEL_ENV_"
 
 
+# What a file has set, for kernels and for the parameters of tool servers. It is not in os.environ: libraries here, and
+# programs that are started here, would take what to load from it (OPENSSL_CONF), or whom to trust (SSL_CERT_FILE).
+_from_file: dict[str, str] = {}
+
+
 def variables_for_kernels() -> dict[str, str]:
     """Returns the caller's variables that are for kernels, by the names that they have there."""
-    names = [name for name in os.environ if name.startswith(_KERNEL_PREFIX) and name != _KERNEL_PREFIX]
-    return {name.removeprefix(_KERNEL_PREFIX): os.environ[name] for name in names}
+    known = {**_from_file, **os.environ}
+    names = [name for name in known if name.startswith(_KERNEL_PREFIX) and name != _KERNEL_PREFIX]
+    return {name.removeprefix(_KERNEL_PREFIX): known[name] for name in names}
 
 
 def environment_of_server(kernel_env: Mapping[str, str]) -> dict[str, str]:
@@ -69,11 +75,9 @@ _PREFIXES_NOT_FROM_FILES = ("KERNELBOX_", "PYTHON", "LD_", "DYLD_", "BASH_", "PI
 
 
 def add_variables(pairs: Mapping[str, str]) -> list[str]:
-    """Sets variables that the caller has not set; returns the names of those that a file may not set."""
+    """Adds variables of a file that the caller has not set; returns the names of those that a file may not set."""
     refused = [name for name in pairs if _decides_what_runs(name.removeprefix(_KERNEL_PREFIX))]
-    for name, value in pairs.items():
-        if name not in refused and "\0" not in value:
-            os.environ.setdefault(name, value)
+    _from_file.update((name, value) for name, value in pairs.items() if name not in refused and "\0" not in value)
     return refused
 
 
@@ -82,8 +86,13 @@ def _decides_what_runs(name: str) -> bool:
 
 
 def host_variable(name: str) -> str | None:
-    """Returns a variable of the host's environment: a token, or what the parameters of a tool server name."""
+    """Returns a variable of the host's environment, such as a token."""
     return os.environ.get(name)
+
+
+def tool_variable(name: str) -> str | None:
+    """Returns a variable that the parameters of a tool server name: the host's, or one of a file."""
+    return os.environ.get(name, _from_file.get(name))
 
 
 # What a template is started with. Its children get their own environment, but can read the one it began with

@@ -59,6 +59,7 @@ class KernelNotFound(KernelBoxError, LookupError):
 
     def __init__(self, key: str) -> None:
         super().__init__(f"there is no kernel {key!r}; list_kernels(), or `kernelbox list`, shows those there are")
+        self.key = key
 
 
 class KernelExists(KernelBoxError, FileExistsError):

@@ -44,7 +44,8 @@ def _read_options(options: Namespace) -> ServerOptions:
 
     # Before the workspace is entered: a relative path is the caller's, and code in a kernel can write to the workspace.
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
-    sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
+    walls = (options.sandbox, options.sandbox_config, options.sandbox_level)
+    sandbox = choose_sandbox(*walls, policy=options.policy)
     workspace = enter_workspace(options.workspace)
     variables, unread = read_dotenv(os.path.join(workspace, ".env"))
     if unread:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import re
 
+from kernelbox.base._addresses import check_port
 from kernelbox.base._command_line import LOG_LEVELS, add_limit_option, add_sandbox_options
+from kernelbox.base._errors import InvalidInput
 from kernelbox.cli._parser import count, seconds
 
-_LARGEST_PORT = 65535
+# What browsers send as `Origin` (RFC 6454), and as `Host`.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", re.IGNORECASE)
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:/?#@\s]+)(:\d+)?", re.IGNORECASE)
 
 
 def add_mcp_options(parser: argparse.ArgumentParser) -> None:
@@ -40,12 +45,17 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
         help="use the kernels of KERNELBOX_HOME, which other processes see and which stay when the server ends",
     )
     add_limit_option(parser)
-    add_sandbox_options(parser, "the kernel")
+    add_sandbox_options(parser, "the kernels")
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="serve HTTP; the token is KERNELBOX_MCP_TOKEN, or a new one"
     )
     parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="HOST[:PORT]", help="a name in URLs that lead to --http"
+        "--allow-host",
+        type=_host,
+        action="append",
+        default=[],
+        metavar="HOST[:PORT]",
+        help="a name in URLs that lead to --http; may be repeated",
     )
     parser.add_argument(
         "--log-level",
@@ -77,28 +87,46 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         help="refuse to start where no token was given, rather than make one and print it",
     )
     parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="HOST[:PORT]", help="a name in URLs that lead here"
+        "--allow-host",
+        type=_host,
+        action="append",
+        default=[],
+        metavar="HOST[:PORT]",
+        help="a name in URLs that lead here; may be repeated",
     )
     parser.add_argument(
-        "--cors-origin", action="append", default=[], metavar="ORIGIN", help="web pages that may send requests"
+        "--cors-origin",
+        type=_origin,
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="web pages that may send requests, such as http://localhost:3000; may be repeated",
     )
     _add_approval_options(parser)
     add_limit_option(parser)
-    add_sandbox_options(parser, "the kernel")
+    add_sandbox_options(parser, "the kernels")
     parser.add_argument(
         "--max-kernels", type=count, default=1000, metavar="N", help="open no more kernels than this, 0 for any (1000)"
     )
     parser.add_argument(
-        "--max-queue", type=count, default=64, metavar="N", help="cells that may wait in one kernel, 0 for any (64)"
+        "--max-queue",
+        type=count,
+        default=64,
+        metavar="N",
+        help="cells that may run or wait in one kernel, 0 for any (64)",
     )
     parser.add_argument(
-        "--max-running", type=count, default=1000, metavar="N", help="cells that may run or wait in all (1000)"
+        "--max-running",
+        type=count,
+        default=1000,
+        metavar="N",
+        help="cells that may run or wait in all kernels, 0 for any (1000)",
     )
-    parser.add_argument("--max-body", type=count, default=16, metavar="MIB", help="the largest request (16)")
-    parser.add_argument("--max-upload", type=count, default=1024, metavar="MIB", help="the largest file sent (1024)")
+    parser.add_argument("--max-body", type=_size, default=16, metavar="MIB", help="the largest request (16)")
+    parser.add_argument("--max-upload", type=_size, default=1024, metavar="MIB", help="the largest file sent (1024)")
     parser.add_argument(
         "--grace",
-        type=seconds,
+        type=_patience,
         default=5.0,
         metavar="SECONDS",
         help="how long cells may go on after a signal to stop, before they are interrupted (5)",
@@ -135,16 +163,45 @@ def _toolsets(text: str) -> list[str]:
 
 def _port(text: str) -> int:
     number = count(text)
-    if number > _LARGEST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: use 0 to {_LARGEST_PORT}")
-    return number
+    try:
+        return check_port(number)
+    except InvalidInput as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from exc
+
+
+def _patience(text: str) -> float:
+    value = seconds(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 0 seconds")
+    return value
+
+
+def _size(text: str) -> int:
+    value = count(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("0 would refuse everything: use 1 or more")
+    return value
+
+
+def _origin(text: str) -> str:
+    if text != "*" and not _ORIGIN.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no origin: use what browsers send, without a path, such as http://localhost:3000, or *"
+        )
+    return text
+
+
+def _host(text: str) -> str:
+    if not _HOST.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no host: use a name such as example.org or example.org:8080")
+    return text
 
 
 def _add_approval_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide first")
     parser.add_argument(
         "--approval-timeout",
-        type=seconds,
+        type=_patience,
         default=300.0,
         metavar="SECONDS",
         help="reject what has not been answered after this long (300)",

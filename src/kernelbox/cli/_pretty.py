@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from kernelbox.wire._results import ExecutionResult, OutputItem
 
 _CODES = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
+# An amount in units of 1,000.
+_DECIMAL = 1000
+
 _STATUS = {"idle": "green", "running": "blue", "dead": "red", "unknown": "yellow"}
 
 
@@ -110,7 +113,7 @@ def show_table(records: Sequence[KernelRecord]) -> None:
     if not records:
         print("there are no kernels")
         return
-    head = ("NAME", "STATUS", "PID", "AGE", "LAST USED", "CELLS", "MEMORY", "CPU", "DIRECTORY")
+    head = ("NAME", "STATUS", "PID", "AGE", "LAST USED", "CELLS", "MEMORY", "CPU", "SANDBOX", "DIRECTORY")
     rows = [_row(record) for record in records]
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     print(paint(_line(head, widths), "bold", sys.stdout))
@@ -125,9 +128,14 @@ def show_record(record: KernelRecord) -> None:
     """Prints all that is known of a kernel, a line each."""
     for name, value in record.to_dict().items():
         if isinstance(value, dict) and name in ("limits", "usage"):
-            value = ", ".join(f"{each} {show_amount(each, amount)}" for each, amount in value.items())
+            value = ", ".join(f"{each} {_amount(record, each, amount)}" for each, amount in value.items())
         if value not in (None, "", {}, [], False):
             print(f"{name:<16} {escape(str(value))}")
+
+
+def _amount(record: KernelRecord, name: str, amount: float) -> str:
+    """Puts what a kernel may use, or uses, in words: both in the same units."""
+    return show_amount(name, amount, like=record.limits.get(name) or _DECIMAL)
 
 
 def _row(record: KernelRecord) -> tuple[str, ...]:
@@ -136,8 +144,9 @@ def _row(record: KernelRecord) -> tuple[str, ...]:
     name, cwd = escape(record.name), escape(record.cwd)
     name = name if len(name) <= 40 else name[:39] + "…"
     cells, usage = str(record.attempt_count), record.usage or {}
-    memory, cpu = (show_amount(each, usage[each]) if each in usage else "-" for each in ("memory", "cpu"))
-    return (name, status, str(record.pid or "-"), _ago(record.age_seconds), f"{used} ago", cells, memory, cpu, cwd)
+    memory, cpu = (_amount(record, each, usage[each]) if each in usage else "-" for each in ("memory", "cpu"))
+    pid, age, sandbox = str(record.pid or "-"), _ago(record.age_seconds), record.sandbox or "-"
+    return (name, status, pid, age, f"{used} ago", cells, memory, cpu, sandbox, cwd)
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

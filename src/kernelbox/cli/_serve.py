@@ -36,7 +36,8 @@ def _read_options(options: Namespace) -> ServiceOptions:
 
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
     tokens = _read_tokens(options.tokens)
-    sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level)
+    files = {"tokens": options.tokens, "policy": options.policy}
+    sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level, **files)
     if options.require_token and not tokens:
         raise StartFailed(f"there is no token; set {TOKEN_VARIABLE}, or name a file with --tokens")
     return ServiceOptions(

@@ -102,7 +102,11 @@ class KernelOptions:
         if wanted == has:
             return []
         if not has or not wanted:
-            return ["no sandbox, not one" if wanted else f"a sandbox ({record.sandbox}), not none"]
+            return [
+                "no sandbox, where one is asked for"
+                if wanted
+                else f"a sandbox ({record.sandbox}), where none is asked for"
+            ]
         from kernelbox.sandbox._config import SandboxConfig
 
         return [SandboxConfig.from_text(has).describe_difference(SandboxConfig.from_text(wanted))]
@@ -139,20 +143,31 @@ class KernelOptions:
 
 
 def choose_sandbox(
-    sandbox: bool, config: str | os.PathLike[str] | None, level: str | None = None
+    sandbox: bool,
+    config: str | os.PathLike[str] | None,
+    level: str | None = None,
+    *,
+    tokens: str | None = None,
+    policy: str | None = None,
 ) -> SandboxConfig | None:
     """Returns what three arguments ask for: whether there is to be a sandbox, the file that says what it allows, and
-    how it is made."""
+    how it is made.
+
+    The files of a server's `tokens` and `policy`, if it has some, are not for its kernels: they neither read the one
+    nor write the other.
+    """
     if not sandbox:
         if config is not None:
             raise InvalidInput("sandbox_config", str(config), _NO_SANDBOX)
         if level is not None:
             raise InvalidInput("sandbox_level", level, _NO_SANDBOX)
         return None
-    from kernelbox.sandbox._config import check_level, check_sandbox, read_config
+    from kernelbox.sandbox._config import SandboxConfig, check_level, read_config
 
     chosen = check_level("native" if level is None else level)
-    return check_sandbox(True, level=chosen) if config is None else read_config(config, level=chosen)
+    rules = SandboxConfig(level=chosen) if config is None else read_config(config, level=chosen)
+    hidden, kept = ([os.path.abspath(os.path.expanduser(path))] if path else [] for path in (tokens, policy))
+    return rules.protecting(hidden, kept)
 
 
 def at_level(sandbox: Sandbox | None, level: str | None) -> Sandbox | None:

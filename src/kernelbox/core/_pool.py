@@ -55,8 +55,10 @@ class Pool:
 
     def has(self, record: KernelRecord) -> bool:
         """Tells whether a connection shows that the kernel lives."""
-        kept = self._idle.get(record.kernel_id)
-        return bool(kept) and any(c.idle and c.leads_to(record) for c in kept or ())
+        for connection in self._idle.get(record.kernel_id, ()):
+            if connection.idle and connection.leads_to(record):
+                return True
+        return False
 
     def drop(self, record: KernelRecord) -> None:
         """Closes the connections to a kernel."""

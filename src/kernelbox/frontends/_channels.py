@@ -126,26 +126,31 @@ class Channels:
         if self._following is not None:
             self._following.cancel()
 
-    def take(self, front_end: FrontEnd, request: JupyterMessage) -> None:
-        """Has a message of a front end served."""
-        if request.channel == "stdin":
+    def take(self, front_end: FrontEnd, request: JupyterMessage, *, may_end: bool = True) -> None:
+        """Has a message of a front end served; without `may_end` none that ends the kernel, or starts it anew."""
+        if request.kind == "shutdown_request" and not may_end:
+            self._refuse(front_end, request, "NotAllowed", "this front end may not end the kernel, nor start it anew")
+        elif request.channel == "stdin":
             if self._cell is not None:
                 self._cell.answer_input(front_end, request)
         elif request.channel == "control" or request.kind in _AT_ONCE:
             if len(self._at_once) < _MOST_AT_ONCE:
                 self._begin(self._serve(front_end, request))
             else:
-                self._refuse(front_end, request, _MOST_AT_ONCE)
+                self._refuse_for_now(front_end, request, _MOST_AT_ONCE)
         elif len(self._waiting) < _MOST_WAITING:
             self._waiting.append((front_end, request))
             if self._worker is None:
                 self._worker = asyncio.get_running_loop().create_task(self._work())
         else:
-            self._refuse(front_end, request, _MOST_WAITING)
+            self._refuse_for_now(front_end, request, _MOST_WAITING)
 
-    def _refuse(self, front_end: FrontEnd, request: JupyterMessage, most: int) -> None:
+    def _refuse_for_now(self, front_end: FrontEnd, request: JupyterMessage, most: int) -> None:
         sentence = f"{most:,} requests wait for this kernel already; wait for some, or interrupt it"
-        self._begin(front_end.send(Exchange(self.author, request).reply(failure("QueueFull", sentence))))
+        self._refuse(front_end, request, "QueueFull", sentence)
+
+    def _refuse(self, front_end: FrontEnd, request: JupyterMessage, ename: str, sentence: str) -> None:
+        self._begin(front_end.send(Exchange(self.author, request).reply(failure(ename, sentence))))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -218,7 +223,7 @@ class Channels:
         try:
             reply = await self._answer(front_end, exchange)
         except (KernelBoxError, OSError, ValueError) as exc:
-            reply = exchange.reply(failure(type(exc).__name__, str(exc)))
+            reply = exchange.reply(failure(type(exc).__name__, self._rules.describe(exc)))
         if reply is not None and request.kind not in COMM_KINDS:  # to which there is none
             await front_end.send(reply)
         await self._broadcast(exchange.end())

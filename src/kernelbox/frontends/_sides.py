@@ -53,3 +53,5 @@ class Rules:
     version: str
     # Holds a place for a cell in a kernel, or raises why there is none; the function takes what came of it.
     noted: Callable[[KernelRecord, str], AbstractContextManager[Callable[[ExecutionResult], None]]] = take_no_notes
+    # Returns what a front end is told of a failure.
+    describe: Callable[[Exception], str] = str

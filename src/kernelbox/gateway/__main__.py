@@ -7,6 +7,7 @@ import json
 import os
 import sys
 
+from kernelbox.base._addresses import check_port
 from kernelbox.base._command_line import LOG_LEVELS, add_limit_option, add_sandbox_options
 from kernelbox.base._config import set_limits
 from kernelbox.base._errors import KernelBoxError
@@ -32,7 +33,7 @@ def main() -> int:
             sandbox=choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level),
         )
         lifeline = sys.stdin.fileno() if options.lifeline else None
-        binding = Binding(options.host, options.port)
+        binding = Binding(options.host, check_port(options.port))
         return serve(chosen, binding, grace=_GRACE, log_level=options.log_level, lifeline=lifeline)
     except KernelBoxError as exc:
         print(json.dumps({"error": str(exc)}), flush=True)

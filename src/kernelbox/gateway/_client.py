@@ -7,7 +7,7 @@ import os
 from contextlib import aclosing
 from pathlib import Path
 
-from kernelbox.base._addresses import join_address
+from kernelbox.base._addresses import check_port, join_address
 from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout
 from kernelbox.core._arguments import check_code, check_path, check_seconds
@@ -53,7 +53,7 @@ class KernelClient:
         Every cell begins in `working_dir`, and one that goes elsewhere is brought back; without it `os.chdir` lasts.
         """
         self.host = host
-        self.port = port
+        self.port = check_port(port)
         self.working_dir = None if working_dir is None else Path(check_path("working_dir", working_dir))
         self.images_dir = Path(choose_images_dir(images_dir))
         self.ping_interval = check_seconds("ping_interval", ping_interval)
@@ -163,6 +163,8 @@ class KernelClient:
         if result.status == "timeout":
             raise ExecutionTimeout.of(result, images)
         if result.error is not None:
+            if result.ending == "died":
+                result.error.evalue += "; reset() opens a fresh one"
             raise ExecutionError.of(result, images)
         return ExecutionResult(result.text or None, images)
 

@@ -123,6 +123,8 @@ async def _request(
 ) -> httpx2.Response:
     try:
         answer = await http.request(method, path, json=body)
+    except httpx2.ConnectError as exc:
+        raise Unreachable("nothing answers there; start a gateway, or see to its host and port") from exc
     except httpx2.HTTPError as exc:
         raise Unreachable(str(exc) or type(exc).__name__) from exc
     if answer.is_error:

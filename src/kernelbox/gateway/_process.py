@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from kernelbox.base._addresses import check_port
 from kernelbox.base._command_line import LOG_LEVELS
 from kernelbox.base._config import limits_as_variables
 from kernelbox.base._environment import environment_of_server
@@ -59,7 +60,7 @@ class KernelGateway:
         if log_level.upper() not in LOG_LEVELS:
             raise InvalidInput("log_level", log_level, f"use one of {', '.join(LOG_LEVELS)}")
         self.host = host
-        self.port = port
+        self.port = check_port(port)
         self.sandbox = check_switch("sandbox", sandbox)
         self.sandbox_config = sandbox_config
         self.sandbox_level = sandbox_level

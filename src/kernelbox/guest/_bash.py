@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import termios
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from subprocess import TimeoutExpired
 
 from kernelbox.guest._child import Child, file_of, start_own
@@ -28,8 +29,10 @@ keep_builtins(globals())
 _PATIENCE = 0.5
 
 
-# The descriptors that bash and we share are beyond those that scripts choose for themselves (`exec 3>file`).
+# The descriptors that bash and we share are beyond those that scripts choose for themselves (`exec 3>file`). Where a
+# limit allows no such numbers they are the last but a few, which bash takes for itself.
 _FIRST_DESCRIPTOR = 100
+_LEFT_TO_BASH = 16
 
 # How our own commands run: neither a trace nor a trap of the cell shows them.
 _SILENTLY = b">/dev/null 2>&1"
@@ -301,6 +304,8 @@ class Bash:
 
 
 def _move_up(fd: int) -> int:
-    moved: int = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+    most, _ = getrlimit(RLIMIT_NOFILE)
+    lowest = _FIRST_DESCRIPTOR if most == RLIM_INFINITY else min(_FIRST_DESCRIPTOR, most - _LEFT_TO_BASH)
+    moved: int = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, lowest)
     os.close(fd)
     return moved

@@ -23,6 +23,7 @@ import struct
 from typing import NoReturn
 
 from kernelbox.guest._descriptors import read_all
+from kernelbox.guest._landlock import keep_to
 from kernelbox.guest._system_calls import (
     CLONE_NEWCGROUP,
     CLONE_NEWIPC,
@@ -37,7 +38,7 @@ from kernelbox.guest._system_calls import (
     leave_none_open,
     unshare,
 )
-from kernelbox.guest._view import build_view
+from kernelbox.guest._view import build_view, show_processes
 from kernelbox.wire._confinement import Confinement
 from kernelbox.wire._layout import PACKAGES
 
@@ -46,8 +47,8 @@ _NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_
 # What the maker tells the template: the first process and the kernel.
 MADE = struct.Struct("ii")
 
-# What the maker ends its message to the kernel with: it might be killed in the middle of it.
-_WHOLE = b"made"
+# What the maker's message to the kernel has between paths and the filter, and at its end: it might be killed before.
+_FILTER, _WHOLE = b"\0\0", b"made"
 
 # Reads its input until it ends, and takes a tenth of a megabyte; where systems have it, NixOS at the last. No other
 # place is looked at: a cell must not choose what runs here.
@@ -82,8 +83,11 @@ def make(told: int, confinement: int, lifeline: int, *, own_network: bool) -> tu
     message = read_all(made)  # to the end: what only the two share need not be copied when the maker has gone
     if not message.endswith(_WHOLE):
         os._exit(1)  # the maker reports why
-    scratch, _, program = message.removesuffix(_WHOLE).partition(b"\0")
-    return alive, os.fsdecode(scratch), program
+    paths, _, program = message.removesuffix(_WHOLE).partition(_FILTER)
+    scratch, *writable = map(os.fsdecode, paths.split(b"\0"))
+    show_processes()
+    keep_to(writable)
+    return alive, scratch, program
 
 
 def _furnish(confinement: Confinement, says: int, own_network: bool) -> NoReturn:
@@ -95,7 +99,8 @@ def _furnish(confinement: Confinement, says: int, own_network: bool) -> NoReturn
     for path, target in confinement.links.items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink(target, path)
-    message = os.fsencode(confinement.scratch) + b"\0" + confinement.filter + _WHOLE
+    writable = {"/dev", *(mount.path for mount in confinement.mounts if mount.kind in ("write", "private"))}
+    message = b"\0".join(map(os.fsencode, (confinement.scratch, *writable))) + _FILTER + confinement.filter + _WHOLE
     with contextlib.suppress(BrokenPipeError):  # the kernel has been killed
         while message:
             message = message[os.write(says, message) :]

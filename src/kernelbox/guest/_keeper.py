@@ -100,8 +100,10 @@ class Keeper:
                 kept.reason = kept.reason or "its files were deleted, and no client could reach it any more"
                 self.kill(pid)
             elif has_lost_main_thread(pid):
-                kept.reason = kept.reason or "its main thread was ended"
-                self.kill(pid)
+                if kept.is_headless:
+                    kept.reason = kept.reason or "its main thread was ended"
+                    self.kill(pid)
+                kept.is_headless = True  # one that is just exiting has none either, and tells by its status of what
             for pipe in kept.outputs:
                 fit_pipe(pipe)
             if kept.watch is not None:

@@ -27,6 +27,8 @@ class Kept:
     """The first process of its sandbox: when that ends, the system ends all that is in there."""
     maker: int = 0
     """The process that makes its sandbox, or has made it."""
+    is_headless: bool = False
+    """Whether it had no main thread, and others, when its keeper looked the last time."""
     reason: str = ""
     """Why the keeper ends it."""
     watch: Watch | None = None

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +80,10 @@ class Installers(PackagingMagics):
             return
         uv = _find_uv()
         if uv is None:
-            python = shlex.quote(sys.executable)
-            raise UsageError(f"%pip: this environment has neither pip nor uv; run !{python} -m ensurepip")
+            command = f"{shlex.quote(sys.executable)} -m ensurepip"
+            is_writable = os.access(sysconfig.get_path("purelib"), os.W_OK)  # not in a sandbox
+            advice = f"run !{command}" if is_writable else f"have `{command}` run outside of the kernel"
+            raise UsageError(f"%pip: this environment has neither pip nor uv; {advice}")
         action, _, rest = line.strip().partition(" ")
         python = f"--python {shlex.quote(sys.executable)}" if action.isalpha() else ""
         where = os.environ.get("PIP_TARGET", "") if action == "install" else ""  # pip reads it, uv does not

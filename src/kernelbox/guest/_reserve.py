@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mmap import mmap
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 from kernelbox.wire._pristine import keep_builtins
 
@@ -25,6 +25,6 @@ def fill_reserve() -> None:
     if not _held:
         try:
             mmap(-1, 4 * _SIZE).close()
-            _held.append(mmap(-1, _SIZE))
+            _held.append(mmap(-1, _SIZE, flags=MAP_PRIVATE | MAP_ANONYMOUS))  # the forks of cells have their own
         except (MemoryError, OSError):
             pass

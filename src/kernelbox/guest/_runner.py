@@ -24,7 +24,7 @@ from kernelbox.guest._errand import LONGEST, Errand, Refusal
 from kernelbox.guest._peer import is_same_user
 from kernelbox.guest._pristine import contextlib, fcntl, os, select, signal, stat, time
 from kernelbox.guest._program import Program
-from kernelbox.guest._runner_bash import MOVED, LastingBash, go_to
+from kernelbox.guest._runner_bash import MOVED, LastingBash, describe, go_to
 from kernelbox.guest._subreaper import become_subreaper
 from kernelbox.guest._system_calls import close_but, hide_memory
 from kernelbox.wire._pristine import keep_builtins
@@ -91,28 +91,29 @@ class Runner:
             poller = select.poll()
             for fd in (self._channel.fileno(), self._listener.fileno(), self._kernel, self._wake, *self._controls):
                 poller.register(fd, select.POLLIN)
-            for fd, _ in poller.poll():
+            for fd, event in poller.poll():
                 if fd == self._kernel:
                     self._leave()
                 elif fd == self._channel.fileno():
-                    self._take()
+                    self._take(closed=bool(event & select.POLLHUP))
                 elif fd == self._listener.fileno():
                     self._tell_key()
                 elif fd == self._wake:
                     os.read(fd, 4096)
                 elif fd in self._controls:
-                    self._heed(fd)
+                    self._heed(fd, closed=bool(event & select.POLLHUP))
             self._reap()
 
-    def _take(self) -> None:
-        """Takes one message of the kernel's, or of a process that it forked."""
+    def _take(self, *, closed: bool) -> None:
+        """Takes one message of the kernel's, or of a process that it forked; leaves if they all have `closed` their
+        ends, which a message of no bytes does not tell."""
         room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4)
         try:
             data, ancillary, _, _ = self._channel.recvmsg(_LONGEST_MESSAGE, room, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return
         fds = [fd for level, kind, raw in ancillary for fd in _descriptors(level, kind, raw)]
-        if not data and not fds:
+        if not data and not fds and closed:
             self._leave()
         control = Socket(fileno=fds.pop(0)) if fds and stat.S_ISSOCK(os.fstat(fds[0]).st_mode) else None
         try:
@@ -120,7 +121,7 @@ class Runner:
         except Refusal as exc:
             _answer(control, "refused", str(exc))
         except OSError as exc:
-            _answer(control, "failed", exc.errno, exc.strerror, exc.filename)
+            _answer(control, *describe(exc))
         except Exception as exc:  # noqa: BLE001  # whatever the kernel sends, the runner goes on
             _answer(control, "refused", f"it was asked for nothing that it understands ({type(exc).__name__})")
         finally:
@@ -197,22 +198,24 @@ class Runner:
             raise Refusal("it has been started once for this approval")
         self._spent.add(seal)
 
-    def _heed(self, fd: int) -> None:
-        """Takes what the kernel says to a child: a signal for its process group."""
+    def _heed(self, fd: int, *, closed: bool) -> None:
+        """Takes what the kernel says to a child: a signal, for it or for its process group. All else means nothing."""
         control, pid = self._controls[fd]
+        data = b""
         try:
             data = control.recv(64)
-            number, group = json.loads(data) if data else (0, False)
+            said = json.loads(data) if data else None
         except BlockingIOError:
             return
-        except (OSError, ValueError, TypeError):
-            data = b""
-        if not data:
+        except (OSError, ValueError):
+            said = None
+        if not data and closed:
             del self._controls[fd]
             control.close()
-        elif pid in self._began and number in signal.valid_signals():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, number) if group else os.kill(pid, number)
+        match said:
+            case [int() as number, bool() as group] if pid in self._began and number in signal.valid_signals():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, number) if group else os.kill(pid, number)
 
     def _tell_key(self) -> None:
         """Tells a host the key, and whose runner this is: a cell can move the sockets of others to its own directory.
@@ -278,8 +281,11 @@ def _read(fd: int) -> bytes:
 
 
 def _require_write_only(fd: int) -> None:
-    """Raises Refusal for what a program could read: there are programs that take commands from where they write to."""
-    if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY:
+    """Raises Refusal for what a program could read: there are programs that take commands from where they write to.
+
+    A terminal they open anew, by its name, and take what is typed there for the user's.
+    """
+    if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY or os.isatty(fd):
         raise Refusal("a cell has put something that can be read in the place of stdout or stderr; it was not run")
 
 

@@ -169,9 +169,15 @@ def _run(bash: Bash, holding: _Holding, cell: bytes) -> list[object]:
     except BashUnavailable as exc:
         return ["missing", str(exc)]
     except OSError as exc:
-        return ["failed", exc.errno, exc.strerror, exc.filename]
+        return describe(exc)
     else:
         return ["ended", status, alive]
+
+
+def describe(exc: OSError) -> list[object]:
+    """Returns what to say of a program that the system has not started; its name may be bytes, which JSON has not."""
+    name = exc.filename
+    return ["failed", exc.errno, exc.strerror, os.fsdecode(name) if isinstance(name, bytes | str) else None]
 
 
 def go_to(directory: bytes) -> bool:

@@ -188,7 +188,6 @@ def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity,
     from kernelbox.guest._arming import arm
     from kernelbox.guest._confine import make
     from kernelbox.guest._system_calls import Unarmed, close_but
-    from kernelbox.guest._view import show_processes
 
     try:
         lifeline = box.lifeline if watched else -1
@@ -199,7 +198,6 @@ def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity,
         opener = (box.opener.fileno(),) if box.srt is not None else ()
         # A directory or a process would be a way out.
         close_but((0, 1, 2, *given, *guard, *opener, box.lifeline, alive))
-        show_processes()
         identity = _open(birth)
         identity.lifeline, identity.alive = box.lifeline, alive
         _take_limits(birth, alone=True)
@@ -283,7 +281,11 @@ def _build(identity: Identity, spawn: Spawn, scratch: str) -> Kernel:
     shell.profile_dir.place(scratch or os.path.join(spawn.directory, PROFILE))
     gc.enable()
     if scratch:
-        sys.path.append(f"{scratch}/{PACKAGES}")
+        # The template, which is outside, does without directories that cells can write; programs in here do not.
+        given = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+        packages = f"{scratch}/{PACKAGES}"
+        sys.path[:0] = [path for path in given if path not in (packages, *sys.path)]
+        sys.path.append(packages)
     kernel = Kernel(shell, identity, spawn.idle_timeout)
     if sys.path[:1] != [""]:
         sys.path.insert(0, "")  # last: what we import ourselves does not come from the working directory

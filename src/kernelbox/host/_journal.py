@@ -1,6 +1,7 @@
 """The journal: jobs of all servers on a home, as files, so that each of them can tell of every job.
 
-    jobs/ID/job             what was asked, by which server, and in the end what came of it, as JSON
+    jobs/ID/job             what was asked, by which server, and in the end why there is no result, as JSON
+    jobs/ID/result          the result, as JSON, which may have any length and is never read here
     jobs/ID/events-N        events from number N on: of each its number, its kind, and JSON
     jobs/ID/answer-REQUEST  an answer to an approval request that came to another server than the job's own
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _FOLDER = "jobs"
 _RECORD = "job"
+_RESULT = "result"
 _ANSWER = "answer-"
 
 # Bytes of one file of events, unless one event is larger, and of all that are kept of a job.
@@ -90,8 +92,21 @@ class Journal:
         except (OSError, ValueError):  # it has been removed meanwhile, or a cell has written to it
             return None
 
+    def read_result(self, job_id: str) -> bytes | None:
+        """Returns the result of a job as JSON; None if there is none, or a cell has written to it."""
+        try:
+            with self.place(job_id) as place:
+                return self.signature(job_id).read_file(place, _RESULT, _RESULT)
+        except (OSError, ValueError):
+            return None
+
     def records(self) -> list[dict[str, Any]]:
-        """Returns the records of all jobs, oldest first."""
+        """Returns the records of the jobs that run, and of those that are kept, oldest first."""
+        found = self._read_all()
+        gone = {record["id"] for record in _overdue(found)}
+        return [record for record in found if record["id"] not in gone]
+
+    def _read_all(self) -> list[dict[str, Any]]:
         found = [record for record in map(self.read, self._ids()) if record is not None]
         return sorted(found, key=lambda record: str(record.get("created_at", "")))
 
@@ -137,11 +152,8 @@ class Journal:
             for name in self._ids():
                 if time.time() - folder.stat(name).st_mtime > _KEPT_FOR and self._is_without_record(folder, name):
                     folder.remove_tree(name)
-        ended = [record for record in self.records() if record["state"] != "running"]
-        surplus = max(0, len(ended) - _MOST_JOBS)
-        for number, record in enumerate(ended):
-            if number < surplus or time.time() - float(record.get("changed_at", 0)) > _KEPT_FOR:
-                self.remove(str(record.get("id", "")))
+        for record in _overdue(self._read_all()):
+            self.remove(record["id"])
 
     def _is_without_record(self, folder: Place, name: str) -> bool:
         """Tells whether an entry has no record of ours: it was given up, or a cell has damaged it or made it."""
@@ -188,7 +200,7 @@ class Entry:
         Where the disk is full the earlier events of the job make room; raises OSError if that is not enough.
         """
         self.last += 1
-        data = b"\n" + self._signature.sign(f"{EVENTS}{self.last} {kind}", event)
+        data = b"".join((b"\n", self._signature.sign(f"{EVENTS}{self.last} {kind}", event)))
         try:
             self._add(data)
         except OSError:
@@ -216,14 +228,20 @@ class Entry:
         """Writes what is known of the job while it runs."""
         self._write({**record, "server": _this_process()})
 
-    def finish(self, record: dict[str, Any]) -> None:
+    def finish(self, record: dict[str, Any], result: bytes | None) -> None:
         """Writes what came of the job; no event follows. Events make room for it; raises OSError if it needs more."""
         self._close_file()
         try:
-            self._write({**record, "server": None})
+            self._write_end(record, result)
         except OSError:
             self._drop_events()
-            self._write({**record, "server": None})
+            self._write_end(record, result)
+
+    def _write_end(self, record: dict[str, Any], result: bytes | None) -> None:
+        if result is not None:
+            with self._journal.place(self.id) as place:
+                place.replace(_RESULT, self._signature.sign(_RESULT, result))
+        self._write({**record, "server": None})
 
     def _write(self, record: dict[str, Any]) -> None:
         with self._journal.place(self.id) as place:
@@ -235,6 +253,8 @@ class Entry:
         with self._journal.place(self.id) as place:
             os.close(place.open_for_writing(f"{EVENTS}{self.last}", os.O_APPEND))
             place.remove(_RECORD)
+            with contextlib.suppress(FileNotFoundError):
+                place.remove(_RESULT)
 
     def discard(self) -> None:
         """Removes the job, as if it had never been."""
@@ -258,6 +278,13 @@ class Entry:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _overdue(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the jobs that ended too long ago to be kept, and the oldest of too many."""
+    ended = [record for record in records if record["state"] != "running"]
+    surplus, since = max(0, len(ended) - _MOST_JOBS), time.time() - _KEPT_FOR
+    return [record for number, record in enumerate(ended) if number < surplus or record["changed_at"] < since]
 
 
 def _read_record(data: bytes, place: Place) -> dict[str, Any]:

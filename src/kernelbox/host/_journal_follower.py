@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 
-from kernelbox.host._signed import LONGEST_HEAD
+from kernelbox.host._signed import LONGEST_HEAD, new_hash
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from kernelbox.host._place import Place
     from kernelbox.host._signed import Head, Signature
+
+    Json = bytes | bytearray
 
 # How the names of files of events begin, and what the head of each event says first; the number follows.
 EVENTS = "events-"
@@ -48,6 +50,7 @@ class Follower:
         self._first = 0
         self._rest = bytearray()
         self._head: Head | None = None
+        self._hash, self._hashed = new_hash(), 0  # of what has come of the event that the head is of
         self._blank_is_due = True
         self._seen = 0
         self._planted = 0
@@ -60,7 +63,7 @@ class Follower:
             os.close(self._fd)
             self._fd = -1
 
-    def read(self) -> list[tuple[int, str, bytes]]:
+    def read(self) -> list[tuple[int, str, Json]]:
         """Returns the events in the next piece of what has been written, by number, kind and JSON."""
         self.is_behind = not self.is_damaged and (self._fd >= 0 or self._open_next()) and self._read_piece()
         return list(self._take()) if self.is_behind else []
@@ -77,7 +80,7 @@ class Follower:
         self._rest += data
         return True
 
-    def _take(self) -> Iterator[tuple[int, str, bytes]]:
+    def _take(self) -> Iterator[tuple[int, str, Json]]:
         for number, kind, event in self._whole_events():
             if number > self.after:
                 if number > self.after + 1:
@@ -85,20 +88,36 @@ class Follower:
                 self.after = number
                 yield number, kind, event
 
-    def _whole_events(self) -> Iterator[tuple[int, str, bytes]]:
+    def _whole_events(self) -> Iterator[tuple[int, str, Json]]:
         """Yields the events of which everything has come."""
         while (head := self._head or self._next_head()) is not None:
+            self._hash_on(head)
             if len(self._rest) < head.length:
                 self._head = head
                 return
-            self._head, data = None, bytes(self._rest[: head.length])
-            if head.fits(data):
-                del self._rest[: head.length]
+            self._head, is_whole = None, head.is_of(self._hash)
+            self._hash, self._hashed = new_hash(), 0
+            if is_whole:
                 self._blank_is_due = True
                 self._seen, kind = _parse(head)
-                yield self._seen, kind, data
+                yield self._seen, kind, self._cut_off(head.length)
             else:
                 self._pass_over(head.length)  # as data; there may be heads in it
+
+    def _hash_on(self, head: Head) -> None:
+        """Hashes what has come of an event, as it comes: all of a long one would hold up everyone."""
+        with memoryview(self._rest) as rest:
+            self._hash.update(rest[self._hashed : head.length])
+        self._hashed = min(len(self._rest), head.length)
+
+    def _cut_off(self, length: int) -> Json:
+        """Takes what has come of an event; a long one is alone in its file, and is not copied."""
+        if len(self._rest) == length:
+            data, self._rest = self._rest, bytearray()
+            return data
+        beginning = bytes(self._rest[:length])
+        del self._rest[:length]
+        return beginning
 
     def _next_head(self) -> Head | None:
         """Takes lines until one is the head of a later event; None if that has not come yet."""
@@ -124,7 +143,7 @@ class Follower:
         self._planted += max(length, LONGEST_HEAD)
         self.is_damaged = self._planted > _MOST_PLANTED
 
-    def _missing(self, next_number: int) -> tuple[int, str, bytes]:
+    def _missing(self, next_number: int) -> tuple[int, str, Json]:
         missing = {"first": self.after + 1, "last": next_number - 1}
         return next_number - 1, "dropped", json.dumps(missing).encode("ascii")
 
@@ -161,6 +180,7 @@ class Follower:
                 self._first = begun[-1] if begun else later[0]
                 self._fd = place.open_for_reading(f"{EVENTS}{self._first}")
                 self._rest, self._head, self._blank_is_due, self._seen = bytearray(), None, True, self._first - 1
+                self._hash, self._hashed = new_hash(), 0
                 return True
         return False
 

@@ -32,7 +32,11 @@ class Head:
 
     def fits(self, data: bytes) -> bool:
         """Tells whether this is the data."""
-        return len(data) == self.length and hmac.compare_digest(self.digest, _digest(data))
+        return len(data) == self.length and self.is_of(new_hash(data))
+
+    def is_of(self, hashed: blake2b) -> bool:
+        """Tells whether this is of the data that has been hashed."""
+        return hmac.compare_digest(self.digest, hashed.hexdigest())
 
 
 class Signature:
@@ -46,8 +50,8 @@ class Signature:
 
     def sign(self, what: str, data: bytes) -> bytes:
         """Returns data behind its head."""
-        head = b"%d %s %s" % (len(data), _digest(data).encode(), what.encode())
-        return b"%s %s\n%s" % (self._hash(head), head, data)
+        head = b"%d %s %s" % (len(data), new_hash(data).hexdigest().encode(), what.encode())
+        return b"".join((self._hash(head), b" ", head, b"\n", data))  # which lets others run while it copies much
 
     def read_head(self, line: bytes) -> Head | None:
         """Returns the head that a line is, None if no host has written it."""
@@ -64,7 +68,7 @@ class Signature:
             line, _, data = os.read(fd, LONGEST_HEAD).partition(b"\n")
             head = self.read_head(line)
             if head is not None and head.what == what:
-                data += os.read(fd, max(0, head.length - len(data)))
+                data = b"".join((data, os.read(fd, max(0, head.length - len(data)))))
                 if head.fits(data):
                     return data
         finally:
@@ -75,5 +79,6 @@ class Signature:
         return blake2b(head, key=self._secret, digest_size=16).hexdigest().encode()
 
 
-def _digest(data: bytes) -> str:
-    return blake2b(data, digest_size=32).hexdigest()
+def new_hash(data: bytes = b"") -> blake2b:
+    """Returns the hash of data, to which more can be added."""
+    return blake2b(data, digest_size=32)

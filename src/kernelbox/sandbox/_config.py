@@ -20,6 +20,7 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any, Literal
 
     Level = Literal["native", "srt"]
@@ -47,11 +48,20 @@ class SandboxConfig:
     level: Level = "native"
     passed: str = ""
     """What srt is told besides, as JSON; "" at the native level."""
+    withheld: tuple[str, ...] = ()
+    """Files of a server that its kernels must not read, whatever the rules say."""
 
     def to_text(self) -> str:
         """Returns what a record keeps: the keys that decide something, in one order."""
-        values = [getattr(self, field) for _, field in _FIELDS]
-        return json.dumps({key: value for (key, _), value in zip(_FIELDS, values, strict=True)}, ensure_ascii=False)
+        values = {key: getattr(self, field) for key, field in _FIELDS}
+        return json.dumps({key: value for key, value in values.items() if key != _SELDOM or value}, ensure_ascii=False)
+
+    def protecting(self, hidden: Iterable[str], kept: Iterable[str]) -> SandboxConfig:
+        """Returns the same for the kernels of a server: files of its own are hidden from them, or kept as they are."""
+        values: dict[str, Any] = {field: getattr(self, field) for _, field in _FIELDS}
+        values["withheld"] += tuple(hidden)
+        values["deny_write"] += tuple(kept)
+        return SandboxConfig(**values)
 
     def describe_difference(self, other: SandboxConfig) -> str:
         """Says what another configuration has otherwise."""
@@ -80,7 +90,11 @@ _FIELDS = (
     ("mandatoryDenySearchDepth", "depth"),
     ("level", "level"),
     ("network", "passed"),
+    ("withheld", "withheld"),
 )
+
+# Few kernels have any: the rules of others are the same text with and without it.
+_SELDOM = "withheld"
 
 
 def check_sandbox(sandbox: object, what: str = "sandbox", *, level: Level = "native") -> SandboxConfig | None:

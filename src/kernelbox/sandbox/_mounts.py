@@ -12,8 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    # By the place: the file system, and which directory of it is mounted there.
-    Mounts = dict[str, tuple[str, str]]
+    # By the place: the file system, which directory of it is mounted there, and of which kind it is.
+    Mounts = dict[str, tuple[str, str, str]]
 
 # How a space and others are written in a path (proc_pid_mountinfo(5)).
 _ESCAPED = re.compile(r"\\([0-7]{3})")
@@ -24,21 +24,27 @@ def read_mounts(mountinfo: str = "/proc/self/mountinfo") -> Mounts:
     mounts = {}
     with open(mountinfo, errors="surrogateescape") as file:
         for line in file:
-            _, _, device, root, place, _ = line.split(" ", 5)
-            mounts[_unescape(place)] = device, _unescape(root)
+            _, _, device, root, place, rest = line.split(" ", 5)
+            mounts[_unescape(place)] = device, _unescape(root), rest.partition(" - ")[2].partition(" ")[0]
     return mounts
+
+
+def find_processes(mounts: Mounts) -> list[str]:
+    """Returns where the processes of the system can be seen besides in /proc, as in the directory of a chroot."""
+    found = (place for place, (_, _, kind) in mounts.items() if kind == "proc")
+    return [place for place in found if place != "/proc" and not is_below(place, "/proc")]
 
 
 def find_twins(paths: Iterable[str], mounts: Mounts) -> set[str]:
     """Returns where else what is at real paths, or something in it, can be found."""
-    counts = Counter(device for device, _ in mounts.values())
+    counts = Counter(device for device, _, _ in mounts.values())
     found: set[str] = set()
     for path in paths:
         point = next((place for place in (path, *parents(path)) if place in mounts), "")
-        device, root = mounts.get(point, ("", ""))
+        device, root, _ = mounts.get(point, ("", "", ""))
         if counts[device] > 1:
             inside = _join(root, os.path.relpath(path, point))
-            others = ((place, start) for place, (on, start) in mounts.items() if on == device and place != point)
+            others = ((place, start) for place, (on, start, _) in mounts.items() if on == device and place != point)
             found.update(twin for place, start in others if (twin := _twin(path, inside, place, start)))
     return found
 

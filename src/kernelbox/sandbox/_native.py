@@ -8,7 +8,7 @@ import platform
 import sys
 
 from kernelbox.base._errors import InvalidInput, StartFailed
-from kernelbox.sandbox._mounts import find_twins, read_mounts
+from kernelbox.sandbox._mounts import find_processes, find_twins, read_mounts
 from kernelbox.sandbox._paths import absolute, expand, find_protected, outermost, real, real_allowed
 from kernelbox.sandbox._rules import Rules, is_below, parents, resolve
 from kernelbox.sandbox._seccomp import ARCHITECTURES, build_filter
@@ -110,7 +110,7 @@ def find_rules(config: SandboxConfig, place: Surroundings) -> Rules:
     written = outermost([absolute(path, place.cwd) for path in config.allow_write])
     roots = _known(map(real, written))
     _refuse_home(roots, place.homes)
-    secrets = _known(map(real, (*place.secrets, *_SYSTEM)))
+    secrets = _known(map(real, (*place.secrets, *config.withheld, *_SYSTEM)))
     _refuse_secret_directory(place.cwd, secrets)
     interpreter, private = _interpreter(), _known(map(real, _PRIVATE))
     needed = _needed(place, interpreter, private)
@@ -121,7 +121,7 @@ def find_rules(config: SandboxConfig, place: Surroundings) -> Rules:
         real_allowed(path, written) for entry in config.allow_read for path in expand(absolute(entry, place.cwd))
     )
     mounts = read_mounts()
-    secrets += find_twins(secrets, mounts)
+    secrets += [*find_twins(secrets, mounts), *_known(map(real, find_processes(mounts)))]
     deny_read |= find_twins(deny_read, mounts) - {*allow_read, *roots, *needed}
     everything = {*denied, *deny_read, *allow_read, *roots, *needed, *secrets}
     return Rules(

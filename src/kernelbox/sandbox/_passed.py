@@ -80,7 +80,7 @@ def settings_for_srt(config: SandboxConfig) -> dict[str, Any]:
             "allowAllUnixSockets": config.unix_sockets,
         },
         "filesystem": {
-            "denyRead": list(config.deny_read),
+            "denyRead": [*config.deny_read, *config.withheld],
             "allowRead": list(config.allow_read),
             "allowWrite": list(config.allow_write),
             "denyWrite": list(config.deny_write),

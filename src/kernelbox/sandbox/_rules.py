@@ -10,6 +10,7 @@ from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Literal
 
     State = Literal["hide", "read", "write", "private"]
@@ -94,6 +95,11 @@ def resolve(rules: Rules) -> list[Mount]:
         else:
             mounts.append(Mount(state, path, directory))
     return mounts
+
+
+def is_writable(path: str, mounted: Mapping[str, str]) -> bool:
+    """Tells whether cells can write to a path of the host's, by what is mounted where in the end."""
+    return next((mounted[place] for place in (path, *parents(path)) if place in mounted), "read") == "write"
 
 
 def _pins(root: str, kept: dict[str, State]) -> list[str]:

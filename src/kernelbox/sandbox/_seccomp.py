@@ -145,6 +145,9 @@ _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 5, 0xF
 # CLONE_NEWTIME, NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 _NEW_NAMESPACES = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 
+# CLONE_PARENT: a process beside the kernel, which is counted for none and that nobody waits for.
+_BESIDE = 0x8000
+
 # S_ISUID and S_ISGID: a program that runs as this user, or for the user's group, whichever user starts it.
 _SET_IDS = 0o6000
 
@@ -193,7 +196,7 @@ def build_filter(machine: Machine, *, unix_sockets: bool, programs: bool = True)
     steps += [(_EQUAL, number, "refuse", "") for number in numbers if number is not None]
     steps += [(_EQUAL, numbers[column], "missing", "") for numbers in MISSING.values()]
     for name, decision in (
-        (CLONE, [_argument(0), (_ANY_OF, _NEW_NAMESPACES, "refuse", "allow")]),
+        (CLONE, [_argument(0), (_ANY_OF, _NEW_NAMESPACES | _BESIDE, "refuse", "allow")]),
         (IOCTL, [_argument(1), *((_EQUAL, request, "refuse", "") for request in _TYPING), _END]),
         (FCNTL, [_argument(1), *((_EQUAL, command, "refuse", "") for command in _HOLDING), _END]),
         (SOCKETPAIR, _decide_socketpair(unix_sockets)),

@@ -20,6 +20,7 @@ class Section:
             raise InvalidInput.saying(f"{what}: {name or 'the configuration'} is an object of keys and values")
         self.name, self.what = name, what
         self._settings = dict(settings)
+        self._known: set[str] = set()
 
     def section(self, key: str) -> Section:
         return Section(key, self.take(key, {}), self.what)
@@ -29,9 +30,11 @@ class Section:
         return Section(self._path(key), value, self.what)
 
     def __contains__(self, key: str) -> bool:
+        self._known.add(key)
         return key in self._settings
 
     def take(self, key: str, default: object = None) -> Any:
+        self._known.add(key)
         return self._settings.pop(key, default)
 
     def refuse(self, key: str, reason: str) -> None:
@@ -58,9 +61,14 @@ class Section:
     def finish(self) -> None:
         if self._settings:
             key = min(self._settings)
-            raise InvalidInput.saying(
-                f"{self.what}: {self._path(key)} is unknown; docs/sandbox.md lists the keys that there are"
-            )
+            raise InvalidInput.saying(f"{self.what}: {self._path(key)} is unknown; {self._advice(key)}")
+
+    def _advice(self, key: str) -> str:
+        from difflib import get_close_matches  # only where there is a mistake
+
+        if found := get_close_matches(key, sorted(self._known), 1):
+            return f"did you mean {self._path(found[0])}?"
+        return "docs/sandbox.md lists the keys that there are"
 
     def _checked(self, key: str, default: object, is_sound: Callable[[object], bool], allowed: str) -> Any:
         value = self.take(key, default)

@@ -29,6 +29,9 @@ CALLER = "kernelbox.caller"
 _OPEN = ("/", "/health", "/ready", "/docs", "/redoc", "/openapi.json")
 _OPEN_BELOW = "/static/"
 
+# Who made a connection that is the user's own, and who has no token for what tells nothing.
+_USER, _STRANGER = Caller(), Caller(scopes=frozenset())
+
 _ADVICE = "send the header `Authorization: Bearer TOKEN` with a token of this server"
 
 
@@ -61,8 +64,7 @@ class NoWebPages:
         if len(named) != 1:
             return False
         host = named[0].lower()
-        name = _hostname(host)
-        return host in self._hosts or name in self._hosts or name == "localhost" or _is_loopback_address(name)
+        return _is_loopback_host(host) or host in self._hosts or _hostname(host) in self._hosts
 
     def _is_our_page(self, scope: Scope) -> bool:
         origin = first_of(scope, b"origin").lower()
@@ -102,13 +104,13 @@ class TokenRequired:
                 refusal = failure(401, "token_required", advice, {"WWW-Authenticate": "Bearer"})
                 await refusal(scope, receive, send)
                 return
-            scope[CALLER] = caller or Caller(scopes=frozenset())
+            scope[CALLER] = caller or _STRANGER
         await self._app(scope, receive, send)
 
     def _find_caller(self, scope: Scope) -> Caller | None:
         secret = _take_secret(scope)
         if not self._tokens:
-            return Caller() if _is_local(scope) else None
+            return _USER if _is_local(scope) else None
         return None if secret is None else find_caller(self._tokens, secret)
 
 
@@ -149,6 +151,13 @@ def _is_loopback(scope: Scope) -> bool:
 def _is_loopback_address(text: str) -> bool:
     address = _parse_address(text)
     return address is not None and address.is_loopback
+
+
+@lru_cache(maxsize=256)
+def _is_loopback_host(host: str) -> bool:
+    """Tells whether a `Host`, in small letters, names this machine as only programs on it do."""
+    name = _hostname(host)
+    return name == "localhost" or _is_loopback_address(name)
 
 
 def _is_unix(scope: Scope) -> bool:

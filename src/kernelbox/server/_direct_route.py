@@ -23,8 +23,6 @@ from kernelbox.server._models import Execute
 
 Endpoint = Callable[[str, Execute, Request], Awaitable[Response]]
 
-_JSON = (b"content-type", b"application/json")
-
 # Where a request carries the span that FastAPI makes for it.
 _SPAN = "fastapi.telemetry"
 
@@ -71,8 +69,8 @@ async def _answer(endpoint: Endpoint, key: str, body: Execute, request: Request)
 def _is_plain(scope: Scope) -> bool:
     if scope["type"] != "http" or scope["method"] != "POST" or scope.get("root_path") or _SPAN in scope:
         return False
-    headers = scope["headers"]
-    return _JSON in headers and not any(name == b"idempotency-key" for name, _ in headers)
+    headers = dict(scope["headers"])
+    return headers.get(b"content-type") == b"application/json" and b"idempotency-key" not in headers
 
 
 async def _read(receive: Receive) -> bytes:

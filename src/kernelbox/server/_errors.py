@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
 
 from kernelbox.base._errors import (
     ApprovalClosed,
@@ -31,7 +32,6 @@ _log = logging.getLogger("kernelbox.server")
 
 # The status and the code of each error that has its own sentence for the caller.
 _ANSWERS: tuple[tuple[type[KernelBoxError], int, str], ...] = (
-    (KernelNotFound, 404, "kernel_not_found"),
     (KernelExists, 409, "kernel_exists"),
     (KernelBusy, 409, "kernel_busy"),
     (KernelDied, 409, "kernel_died"),
@@ -43,8 +43,17 @@ _CODES = {404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "to
 
 _INTERNAL = "the server failed; its log says how"
 
+# What is wrong, in other words than Pydantic's, which are for those who wrote the models.
+_WORDS = {
+    "extra_forbidden": "there is no field of this name; leave it out",
+    "model_attributes_type": "send a JSON object, with the header `Content-Type: application/json`",
+}
+
 # Characters of a value that is not accepted: it may be a whole program.
 _LONGEST_MESSAGE = 500
+
+# Characters of a path that there is not.
+_LONGEST_PATH = 200
 
 
 class Refused(Exception):
@@ -55,6 +64,11 @@ class Refused(Exception):
         self.status = status
         self.code = code
         self.headers = headers
+
+
+def about_to_end() -> Refused:
+    """Returns what is raised for code that comes after the server has been told to end."""
+    return Refused(503, "draining", "this server is about to end; try again later", {"Retry-After": "5"})
 
 
 def failure(status: int, code: str, detail: object, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -70,6 +84,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(ClientDisconnect, _on_told)
     app.add_exception_handler(Exception, _on_unexpected)
+    app.router.default = _on_no_route
 
 
 def describe_failure(exc: KernelBoxError | Refused | None) -> dict[str, Any]:
@@ -83,6 +98,16 @@ def describe_failure(exc: KernelBoxError | Refused | None) -> dict[str, Any]:
     return {"status": answer.status_code, **json.loads(bytes(answer.body))}
 
 
+def sentence_about(exc: Exception) -> str:
+    """Returns what a front end is told of a failure: as in an answer, no path of the operator's."""
+    if isinstance(exc, KernelBoxError):
+        return str(describe_failure(exc)["detail"])
+    if isinstance(exc, OSError):
+        _log.error("%s", exc)
+        return _INTERNAL
+    return str(exc)
+
+
 def answer_to(exc: KernelBoxError | Refused | HTTPException | ClientDisconnect) -> JSONResponse:
     """Returns the answer for an error that has a sentence for the caller."""
     if isinstance(exc, Refused):
@@ -94,6 +119,8 @@ def answer_to(exc: KernelBoxError | Refused | HTTPException | ClientDisconnect) 
     if isinstance(exc, LimitReached):
         status, code = (503, "server_full") if exc.of_server else (429, "too_many_requests")
         return failure(status, code, str(exc), {"Retry-After": str(exc.retry_after)})
+    if isinstance(exc, KernelNotFound):
+        return failure(404, "kernel_not_found", f"there is no kernel {exc.key!r}; GET /kernels lists those there are")
     if isinstance(exc, StoreFailed):  # its sentence names paths, which are the operator's to know
         _log.error("%s", exc)
         return failure(500, "store_failed", "the server cannot use its store; its log says why")
@@ -124,22 +151,41 @@ def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _describe(problem: Mapping[str, Any]) -> dict[str, Any]:
-    return {"loc": list(problem["loc"]), "msg": problem["msg"][:_LONGEST_MESSAGE], "type": problem["type"]}
+    said = _WORDS.get(problem["type"], problem["msg"])
+    if problem["type"] == "json_invalid":
+        said = f"this is not JSON: {problem['ctx']['error']}"
+    return {"loc": list(problem["loc"]), "msg": said[:_LONGEST_MESSAGE], "type": problem["type"]}
 
 
 async def _on_http(request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, HTTPException)
-    answer = answer_to(exc)
-    if exc.status_code == 405:
-        answer.headers["Allow"] = _methods_at(request)
-    return answer
+    if exc.status_code != 405:
+        return answer_to(exc)
+    methods = _methods_at(request)
+    sentence = f"{_shown(request.url.path)} takes {methods}, and not {request.method}; /docs shows what each route does"
+    return failure(405, _CODES[405], sentence, {"Allow": methods})
 
 
 def _methods_at(request: Request) -> str:
-    """Returns what can be done at a path, by any of the routes that lead there."""
+    """Returns what can be done at a path, by any of the routes that lead there; pages are not in the schema."""
     paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
     here = [methods for path, methods in paths.items() if compile_path(path)[0].match(request.url.path)]
-    return ", ".join(sorted({method.upper() for methods in here for method in methods}))
+    found = {method.upper() for methods in here for method in methods} or {"GET"}
+    return ", ".join(sorted(found | ({"HEAD"} if "GET" in found else set())))
+
+
+async def _on_no_route(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers for a path that there is not; Starlette's own answer to a WebSocket is 403 without a word."""
+    path = _shown(scope["path"])
+    if scope["type"] == "websocket":
+        sentence = f"there is no WebSocket at {path}; /docs shows the routes"
+    else:
+        sentence = f"there is no route {path}; /docs shows those there are"
+    await failure(404, _CODES[404], sentence)(scope, receive, send)
+
+
+def _shown(path: str) -> str:
+    return path if len(path) <= _LONGEST_PATH and path.isprintable() else f"{path[:_LONGEST_PATH]!r}…"
 
 
 async def _on_unexpected(request: Request, exc: Exception) -> JSONResponse:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from kernelbox.base._errors import LimitReached
@@ -15,6 +16,7 @@ from kernelbox.core._memory import Sessions
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
 from kernelbox.server._draining import Drained, wait_for_end
+from kernelbox.server._errors import about_to_end
 from kernelbox.server._metrics import Metrics
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tracing import CellSpan
@@ -54,6 +56,7 @@ class Executions:
         self._toolbox = Toolbox(kernels.config)
         self._sessions = Sessions()
         self._waiting: Counter[str] = Counter()
+        self._job_options = lru_cache(maxsize=64)(self._make_options)  # the same for most cells
         self._running: set[Job] = set()
         self.draining = False
 
@@ -72,7 +75,8 @@ class Executions:
 
         `on_begin` gets the job once the kernel has the cell; `watch` is called with what comes of it meanwhile.
         """
-        options, config = self._job_options(cell), self._kernels.config
+        config = self._kernels.config
+        options = self._job_options(cell.approve, check_limit(cell.output_char_limit, config.output_char_limit))
         request = options.request(check_code(cell.code), check_language(cell.language))
         timeout = check_timeout(cell.timeout, config.execution_timeout)
         record = kernel.record
@@ -102,12 +106,14 @@ class Executions:
         """Returns a place for a cell, to be held while it waits and runs; raises LimitReached if there is none."""
         here, most = record.kernel_id, self._options
         if self.draining:
-            raise LimitReached("this server is about to end; try again later", of_server=True, retry_after=5)
+            raise about_to_end()
         if most.max_queue and self._waiting[here] >= most.max_queue:
-            sentence = f"{most.max_queue} cells wait or run in kernel {record.name!r} already; wait for some, or cancel"
+            sentence = (
+                f"the most cells that kernel {record.name!r} may have to run is {most.max_queue}; try again later"
+            )
             raise LimitReached(sentence, of_server=False)
         if most.max_running and self._waiting.total() >= most.max_running:
-            sentence = f"{most.max_running} cells wait or run in this server already; try again later"
+            sentence = f"the most cells that this server may have to run is {most.max_running}; try again later"
             raise LimitReached(sentence, of_server=True)
         return _Noted(record, language, self._waiting, self._metrics)
 
@@ -130,16 +136,15 @@ class Executions:
         if (closing := self._toolbox.close()) is not None:
             await asyncio.wrap_future(closing)
 
-    def _job_options(self, cell: Cell) -> JobOptions:
-        limit = check_limit(cell.output_char_limit, self._kernels.config.output_char_limit)
+    def _make_options(self, approve: Approve | None, text_limit: int) -> JobOptions:
         return JobOptions(
             self._home,
             self._options.policy,
-            shell="ask" if cell.approve in ("ask", "none") else "accept",
-            tools="accept" if cell.approve == "all" else "ask",
-            present=cell.approve == "ask",
+            shell="ask" if approve in ("ask", "none") else "accept",
+            tools="accept" if approve == "all" else "ask",
+            present=approve == "ask",
             patience=self._options.approval_timeout,
-            text_limit=limit,
+            text_limit=text_limit,
             report_changes=False,
             keep_outputs=True,
         )

@@ -17,6 +17,7 @@ from kernelbox.frontends._channels import Channels
 from kernelbox.frontends._sides import Reached, Rules
 from kernelbox.frontends._websocket import codec_for
 from kernelbox.server._draining import Drained, wait_for_end
+from kernelbox.server._errors import sentence_about
 from kernelbox.server._executions import Executions
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._returning import Expected, Returning
@@ -30,7 +31,9 @@ class FrontEnds:
 
     def __init__(self, kernels: LoopKernels, options: ServiceOptions, executions: Executions) -> None:
         self._kernels = kernels
-        self._rules = Rules(options.policy, Sessions(), Toolbox(kernels.config), __version__, executions.noted)
+        self._rules = Rules(
+            options.policy, Sessions(), Toolbox(kernels.config), __version__, executions.noted, sentence_about
+        )
         self._known: dict[str, Returning] = {}
         self._expected = Expected()
 
@@ -42,14 +45,14 @@ class FrontEnds:
         known = self._known.get(kernel_id)
         return 0 if known is None else known.connected
 
-    async def serve(self, kernel_id: str, websocket: WebSocket) -> None:
-        """Serves one front end until it goes away."""
+    async def serve(self, kernel_id: str, websocket: WebSocket, *, may_end: bool) -> None:
+        """Serves one front end until it goes away; `may_end` lets it end the kernel and start it anew."""
         subprotocol, codec = codec_for(websocket.scope.get("subprotocols", []))
         await websocket.accept(subprotocol)
         session = websocket.query_params.get("session_id", "")
         try:
             with contextlib.suppress(WebSocketDisconnect, ConnectionError):
-                await self._find(kernel_id).serve(session, SocketFrontEnd(websocket, codec))
+                await self._find(kernel_id).serve(session, SocketFrontEnd(websocket, codec), may_end=may_end)
         finally:
             self._forget(kernel_id)
 

@@ -29,6 +29,8 @@ _LAST = ("result", "failed", "lost")
 # Why no more events can come.
 _DAMAGED = "code of this user has written over the events; GET /jobs/ID has what came of the job"
 _GONE = "nothing is known of this job any more: it ended long ago, or what came of it could not be written"
+_MISSING = "the events after this one are gone; GET /jobs/ID has what came of the job"
+_OVER = "all events have been told"
 LOST = "the server that ran this has ended; how far the cell came is not known"
 
 # Seconds that another server may take to act on an answer.
@@ -70,9 +72,7 @@ class Jobs:
                 if (running := self._mine.get(same)) is not None:
                     await running.until_begun()  # or until it is refused, which both requests are then
                 return same
-        raise Refused(
-            409, "job_damaged", "what is known of the job of this Idempotency-Key is damaged; use another key"
-        )
+        raise _damaged("what is known of the job of this Idempotency-Key", "; use another key")
 
     def _new_record(self, job_id: str, caller: Caller, about: dict[str, Any]) -> dict[str, Any]:
         return {"id": job_id, "state": "running", "caller": caller.name, "created_at": now(), **about}
@@ -111,7 +111,7 @@ class Jobs:
         records = await in_thread(self._journal.records)
         return [record for record in records if not caller.name or record.get("caller") == caller.name]
 
-    async def events(self, job_id: str, after: int) -> AsyncGenerator[tuple[int, str, bytes]]:
+    async def events(self, job_id: str, after: int) -> AsyncGenerator[tuple[int, str, bytes | bytearray]]:
         """Yields the events of a job after one, by number, kind and JSON, as they come, until the last."""
         follower, end = self._journal.follow(job_id, after), ""
         try:
@@ -124,6 +124,8 @@ class Jobs:
                 if follower.is_behind:
                     await asyncio.sleep(0)  # there may be megabytes more, and others are served too
                     continue
+                if end == _OVER:
+                    return
                 if end or follower.is_damaged:
                     yield follower.after + 1, "lost", dump({"detail": end or _DAMAGED})
                     return
@@ -143,21 +145,38 @@ class Jobs:
         if record["state"] == "lost":
             return LOST
         if record["state"] == "done":
-            return "there is no event after this one"
+            return _OVER if has_all_events(record, after) else _MISSING
         await asyncio.sleep(LOOK_EVERY)  # another server runs it, or its events have been deleted
         return ""
 
-    async def result(self, job_id: str) -> dict[str, Any] | None:
-        """Returns the record of a job once it has ended; None if it was refused, and nothing is left of it."""
+    async def result(self, job_id: str) -> tuple[dict[str, Any], bytes | None] | None:
+        """Returns the record of a job once it has ended, and its result; None if it was refused, and nothing is left.
+
+        Raises Refused if a cell has damaged the result.
+        """
         while (running := self._mine.get(job_id)) is not None:
             await asyncio.wait({running.task})
             if running.outcome is not None:
-                return running.outcome
+                return running.outcome, running.result
         while True:
             record = await in_thread(self._journal.read, job_id)
-            if record is None or record["state"] != "running":
-                return record
+            if record is None:
+                return None
+            if record["state"] != "running":
+                return record, await in_thread(self.read_result, record)
             await asyncio.sleep(LOOK_EVERY)
+
+    def read_result(self, record: dict[str, Any]) -> bytes | None:
+        """Returns the result of a job as JSON, in which it may have megabytes; None if it has none.
+
+        Raises Refused if a cell has damaged it.
+        """
+        if record["state"] != "done" or "failed" in record:
+            return None
+        result = self._journal.read_result(str(record["id"]))
+        if result is None:
+            raise _damaged("the result of this job")
+        return result
 
     # -- acting ----------------------------------------------------------------------------------------------
 
@@ -216,6 +235,15 @@ class Jobs:
                         if kind == "decision" and json.loads(event)["id"] == request_id:
                             return
         raise approval_closed(request_id)
+
+
+def has_all_events(record: dict[str, Any], after: int) -> bool:
+    """Tells whether who has seen an event of a job has seen its last."""
+    return bool(record["state"] == "done" and after >= record.get("last", 0))
+
+
+def _damaged(what: str, advice: str = "") -> Refused:
+    return Refused(409, "job_damaged", f"{what} is damaged{advice}")
 
 
 def fingerprint(path: str, body: str) -> str:

@@ -6,16 +6,19 @@ Every route goes through here, so that no route can forget whose kernel it deals
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+import re
 
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.base._text import MAX_NAME
+from kernelbox.server._errors import Refused
 from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
     from typing import Any
 
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from kernelbox.host._record import KernelRecord
     from kernelbox.server._tokens import Caller
     from kernelbox.shells._loop_kernels import LoopKernels, Wanted
+
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class CallerKernels:
@@ -59,19 +65,20 @@ class CallerKernels:
 
     async def get(self, key: str) -> KernelRecord:
         """Returns the record of an id, name or session name; raises KernelNotFound."""
-        try:
-            return self._require(await self._kernels.find(self._full(key)), key)
-        except InvalidInput:
-            raise _not_found(key) from None
+        for full in self._full(key):
+            with contextlib.suppress(InvalidInput):
+                if (record := await self._kernels.find(full)) is not None:
+                    return self._require(record, key)
+        raise _not_found(key)
 
     async def kernel(self, key: str) -> Kernel:
         """Returns the handle on a kernel that there is, alive or dead; raises KernelNotFound."""
-        try:
-            kernel = await self._kernels.kernel(self._full(key))
-        except (KernelNotFound, InvalidInput):
-            raise _not_found(key) from None
-        self._require(kernel.record, key)
-        return kernel
+        for full in self._full(key):
+            with contextlib.suppress(KernelNotFound, InvalidInput):
+                kernel = await self._kernels.kernel(full)
+                self._require(kernel.record, key)
+                return kernel
+        raise _not_found(key)
 
     async def create(self, name: str | None, wanted: Wanted) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists."""
@@ -93,10 +100,22 @@ class CallerKernels:
         return self._kernels.alone(f"{self._caller.prefix}{about}")
 
     async def use(self, name: str) -> Kernel:
-        """Returns the kernel for a cell that is sent to a name; one that died since it was last used is dead, once."""
+        """Returns the kernel for a cell that is sent to a name; one that died since it was last used is dead, once.
+
+        A caller that may not open kernels is given one that there is; raises Refused if there is none.
+        """
+        if "manage" not in self._caller.scopes:
+            return await self._kernel_that_is_there(name)
         kernel = await self._kernels.use(f"{self._caller.prefix}{name}")
         self._noted["kernel_id"] = kernel.record.kernel_id
         return kernel
+
+    async def _kernel_that_is_there(self, name: str) -> Kernel:
+        try:
+            return await self.kernel(name)
+        except KernelNotFound as exc:
+            sentence = f"there is no kernel {name!r:.100}, and this token lacks the scope 'manage', which opens one"
+            raise Refused(403, "scope_missing", sentence) from exc
 
     async def answers(self, record: KernelRecord) -> bool:
         """Asks a kernel for a sign of life; one that runs a cell is taken at its word."""
@@ -132,8 +151,11 @@ class CallerKernels:
     async def _id(self, key: str) -> str:
         return (await self.kernel(key)).record.kernel_id
 
-    def _full(self, key: str) -> str:
-        return key if is_kernel_id(key) else f"{self._caller.prefix}{key}"
+    def _full(self, key: str) -> Iterator[str]:
+        """Yields what a kernel may be found by: its id or its name; last its id as Jupyter writes it, with dashes."""
+        yield key if is_kernel_id(key) else f"{self._caller.prefix}{key}"
+        if _UUID.fullmatch(key):
+            yield key.replace("-", "")
 
     def _name(self, name: str | None) -> str | None:
         return None if name is None else f"{self._caller.prefix}{name}"
@@ -141,8 +163,8 @@ class CallerKernels:
     def _owns(self, record: KernelRecord) -> bool:
         return record.name.startswith(self._caller.prefix)
 
-    def _require(self, record: KernelRecord | None, key: str) -> KernelRecord:
-        if record is None or not self._owns(record):
+    def _require(self, record: KernelRecord, key: str) -> KernelRecord:
+        if not self._owns(record):
             raise _not_found(key)
         self._noted["kernel_id"] = record.kernel_id
         return record

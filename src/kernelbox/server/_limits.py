@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 from fastapi import HTTPException
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kernelbox.server._errors import failure
 from kernelbox.server._headers import first_of
 from kernelbox.server._options import ServiceOptions
+from kernelbox.web._protocol import BODY_SIZE
 
 # What the paths of files begin with; a file may be larger than another request.
 FILES = "/files/"
@@ -31,11 +33,11 @@ class BodyLimited:
             await self._app(scope, receive, send)
             return
         most = self._options.max_upload if scope["path"].startswith(FILES) else self._options.max_body
-        announced = first_of(scope, b"content-length", "0")
-        if not announced.isdecimal() or int(announced[:20]) > most:
+        size = scope[BODY_SIZE] if BODY_SIZE in scope else _announced_size(scope)
+        if size > most:
             await failure(413, "too_large", _too_large(most), {"Connection": "close"})(scope, receive, send)
             return
-        await self._app(scope, self._counting(receive, most), send)
+        await self._app(scope, receive if BODY_SIZE in scope else self._counting(receive, most), send)
 
     def _counting(self, receive: Receive, most: int) -> Receive:
         size, waited, complete, pause = 0, 0.0, False, self._options.body_timeout
@@ -61,6 +63,12 @@ class BodyLimited:
             return message
 
         return counted
+
+
+def _announced_size(scope: Scope) -> float:
+    """Returns how many bytes the body of a request is said to have; what is no number is too many."""
+    announced = first_of(scope, b"content-length", "0")
+    return int(announced[:20]) if announced.isdecimal() else math.inf
 
 
 def _too_large(most: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 # Entries of an object or a list in a request. Of each that does not fit there would be something to say.
@@ -28,9 +28,14 @@ _Seconds = Annotated[float | None, Field(ge=0.1, le=604_800, allow_inf_nan=False
 
 
 class Body(BaseModel):
-    """What a request brings: nothing is taken for what it is not, such as `true` for 1."""
+    """What a request brings: nothing is taken for what it is not, such as `true` for 1, and nothing is passed over."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_fields(cls, value: object) -> object:
+        return _require_few(value)
 
 
 class Failure(BaseModel):
@@ -116,8 +121,10 @@ class KernelModel(BaseModel):
     stale: bool = Field(description="idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT")
     death: str | None
     lost: str | None
-    limits: dict[str, float] = Field(description="what it may use: bytes, seconds or numbers", examples=[{"cpu": 600}])
-    usage: dict[str, float] | None = Field(
+    limits: dict[str, int | float] = Field(
+        description="what it may use: bytes, seconds or numbers", examples=[{"cpu": 600}]
+    )
+    usage: dict[str, int | float] | None = Field(
         description="what it and all that it started use: bytes of memory, seconds of processor time, processes and "
         "threads; null if it is dead",
         examples=[{"memory": 9_500_000, "cpu": 0.31, "processes": 2}],

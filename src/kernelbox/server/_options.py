@@ -55,4 +55,4 @@ class ServiceOptions:
 def tokens_from_env() -> tuple[Token, ...]:
     """Returns the token that the environment has for a server, if any."""
     token = host_variable(TOKEN_VARIABLE)
-    return (Token.of(token),) if token else ()
+    return (Token.of(token, name=TOKEN_VARIABLE),) if token else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 
 from kernelbox.frontends._channels import Channels
 from kernelbox.frontends._lasting import LastingFrontEnd
@@ -55,11 +56,12 @@ class Returning:
         """How many front ends are connected."""
         return sum(front_end.present for front_end in self._front_ends.values())
 
-    async def serve(self, session: str, socket: SocketFrontEnd) -> None:
+    async def serve(self, session: str, socket: SocketFrontEnd, *, may_end: bool) -> None:
         """Serves one front end until it goes away; one without a session is not expected back."""
         key = session[:_LONGEST_SESSION] or os.urandom(16).hex()
         front_end = self._find(key)
-        serving = asyncio.ensure_future(socket.serve(lambda message: self.channels.take(front_end, message)))
+        take = partial(self.channels.take, front_end, may_end=may_end)
+        serving = asyncio.ensure_future(socket.serve(take))
         try:
             await front_end.come(socket)
             await serving

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from kernelbox.server._answers import JsonAnswer, describe_result
+from kernelbox.server._answers import answer_with, answer_with_json
 from kernelbox.server._attending import run_attended
 from kernelbox.server._beginning import FindKernel, Key, begin_job, cell_of, running
 from kernelbox.server._errors import failure
@@ -70,8 +70,7 @@ DIRECT = {
 async def _execute(request: Request, body: Execute, find: FindKernel, once: str | None) -> Response:
     if once is not None:
         return await _run_once(request, body, running(request, body, find), once)
-    result = await run_attended(request, state_of(request).executions.run(await find(), cell_of(body)))
-    return JsonAnswer(describe_result(result))
+    return answer_with(await run_attended(request, state_of(request).executions.run(await find(), cell_of(body))))
 
 
 async def _retry(request: Request, body: RetryExecute, find: FindKernel, once: str | None) -> Response:
@@ -82,20 +81,20 @@ async def _retry(request: Request, body: RetryExecute, find: FindKernel, once: s
             return await run_until_success(state, body, find, watch=watch, on_begin=on_begin)
 
         return await _run_once(request, body, work, once)
-    result = await run_attended(request, run_until_success(state, body, find))
-    return JsonAnswer(describe_result(result))
+    return answer_with(await run_attended(request, run_until_success(state, body, find)))
 
 
 async def _run_once(request: Request, body: Execute, work: Work, once: str) -> Response:
     """Answers with the result of the job that the key began, also where the first answer was lost."""
-    record = None
-    while record is None:  # where another request with the key was refused this moment, this one is the first
+    ended = None
+    while ended is None:  # where another request with the key was refused this moment, this one is the first
         job_id = await begin_job(request, body, work, once)
-        record = await state_of(request).jobs.result(job_id)
+        ended = await state_of(request).jobs.result(job_id)
+    record, result = ended
     headers = {"Location": f"/jobs/{job_id}"}
+    if result is not None:
+        return answer_with_json(result, headers)
     match record:
-        case {"result": dict(result)}:
-            return JsonAnswer(result, headers=headers)
         case {"failed": {"status": int(status), "code": str(code), "detail": detail}}:
             return failure(status, code, detail, headers)
     return failure(409, "job_lost", LOST, headers)

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response, StreamingResponse
 
 from kernelbox.base._errors import InvalidInput
@@ -29,11 +30,23 @@ from kernelbox.shells._loop_connection import in_thread
 
 router = APIRouter(tags=["Files"])
 
+
+class _AnyPath(PathConvertor):
+    """A path in the URL, with line breaks too, which names of files may have."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any_path", _AnyPath())
+
 # Bytes that are read or written at a time.
 _PIECE = 256 * 1024
 
 # Entries of one directory that are listed.
 _MOST_ENTRIES = 10_000
+
+# Characters of a path that is told.
+_LONGEST_PATH = 200
 
 _IMAGE = re.compile(r"\d{8}-\d{6}-[0-9a-f]{16}-\d{1,6}\.(png|jpg|svg|gif|webp)", re.ASCII)
 _LARGEST_IMAGE = 256 * 1024 * 1024
@@ -54,7 +67,7 @@ async def list_workspace(request: Request) -> Response:
     return await get_file("", request)
 
 
-@router.get("/files/{path:path}", summary="Fetch a file, or list a directory", responses={**_BYTES, **NOT_FOUND})
+@router.get("/files/{path:any_path}", summary="Fetch a file, or list a directory", responses={**_BYTES, **NOT_FOUND})
 async def get_file(path: str, request: Request) -> Response:
     workspace = workspace_of(request, "read")
     opened = await _found(workspace.open, path)
@@ -70,7 +83,7 @@ async def get_file(path: str, request: Request) -> Response:
 
 
 @router.put(
-    "/files/{path:path}",
+    "/files/{path:any_path}",
     status_code=201,
     summary="Write a file, whole or not at all; directories are made as needed",
     openapi_extra={
@@ -98,11 +111,19 @@ async def put_file(path: str, request: Request) -> Written:
 async def get_image(name: str, request: Request) -> Response:
     workspace_of(request, "read")
     if not _IMAGE.fullmatch(name):
-        raise Refused(404, "file_not_found", "there is no such picture")
+        raise _no_picture(name)
     images = Workspace(os.path.join(state_of(request).kernels.config.home, "images"))
-    raw, _ = await _found(images.read, name, 0, _LARGEST_IMAGE)
+    try:
+        raw, _ = await _found(images.read, name, 0, _LARGEST_IMAGE)
+    except Refused as exc:
+        raise _no_picture(name) from exc
     headers = {"Cache-Control": "private, max-age=31536000, immutable", **HARMLESS}
     return Response(raw, media_type=mimetypes.guess_type(name)[0], headers=headers)
+
+
+def _no_picture(name: str) -> Refused:
+    sentence = f"there is no picture {name[:_LONGEST_PATH]!r}; the `images` of a result have the addresses of its own"
+    return Refused(404, "file_not_found", sentence)
 
 
 async def _found(function: Any, path: str, *args: Any) -> Any:
@@ -111,7 +132,8 @@ async def _found(function: Any, path: str, *args: Any) -> Any:
         return await in_thread(function, path, *args)
     except InvalidInput as exc:
         if isinstance(exc.__cause__, FileNotFoundError | NotADirectoryError):
-            raise Refused(404, "file_not_found", "there is no such file") from exc
+            sentence = f"there is no file {path[:_LONGEST_PATH]!r} in the workspace; GET /files lists what is there"
+            raise Refused(404, "file_not_found", sentence) from exc
         raise
 
 

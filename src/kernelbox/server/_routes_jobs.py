@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from kernelbox.server._answers import JsonAnswer
+from kernelbox.server._answers import answer_with_json
 from kernelbox.server._beginning import Key, begin_in_kernel, begin_in_session
 from kernelbox.server._errors import Refused
+from kernelbox.server._jobs import Jobs, has_all_events
 from kernelbox.server._models import (
     Answered,
     ApprovalAnswer,
@@ -21,10 +23,13 @@ from kernelbox.server._models import (
     JobStatus,
     StreamExecute,
 )
+from kernelbox.server._pieces import cut
 from kernelbox.server._responses import CONFLICT, FULL, NOT_FOUND, QUEUE_FULL
 from kernelbox.server._state import caller_of, state_of
 from kernelbox.server._streams import EventStream
 from kernelbox.server._tokens import Caller
+from kernelbox.shells._loop_connection import in_thread
+from kernelbox.wire._json import dump
 
 router = APIRouter(tags=["Jobs"])
 
@@ -66,36 +71,48 @@ async def stream_in_session(name: str, body: StreamExecute, request: Request, id
 async def list_jobs(
     request: Request, kernel: Annotated[str | None, Query(description="only those in this kernel")] = None
 ) -> Response:
-    caller = caller_of(request, "read")
-    jobs = [describe(record, caller) for record in await state_of(request).jobs.all(caller)]
-    return JsonAnswer({"jobs": [job for job in jobs if kernel in (None, job["kernel"], job["kernel_id"])]})
+    caller, jobs = caller_of(request, "read"), state_of(request).jobs
+    shown = [(record, describe(record, caller)) for record in await jobs.all(caller)]
+    wanted = [each for each in shown if kernel in (None, each[1]["kernel"], each[1]["kernel_id"])]
+    return StreamingResponse(_list(jobs, wanted), media_type="application/json")
 
 
-@router.get("/jobs/{job_id}", summary="Look at a job", responses={200: {"model": JobStatus}, **NOT_FOUND})
+@router.get("/jobs/{job_id}", summary="Look at a job", responses={200: {"model": JobStatus}, **CONFLICT, **NOT_FOUND})
 async def get_job(job_id: str, request: Request) -> Response:
     caller, jobs = caller_of(request, "read"), state_of(request).jobs
     record = await jobs.get(caller, job_id)
     approvals = await jobs.approvals(job_id) if record["state"] == "running" else []
-    return JsonAnswer({**describe(record, caller), "approvals": approvals})
+    shown = {**describe(record, caller), "approvals": approvals}
+    return answer_with_json(await in_thread(_with_result, shown, jobs, record))
 
 
-@router.get("/jobs/{job_id}/events", summary="Follow the events of a job", responses={**_STREAM, **NOT_FOUND})
+@router.get(
+    "/jobs/{job_id}/events",
+    summary="Follow the events of a job",
+    responses={**_STREAM, 204: {"description": "the last event has been seen"}, **NOT_FOUND},
+)
 async def follow_job(job_id: str, request: Request, after: After = 0, last_event_id: LastEventId = None) -> Response:
     caller, jobs = caller_of(request, "read"), state_of(request).jobs
-    await jobs.get(caller, job_id)
+    record = await jobs.get(caller, job_id)
     if last_event_id is not None and last_event_id.isdecimal() and len(last_event_id) < 16:
         after = int(last_event_id)
+    if has_all_events(record, after):
+        return Response(status_code=204)  # browsers would ask again and again, for any other answer
     return EventStream(jobs.events(job_id, after), headers={})
 
 
-@router.post("/jobs/{job_id}/cancel", summary="Stop a job; the kernel keeps its variables", responses=NOT_FOUND)
-async def cancel_job(job_id: str, request: Request) -> JobModel:
+@router.post(
+    "/jobs/{job_id}/cancel",
+    summary="Stop a job; the kernel keeps its variables",
+    responses={200: {"model": JobModel}, **CONFLICT, **NOT_FOUND},
+)
+async def cancel_job(job_id: str, request: Request) -> Response:
     caller, state = caller_of(request, "run"), state_of(request)
     record = await state.jobs.get(caller, job_id)
     await state.jobs.cancel(record)
     with contextlib.suppress(Refused):  # nothing is left of a job that had not begun
         record = await state.jobs.get(caller, job_id)
-    return JobModel.model_construct(**describe(record, caller))
+    return answer_with_json(await in_thread(_with_result, describe(record, caller), state.jobs, record))
 
 
 @router.post(
@@ -110,11 +127,28 @@ async def answer_approval(job_id: str, request_id: str, body: ApprovalAnswer, re
 
 
 def describe(record: dict[str, Any], caller: Caller) -> dict[str, Any]:
-    """Returns a job as answers have it."""
-    described = {name: record.get(name) for name in JobModel.model_fields}
+    """Returns a job as answers have it, but for its result."""
+    described = {name: record.get(name) for name in JobModel.model_fields if name != "result"}
     if isinstance(described["kernel"], str):
         described["kernel"] = described["kernel"].removeprefix(caller.prefix)
     return described
+
+
+def _with_result(described: dict[str, Any], jobs: Jobs, record: dict[str, Any]) -> bytes:
+    """Returns a job as JSON. Its result is JSON already, and may be long: no one reads it on the way."""
+    result = jobs.read_result(record)
+    return b"".join((dump(described)[:-1], b',"result":', b"null" if result is None else result, b"}"))
+
+
+def _list(jobs: Jobs, wanted: list[tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[bytes]:
+    """Yields a list of jobs, of which one at a time is in memory; those that a cell has damaged are left out."""
+    yield b'{"jobs":['
+    before = b""
+    for record, described in wanted:
+        with contextlib.suppress(Refused):
+            yield from cut(b"".join((before, _with_result(described, jobs, record))))
+            before = b","
+    yield b"]}"
 
 
 def _begun(job_id: str) -> Begun:

@@ -125,7 +125,8 @@ async def restart_kernel(kernel_id: str, request: Request) -> JupyterKernel:
 @router.websocket("/api/kernels/{kernel_id}/channels")
 async def connect_front_end(kernel_id: str, websocket: WebSocket) -> None:
     record = await kernels_of(websocket, "run").get(our_id(kernel_id))
-    await state_of(websocket).front_ends.serve(record.kernel_id, websocket)
+    may_end = "manage" in caller_of(websocket, "run").scopes
+    await state_of(websocket).front_ends.serve(record.kernel_id, websocket, may_end=may_end)
 
 
 def show_kernel(request: Request, record: KernelRecord) -> JupyterKernel:

@@ -11,10 +11,12 @@ from starlette.responses import Response
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.core._notebook import build_notebook
-from kernelbox.server._answers import JsonAnswer
+from kernelbox.server._answers import answer_with_json
 from kernelbox.server._models import Complete, Completions, History, Input, VariableList, VariableModel
 from kernelbox.server._responses import CONFLICT, NOT_FOUND
 from kernelbox.server._state import kernels_of
+from kernelbox.shells._loop_connection import in_thread
+from kernelbox.wire._json import dump
 
 # What Jupyter calls its notebooks.
 _NOTEBOOK = "application/x-ipynb+json"
@@ -43,10 +45,9 @@ async def complete(key: str, body: Complete, request: Request) -> Completions:
 async def get_history(key: str, request: Request, last: Annotated[int, Query(ge=1, le=10_000)] = 1000) -> History:
     asked = {"hist_access_type": "tail", "n": last, "output": False, "raw": True}
     reply = await kernels_of(request, "read").ask(key, "history", asked)
-    history = reply.get("history", [])
     try:
-        return History(inputs=[Input(execution_count=line, code=code) for _, line, code in history])
-    except (TypeError, ValueError):
+        return History(inputs=[Input(execution_count=line, code=code) for _, line, code in reply["history"]])
+    except (LookupError, TypeError, ValueError):
         raise _forged(key, reply) from None
 
 
@@ -57,9 +58,10 @@ async def get_history(key: str, request: Request, last: Annotated[int, Query(ge=
     responses={200: {"content": {_NOTEBOOK: {}}, "description": "a notebook in Jupyter's format 4.5"}},
 )
 async def get_notebook(key: str, request: Request) -> Response:
-    notebook = build_notebook(key, await kernels_of(request, "read").ask(key, "notebook", {}))
+    reply = await kernels_of(request, "read").ask(key, "notebook", {})
+    notebook = await in_thread(lambda: dump(build_notebook(key, reply)))  # megabytes, by many small steps
     named = f"attachment; filename*=UTF-8''{quote(key, safe='')}.ipynb"
-    return JsonAnswer(notebook, headers={"Content-Disposition": named}, media_type=_NOTEBOOK)
+    return answer_with_json(notebook, {"Content-Disposition": named}, media_type=_NOTEBOOK)
 
 
 def _forged(key: str, reply: dict[str, Any]) -> KernelBoxError:

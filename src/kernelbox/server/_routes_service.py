@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from kernelbox import __version__
-from kernelbox.server._errors import Refused
+from kernelbox.server._errors import Refused, about_to_end
 from kernelbox.server._metrics import CONTENT_TYPE_LATEST
 from kernelbox.server._models import ApiLink, Health, Ready, Root
 from kernelbox.server._responses import FULL
@@ -50,5 +50,5 @@ async def metrics(request: Request) -> Response:
 @router.get("/ready", summary="Tell whether code can be run", responses=FULL)
 async def ready(request: Request) -> Ready:
     if state_of(request).executions.draining:
-        raise Refused(503, "draining", "this server is about to end", {"Retry-After": "5"})
+        raise about_to_end()
     return Ready(status="ready")

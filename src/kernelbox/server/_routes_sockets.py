@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from fastapi import APIRouter, WebSocket
 from pydantic import BaseModel, ValidationError
@@ -31,6 +31,7 @@ _FIRST_MESSAGE = 30.0
 
 
 class _Answer(ApprovalAnswer):
+    type: Literal["answer"]
     id: str
 
 
@@ -118,7 +119,7 @@ async def _take_messages(socket: WebSocket, job_id: str) -> None:
             await state.jobs.cancel(record)
         elif message.get("type") == "answer":
             answer = _validated(_Answer, message)
-            await state.jobs.answer(record, answer.id, answer.model_dump(exclude={"id"}))
+            await state.jobs.answer(record, answer.id, answer.model_dump(exclude={"type", "id"}))
         else:
             raise Refused(422, "invalid_request", 'the type of a message is "answer" or "cancel"')
 

@@ -13,8 +13,9 @@ from kernelbox.core._requests import ApprovalRequest
 from kernelbox.core._tool_events import ToolEvent
 from kernelbox.host._journal import Entry, Journal
 from kernelbox.host._record import now
-from kernelbox.server._answers import describe_result, image_address
+from kernelbox.server._answers import encode_result, image_address
 from kernelbox.server._errors import Refused, describe_failure
+from kernelbox.server._pieces import PIECE
 from kernelbox.shells._asyncio_jobs import Job
 from kernelbox.shells._loop_connection import in_thread
 from kernelbox.wire._json import dump
@@ -53,6 +54,7 @@ class RunningJob:
         self._looking: asyncio.Task[None] | None = None
         self._is_written = True
         self.outcome: dict[str, Any] | None = None
+        self.result: bytes | None = None
         self.task = asyncio.ensure_future(self._drive(work))
         self.task.add_done_callback(lambda _: self._announce())
 
@@ -104,12 +106,13 @@ class RunningJob:
                 await in_thread(self._entry.discard)
                 self._begun.set_exception(exc)
                 return
-            await self._end("failed", describe_failure(exc))
+            await self._fail(describe_failure(exc))
         except BaseException:
-            await self._end("failed", describe_failure(None))
+            await self._fail(describe_failure(None))
             raise
         else:
-            await self._end("result", describe_result(result))
+            self.result = await encode_result(result)
+            await self._end("result", b"".join((b'{"result":', self.result, b"}")), {})
         finally:
             if self._looking is not None:
                 self._looking.cancel()
@@ -124,10 +127,16 @@ class RunningJob:
                 raise Refused(409, "job_cancelled", "the job was cancelled before its kernel had started") from None
             raise
 
-    async def _end(self, kind: str, outcome: dict[str, Any]) -> None:
-        self._append(kind, {"result": outcome} if kind == "result" else outcome)
-        done = {"state": "done", "ended_at": now(), "last": self._entry.last, kind: outcome}
-        self.outcome = {**self._record, **done}
+    async def _fail(self, failure: dict[str, Any]) -> None:
+        await self._end("failed", dump(failure), {"failed": failure})
+
+    async def _end(self, kind: str, event: bytes, outcome: dict[str, Any]) -> None:
+        if len(event) > PIECE:
+            await in_thread(self._write_event, kind, event)
+        else:
+            self._write_event(kind, event)
+        self._announce()
+        self.outcome = {**self._record, "state": "done", "ended_at": now(), "last": self._entry.last, **outcome}
         for _ in range(_ATTEMPTS):
             if await in_thread(self._write_outcome, self.outcome):
                 return
@@ -136,7 +145,7 @@ class RunningJob:
     def _write_outcome(self, outcome: dict[str, Any]) -> bool:
         """Writes what came of the job, or that there was one; False if neither can be done for the moment."""
         try:
-            self._entry.finish(outcome)
+            self._entry.finish(outcome, self.result)
         except OSError as exc:
             self._note_failure(exc)
             if _is_exhausted(exc):
@@ -187,12 +196,15 @@ class RunningJob:
                     await self.answer(request_id, answer)
 
     def _append(self, kind: str, event: dict[str, Any]) -> None:
+        self._write_event(kind, dump(event))
+        self._announce()
+
+    def _write_event(self, kind: str, event: bytes) -> None:
         """Writes an event; where that cannot be done the cell goes on all the same, and followers miss the event."""
         try:
-            self._entry.append(kind, dump(event))
+            self._entry.append(kind, event)
         except OSError as exc:
             self._note_failure(exc)
-        self._announce()
 
     def _note_failure(self, exc: OSError) -> None:
         if self._is_written:

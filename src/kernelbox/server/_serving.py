@@ -22,7 +22,7 @@ from kernelbox.base._errors import StartFailed
 from kernelbox.server._draining import Drained
 from kernelbox.server._logs import log_to_stderr
 from kernelbox.server._options import ServiceOptions
-from kernelbox.server._state import State, require_home
+from kernelbox.server._state import State, require_home, require_sandbox
 from kernelbox.server._tokens import Token
 from kernelbox.server.app import create_app
 from kernelbox.web._listening import BACKLOG, LOOPBACK, Server, allow_descriptors, listen
@@ -75,6 +75,7 @@ def serve(
     allow_descriptors()
     require_home()
     app = create_app(options)
+    require_sandbox(app.state.kernelbox)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -84,6 +85,7 @@ def serve(
         http=BoundedProtocol,
         ws=BoundedWebSocket,
         ws_max_size=options.max_body,
+        ws_per_message_deflate=False,  # it takes ten times as long as sending, and all connections wait meanwhile
         ws_ping_interval=PING_INTERVAL,
         ws_ping_timeout=PING_TIMEOUT,
         timeout_keep_alive=_KEEP_ALIVE,

@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 
 from kernelbox.api._here import kernels
 from kernelbox.base._environment import scrubbed_environment, variables_for_kernels
+from kernelbox.core._options import KernelOptions
 from kernelbox.host._home import Home
 from kernelbox.host._journal import Journal
 from kernelbox.host._workspace import Workspace
@@ -42,6 +43,20 @@ def require_home() -> None:
     """Raises StoreFailed for a home that was not made by this user; one that is missing is made when it is needed."""
     with contextlib.suppress(FileNotFoundError), kernels().store.runtime():
         pass
+
+
+def require_sandbox(state: State) -> None:
+    """Raises what keeps kernels from being confined, where they are to be: better now than at the first request."""
+    if state.options.sandbox is None:
+        return
+    name = f"trial-{os.urandom(4).hex()}"
+    trial = KernelOptions(
+        cwd=os.path.realpath(state.options.workspace), lifetime="process", sandbox=state.options.sandbox
+    )
+    try:
+        kernels().create(name, trial)
+    finally:
+        kernels().destroy(name)
 
 
 def make_state(options: ServiceOptions) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 from starlette.responses import Response
@@ -14,8 +14,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.server._errors import Refused, describe_failure
+from kernelbox.server._pieces import PIECE, cut
+from kernelbox.shells._loop_connection import in_thread
 
-Events = AsyncGenerator[tuple[int, str, bytes]]
+Event = tuple[int, str, bytes | bytearray]
+Events = AsyncGenerator[Event]
 
 # Seconds after which a stream without events says that it lives: proxies close what is silent for a minute.
 _SIGN_OF_LIFE = 15.0
@@ -29,11 +32,19 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: Events, *, headers: dict[str, str], on_gone: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        events: Events,
+        *,
+        headers: dict[str, str],
+        on_gone: Callable[[], object] | None = None,
+        sign_of_life: float = _SIGN_OF_LIFE,
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
         del self.headers["content-length"]
         self._events = events
         self._on_gone = on_gone
+        self._sign_of_life = sign_of_life
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -51,15 +62,28 @@ class EventStream(Response):
             sending.cancel()
 
     async def _send_all(self, send: Send) -> None:
-        async with contextlib.aclosing(_with_signs_of_life(self._events)) as pieces:
-            async for piece in pieces:
-                body = b": \n\n" if piece is None else b"id: %d\nevent: %s\ndata: %s\n\n" % _encode(*piece)
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+        async with contextlib.aclosing(_with_signs_of_life(self._events, self._sign_of_life)) as events:
+            async for event in events:
+                for piece in _written(event):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    if len(piece) == PIECE:
+                        await asyncio.sleep(0)  # others are served between the pieces of a long event
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _encode(number: int, kind: str, event: bytes) -> tuple[int, bytes, bytes]:
-    return number, kind.encode("ascii"), event
+def _written(event: Event | None) -> Iterator[bytes]:
+    """Yields an event as it is sent, a long one in pieces; None is a sign of life, which clients pass over."""
+    if event is None:
+        yield b": \n\n"
+        return
+    number, kind, data = event
+    head = b"id: %d\nevent: %s\ndata: " % (number, kind.encode("ascii"))
+    if len(data) <= PIECE:
+        yield b"%s%s\n\n" % (head, data)
+    else:
+        yield head
+        yield from cut(data)
+        yield b"\n\n"
 
 
 async def _until_gone(receive: Receive) -> None:
@@ -67,13 +91,13 @@ async def _until_gone(receive: Receive) -> None:
         pass
 
 
-async def _with_signs_of_life(events: Events) -> AsyncGenerator[tuple[int, str, bytes] | None]:
-    """Yields the events, and None where there is none for long."""
-    coming: asyncio.Future[tuple[int, str, bytes]] | None = None
+async def _with_signs_of_life(events: Events, seconds: float) -> AsyncGenerator[Event | None]:
+    """Yields the events, and None where there is none for so long."""
+    coming: asyncio.Future[Event] | None = None
     try:
         while True:
             coming = coming or asyncio.ensure_future(anext(events))
-            await asyncio.wait({coming}, timeout=_SIGN_OF_LIFE)
+            await asyncio.wait({coming}, timeout=seconds)
             if not coming.done():
                 yield None
                 continue
@@ -92,8 +116,13 @@ async def _with_signs_of_life(events: Events) -> AsyncGenerator[tuple[int, str, 
 async def send_events(socket: WebSocket, events: Events) -> None:
     """Sends events over a WebSocket, each as one message with its number and type."""
     async with contextlib.aclosing(events):
-        async for number, kind, event in events:
-            await socket.send_text(f'{{"seq":{number},"type":"{kind}",{event[1:].decode()}')
+        async for event in events:
+            text = _as_message(*event) if len(event[2]) <= PIECE else await in_thread(_as_message, *event)
+            await socket.send_text(text)
+
+
+def _as_message(number: int, kind: str, event: bytes | bytearray) -> str:
+    return f'{{"seq":{number},"type":"{kind}",{str(memoryview(event)[1:], "utf-8")}'
 
 
 async def refuse(socket: WebSocket, exc: KernelBoxError | Refused) -> None:

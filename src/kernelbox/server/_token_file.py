@@ -60,7 +60,7 @@ def _read(entry: Any, what: str) -> Token:
     caller = Caller(name, frozenset(scopes))
     match entry:
         case {"secret": str(secret), **rest} if "sha256" not in rest:
-            return Token.of(secret, caller)
+            return Token.of(secret, caller, f"the secret of {what}")
         case {"sha256": str(digits), **rest} if "secret" not in rest and len(digits) == 64:
             try:
                 return Token(bytes.fromhex(digits), caller)

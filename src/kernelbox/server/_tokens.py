@@ -40,9 +40,9 @@ class Token:
     caller: Caller = Caller()
 
     @classmethod
-    def of(cls, secret: str, caller: Caller | None = None) -> Token:
-        """Makes one; raises InvalidInput for a secret that can be guessed or cannot be sent in a header."""
-        return cls(_digest(check_token(secret)), caller or Caller())
+    def of(cls, secret: str, caller: Caller | None = None, name: str = "a token") -> Token:
+        """Makes one; raises InvalidInput, with the name, for a secret that can be guessed or cannot be sent."""
+        return cls(_digest(check_token(secret, name)), caller or Caller())
 
 
 def find_caller(tokens: tuple[Token, ...], secret: str) -> Caller | None:

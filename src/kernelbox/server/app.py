@@ -24,6 +24,7 @@ from kernelbox.server import (
 from kernelbox.server._access import NoWebPages, TokenRequired
 from kernelbox.server._direct_route import DirectRoutes
 from kernelbox.server._errors import add_error_handlers
+from kernelbox.server._head import HeadAsGet
 from kernelbox.server._limits import BodyLimited
 from kernelbox.server._logs import Logged
 from kernelbox.server._options import ServiceOptions
@@ -80,6 +81,7 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
         app.include_router(router)
     add_error_handlers(app)
     # The last that is added sees a request first.
+    app.add_middleware(HeadAsGet)
     app.add_middleware(DirectRoutes, routes=_routes_execution.DIRECT)
     app.add_middleware(BodyLimited, options=options)
     app.add_middleware(TokenRequired, options=options)

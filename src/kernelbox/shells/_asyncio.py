@@ -16,7 +16,7 @@ from kernelbox.base._errors import InheritedStream, KernelDied, StoreFailed
 from kernelbox.core._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
 from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
-from kernelbox.wire._messages import Answer, Ask, Interrupt, Query, Reply
+from kernelbox.wire._messages import Answer, Ask, Done, Interrupt, Query, Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -190,8 +190,13 @@ class Run:
         if not self._cancel_wanted:
             await connection.wait()
         events: list[Event] = []
-        for message in connection.connection.receive(0.0):
-            events += execution.receive(message, now=time.monotonic())
+        received = connection.connection.receive(0.0)
+        try:
+            if execution.is_long and any(isinstance(message, Done) for message in received):
+                await in_thread(execution.put_together)
+        finally:  # what has been read comes only once
+            for message in received:
+                events += execution.receive(message, now=time.monotonic())
         if execution.result is not None:
             return events
         if connection.connection.ended:
@@ -266,7 +271,8 @@ class Run:
         self._state = "ended"
         self._free.set()
         connection, self._connection = self._connection, None
-        self._set_timer()
+        if self._timer is not None:
+            self._timer.cancel()
         if connection is not None:
             connection.detach()
             if self.execution.result is None or connection.unsent:
@@ -284,8 +290,8 @@ class Run:
         """Sets the timer to when the execution is due."""
         due = math.inf if self._held_since is not None else self.execution.due
         if self._connection is None:
-            due = math.inf
-        elif not self._connection.watched or self._connection.connection.awaits_rest:
+            return
+        if not self._connection.watched or self._connection.connection.awaits_rest:
             due = min(due, time.monotonic() + _LOOK_EVERY)
         if due == self._timer_due:
             return

@@ -74,14 +74,22 @@ class Job:
     outputs, with the file that an image was written to, requests, and what tools' servers say.
     """
 
-    def __init__(self, kernel_name: str, run: Run, asks: Asks, options: JobOptions, watch: Watch | None = None) -> None:
+    def __init__(
+        self,
+        kernel_name: str,
+        run: Run,
+        make_asks: Callable[[Run], Asks],
+        options: JobOptions,
+        watch: Watch | None = None,
+    ) -> None:
         self.kernel_name = kernel_name
         self.kernel_id = run.kernel_id
         self.requests: dict[str, ApprovalRequest] = {}
         self.notice = ""
         self._began = time.monotonic()
         self._run = run
-        self._asks = asks
+        self._make_asks = make_asks
+        self._asks: Asks | None = None
         self._options = options
         self._watch = watch
         self._images = ImageFiles(options.images_dir)
@@ -106,11 +114,13 @@ class Job:
         watch: Watch | None = None,
     ) -> Job:
         """Sends a cell to a kernel. It waits there for its turn: a kernel runs one cell at a time."""
+
+        def make_asks(run: Run) -> Asks:
+            gate = Gate(kernel.record, options.policy, sessions, shell=options.shell, tools=options.tools)
+            return Asks(run, gate, toolbox, patience=options.patience, present=True, stop_clock=True)
+
         run = await Run.begin(kernel, request, timeout=timeout)
-        gate = Gate(kernel.record, options.policy, sessions, shell=options.shell, tools=options.tools)
-        asks = Asks(run, gate, toolbox, patience=options.patience, present=True, stop_clock=True)
-        run.call_at_end(asks.end)
-        return cls(kernel_name, run, asks, options, watch)
+        return cls(kernel_name, run, make_asks, options, watch)
 
     def __repr__(self) -> str:
         return f"<Job {self.execution_id} in {self.kernel_name!r} {'done' if self.done else 'running'}>"
@@ -218,7 +228,7 @@ class Job:
         while events := await self._run.next():
             for event in events:
                 await self._take(event)
-        if self._asks.failure is not None:
+        if self._asks is not None and self._asks.failure is not None:
             raise self._asks.failure
         result = self._run.execution.result
         assert result is not None
@@ -229,9 +239,9 @@ class Job:
 
     async def _take(self, event: object) -> None:
         if isinstance(event, Ask):
-            self._asks.take(event)
+            self._have_asks().take(event)
         elif isinstance(event, Withdraw):
-            self._asks.withdraw(event.ask)
+            self._have_asks().withdraw(event.ask)
         elif isinstance(event, ToolEvent):
             self.notice = f"{event.server_name}.{event.tool_name}: {event.text}"
             self._tell(event)
@@ -243,10 +253,17 @@ class Job:
             if notice := self._images.take_notice():
                 self._tell(notice)
 
+    def _have_asks(self) -> Asks:
+        """Returns what answers the cell's questions, which most cells have none of."""
+        if self._asks is None:
+            self._asks = self._make_asks(self._run)
+            self._run.call_at_end(self._asks.end)
+        return self._asks
+
     def _take_request(self, request: ApprovalRequest) -> None:
         if not self._options.present:
             request.close("no one can be asked in this execution")
-        elif self._asks.show(request):
+        elif self._have_asks().show(request):
             self.requests[request.id] = request
             self._news.set()
             self._tell(request)

@@ -37,6 +37,7 @@ class LoopConnection:
         self._attached = True
         self._dead = False
         self._woken = False
+        self._sending = False
         self._later = self._loop.call_later(_SHORT, self._watch_death) if self.watched else None
 
     @property
@@ -74,14 +75,17 @@ class LoopConnection:
         """Sends a message; what the kernel does not take at once follows when it does."""
         self.connection.send(message)
         if self.unsent and self._attached:
+            self._sending = True
             self._loop.add_writer(self._fd, self._send_rest)
 
     def detach(self) -> None:
         """Takes the connection off the event loop."""
         if self._attached:
             self._attached = False
-            self._loop.remove_reader(self._fd)
-            self._loop.remove_writer(self._fd)
+            if self._waiter is not None:
+                self._loop.remove_reader(self._fd)
+            if self._sending:
+                self._loop.remove_writer(self._fd)
             if self._later is not None:
                 self._later.cancel()
             elif self.watched:
@@ -95,6 +99,7 @@ class LoopConnection:
     def _send_rest(self) -> None:
         self.connection.flush()
         if not self.unsent:
+            self._sending = False
             self._loop.remove_writer(self._fd)
 
     def _watch_death(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kernelbox.base._environment import host_variable
+from kernelbox.base._environment import tool_variable
 from kernelbox.base._errors import InvalidInput, ToolServerFailed
 from kernelbox.wire._values import dataclass
 
@@ -133,7 +133,7 @@ def _text(server: str, what: str, value: object, *, empty: bool = False) -> str:
 
 
 def _value(server: str, name: str) -> str:
-    value = host_variable(name)
+    value = tool_variable(name)
     if value is None:
         raise ToolServerFailed(server, f"its parameters name the variable ${{{name}}}, which is not set here; set it")
     return value

@@ -21,6 +21,9 @@ from kernelbox.web._joined_writes import JoinedWrites
 # process of the user who runs this one made it, or one of the superuser's.
 CONNECTION = "kernelbox.connection"
 
+# Where a request that has come whole before it is looked at carries the size of its body.
+BODY_SIZE = "kernelbox.body_size"
+
 # Seconds in which the head of a request must have come, and what is left of a body once its request is answered.
 HEAD_TIMEOUT = 20.0
 
@@ -96,6 +99,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_timers()
         if not self.transport.is_closing():
             super().on_message_complete()
+            cycle: RequestResponseCycle | None = self.cycle  # None for a WebSocket
+            if cycle is not None and not cycle.more_body:
+                self.scope[BODY_SIZE] = len(cycle.body)  # type: ignore[literal-required]  # a key of ours
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -149,10 +155,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
 def refuse(transport: asyncio.Transport, sentence: str) -> None:
     """Says that a request makes no sense, in the shape of all failures, and closes the connection."""
-    body = json.dumps({"detail": sentence, "code": "bad_request"}).encode("ascii")
+    body = failure_body(sentence)
     head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
     transport.write(STATUS_LINE[400] + head + body)
     transport.close()
+
+
+def failure_body(sentence: str) -> bytes:
+    """Returns what the answer to a request that makes no sense says."""
+    return json.dumps({"detail": sentence, "code": "bad_request"}).encode("ascii")
 
 
 def find_out_owner(transport: asyncio.Transport) -> dict[str, bool]:

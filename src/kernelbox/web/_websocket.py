@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+import asyncio
+from dataclasses import replace
+from typing import Any
 
-from kernelbox.web._protocol import CONNECTION, find_out_owner, refuse
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+from websockets.server import ServerProtocol
+
+from kernelbox.web._protocol import CONNECTION, failure_body, find_out_owner, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
     from websockets.frames import Frame
+    from websockets.http11 import Response
+    from websockets.typing import StatusLike
 
 # Seconds between pings, and for which one may stay unanswered while nothing is read.
 PING_INTERVAL = 20.0
@@ -21,24 +30,68 @@ _TOO_BIG = 1009
 # Frames of one message. How many bytes they have is limited too, but they may be empty.
 _MOST_FRAMES = 10_000
 
+# Bytes, or characters, of one frame of ours: a millisecond's work.
+_LARGEST_FRAME = 256 * 1024
+
+
+class _Handshakes(ServerProtocol):
+    """Refuses what is no handshake in the shape of all failures."""
+
+    def reject(self, status: StatusLike, text: str) -> Response:
+        response = super().reject(status, text)
+        body = failure_body(text.strip() or "There is nothing for a WebSocket here.")
+        for name, value in (("Content-Type", "application/json"), ("Content-Length", str(len(body)))):
+            del response.headers[name]
+            response.headers[name] = value
+        return replace(response, body=body)
+
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """Ends a connection from which nothing is read. uvicorn would wait until what it has written has been.
 
-    It also answers no pings to a client that does not read the answers, and takes no message of endless frames.
+    It also answers no pings to a client that does not read the answers, takes no message of endless frames, and sends a
+    long message as several frames, between which other connections are served.
     """
 
     _has_moved = False
     _owes_pongs = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.conn = _Handshakes(max_size=self.config.ws_max_size, logger=self.conn.logger)
 
     async def run_asgi(self) -> None:
         self.scope[CONNECTION] = find_out_owner(self.transport)  # type: ignore[literal-required]  # a key of ours
         await super().run_asgi()
 
     async def send(self, message: ASGISendEvent) -> None:
+        if message["type"] == "websocket.send":
+            if self.conn.expect_continuation_frame:
+                raise ClientDisconnected  # the task that sent a long message was cancelled: nothing can follow
+            data = message.get("bytes") or message.get("text") or b""
+            if len(data) > _LARGEST_FRAME:
+                await self._send_in_frames(data)
+                return
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True  # by a refusal; uvicorn would write to the log that there was none
+
+    async def _send_in_frames(self, data: str | bytes) -> None:
+        for start in range(0, len(data), _LARGEST_FRAME):
+            await self.writable.wait()
+            await asyncio.sleep(0)
+            part, is_last = data[start : start + _LARGEST_FRAME], start + _LARGEST_FRAME >= len(data)
+            raw = part.encode() if isinstance(part, str) else part
+            try:
+                if start:
+                    self.conn.send_continuation(raw, is_last)
+                elif isinstance(part, str):
+                    self.conn.send_text(raw, is_last)
+                else:
+                    self.conn.send_binary(raw, is_last)
+            except InvalidState as exc:
+                raise ClientDisconnected from exc
+            self.transport.write(b"".join(self.conn.data_to_send()))
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

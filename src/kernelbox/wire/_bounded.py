@@ -31,10 +31,12 @@ class BoundedText:
         self._held = 0
         self._head: str | None = None
         self._size = 0
+        self._text: str | None = None  # put together, until more is added
 
     def add(self, text: str) -> None:
         if not text:
             return
+        self._text = None
         self._parts.append(text)
         self._held += len(text)
         self._size += len(text)
@@ -50,7 +52,17 @@ class BoundedText:
         return self._size - self._head_room - self._tail_room
 
     @property
+    def held(self) -> int:
+        """How many characters are in memory."""
+        return self._held
+
+    @property
     def text(self) -> str:
+        if self._text is None:
+            self._text = self._put_together()
+        return self._text
+
+    def _put_together(self) -> str:
         whole = "".join(self._parts)
         if not self.cut:
             return whole

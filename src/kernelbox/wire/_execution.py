@@ -120,6 +120,15 @@ class Execution:
         """What the cell has written and shown so far."""
         return self._transcript.text
 
+    @property
+    def is_long(self) -> bool:
+        """Whether its end takes long: so much was written. `put_together`, in another thread, makes it short."""
+        return self._transcript.is_long
+
+    def put_together(self) -> None:
+        """Does what takes long at the end of an execution that has written much, before the end is received."""
+        self._transcript.put_together()
+
     def hold(self, seconds: float) -> None:
         """Moves the deadline: time spent waiting for a person is not the cell's."""
         if self._rung == "running":

@@ -19,6 +19,9 @@ ROOM = 64 * 1024 * 1024
 # An output by itself: the object, two dictionaries, its place in a list and a text of one character.
 _ITEM_WEIGHT = 640
 
+# Characters that are put together within a millisecond or two.
+_LONG = 4_000_000
+
 # A character takes four bytes at most.
 _CHARACTER_WEIGHT = 4
 
@@ -106,6 +109,16 @@ class Transcript:
     def text(self) -> str:
         """Everything a model should read, in order; what a display shows begins and ends a line."""
         return self._read().text.rstrip()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it takes long to put the texts together."""
+        return self.stdout.held + self.stderr.held > _LONG
+
+    def put_together(self) -> None:
+        """Puts the texts together, which are then at hand; each holds up the whole process for a moment."""
+        for collected in (self.stdout, self.stderr, self._read(), *(() if self._stream is None else self._stream[1:])):
+            assert collected.text is not None
 
     @property
     def items(self) -> list[OutputItem]:

@@ -6,24 +6,33 @@ Nothing that the kernel says is taken for it: its namespaces, capabilities and f
 from __future__ import annotations
 
 import os
+import re
 import signal
 
+from kernelbox.base._environment import template_environment
 from kernelbox.base._errors import StartFailed
+from kernelbox.host._engine import Launch
 from kernelbox.host._key import key_path
 from kernelbox.host._process import Process, added_filters, parent_of, read_status
 from kernelbox.host._servers_file import SERVERS_FILE
 from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._native import Surroundings, confine, environment_in_sandbox
+from kernelbox.sandbox._paths import absolute, real
+from kernelbox.sandbox._rules import is_writable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.host._engine import Launch
+    from collections.abc import Iterator, Mapping
+
     from kernelbox.wire._confinement import Confinement
     from kernelbox.wire._messages import Spawned
 
 _NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 _NAMESPACES_OF_SRT = ("user", "mnt", "pid", "net")
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+
+# How the names of variables end that have paths in them, relative ones too.
+_OF_PATHS = ("PATH", "HOME", "BASE", "PREFIX", "DIR", "PRELOAD", "AUDIT")
 
 
 def prepare_box(launch: Launch) -> tuple[Confinement, dict[str, str]]:
@@ -35,6 +44,35 @@ def prepare_box(launch: Launch) -> tuple[Confinement, dict[str, str]]:
     looked_in = [launch.environment.get(name, "").split(os.pathsep) for name in ("PATH", "PYTHONPATH")]
     place = Surroundings(launch.record.cwd, secrets, [path for paths in looked_in for path in paths])
     return confine(config, place), environment_in_sandbox(launch.environment)
+
+
+def outside_of_box(launch: Launch, confinement: Confinement) -> Launch:
+    """Returns the same for the template of a kernel, which runs outside of its sandbox: without variables that name a
+    place which cells can write, because code that one leaves there would be loaded (PYTHONPATH, HOME, LD_PRELOAD)."""
+    seen = {mount.path: mount.kind for mount in confinement.mounts if mount.kind != "pin"}  # the last at a place counts
+    environment = {
+        name: value
+        for name, value in template_environment(launch.environment).items()
+        if not names_writable(name, value, launch.record.cwd, seen)
+    }
+    rest = (launch.config, launch.opening, launch.lifeline, launch.disk_before)
+    return Launch(launch.record, launch.directory, environment, *rest)
+
+
+def names_writable(name: str, value: str, cwd: str, mounted: Mapping[str, str]) -> bool:
+    """Tells whether a variable names a place that cells can write, by what is mounted where in their sandbox."""
+    return any(is_writable(path, mounted) for path in _paths_in(name, value, cwd))
+
+
+def _paths_in(name: str, value: str, cwd: str) -> Iterator[str]:
+    """Gives the paths that a variable may mean, each as it is written, without links on the way, and without any."""
+    for part in {*value.split(os.pathsep), *value.split(), *re.split(rf"[{os.pathsep}\s]+", value)}:
+        if part.startswith("/") or (part and name.endswith(_OF_PATHS)):
+            path = absolute(part, cwd)
+            directory, last = os.path.split(path)
+            yield path
+            yield real(path) or os.path.realpath(path)
+            yield os.path.join(real(directory) or directory, last)
 
 
 def require_armed(spawned: Spawned, *, in_srt: bool = False) -> None:

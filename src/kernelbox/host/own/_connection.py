@@ -63,11 +63,16 @@ class Connection(LocalConnection):
         with directory.open() as place:
             self._sock = dial(place, SOCKET)
         self._sock.setblocking(False)
-        self._poller = select.poll()
-        self._poller.register(self._sock, select.POLLIN)
-        if process.fileno() >= 0:
-            self._poller.register(process.fileno(), select.POLLIN)
+        self._poller = self._make_poller()
+        self._looker = self._make_poller()  # for a look while another thread waits, which a poller refuses
         forget_in_forks(self)
+
+    def _make_poller(self) -> select.poll:
+        poller = select.poll()
+        poller.register(self._sock, select.POLLIN)
+        if self.process.fileno() >= 0:
+            poller.register(self.process.fileno(), select.POLLIN)
+        return poller
 
     def __repr__(self) -> str:
         return f"<Connection to {self.process!r}{' ended' if self.ended else ''}>"
@@ -80,14 +85,10 @@ class Connection(LocalConnection):
         """Whether the connection can carry another execution: open, with nothing to read and nothing left to send."""
         if self.ended or self._unsent:
             return False
-        poller = select.poll()  # not ours: another thread may be waiting at it, which a poller refuses
         try:
-            poller.register(self._sock, select.POLLIN)
-            if self.process.fileno() >= 0:
-                poller.register(self.process.fileno(), select.POLLIN)
-            return not poller.poll(0)
-        except ValueError:
-            return False  # another thread has closed it this moment
+            return not self._looker.poll(0)
+        except (ValueError, RuntimeError):
+            return False  # another thread has closed it this moment, or looks too
 
     def send(self, message: Message) -> None:
         """Sends a message, without waiting: what a busy kernel does not take now, `receive` sends while it waits."""

@@ -37,13 +37,14 @@ class OwnEngine(LocalEngine):
 
         confinement, environment, srt = None, launch.environment, None
         if launch.record.sandbox is not None:
-            from kernelbox.host.own._boxes import prepare_box
+            from kernelbox.host.own._boxes import outside_of_box, prepare_box
 
             if launch.record.sandbox == "srt":
                 from kernelbox.host.own._srt import prepare_srt
 
                 srt = prepare_srt(launch)
             confinement, environment = prepare_box(launch)
+            launch = outside_of_box(launch, confinement)
         guard = b""
         if launch.record.guarded:
             from kernelbox.host.own._guarding import guard_filter
