@@ -75,6 +75,9 @@ def test_a_dead_kernel_and_none_at_all_have_nothing_to_look_at(served: Served, k
     served.execute(key, "import os; os._exit(1)")
     answer = served.http.request(method, f"/kernels/{key}/{path}", json=body)
     assert (answer.status_code, answer.json()["code"]) == (409, "kernel_died")
+    assert answer.json()["detail"].startswith(
+        "the kernel died: the process exited with status 1; restart it, or execute"
+    )
 
 
 # -- files -----------------------------------------------------------------------------------------------------
