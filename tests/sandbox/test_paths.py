@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -197,6 +198,16 @@ def test_what_is_not_there_has_no_rule(tmp_path: Path) -> None:
     assert not rules.deny_read
     assert not rules.deny_write
     assert rules.allow_write == {str(tmp_path)}
+
+
+@needs_linux
+def test_what_a_kernel_needs_stays_readable_unless_a_rule_names_it(tmp_path: Path) -> None:
+    make(tmp_path, "work/file", "other/file")
+    work, interpreter = tmp_path / "work", os.path.realpath(sys.prefix)
+    rules = rules_for(work, deny_read=("..", os.path.dirname(interpreter)), allow_write=())
+    assert [state_of(str(path), rules) for path in (work / "file", f"{interpreter}/lib")] == ["read", "read"]
+    assert [state_of(str(path), rules) for path in (tmp_path / "other", f"{interpreter}-x")] == ["hide", "hide"]
+    assert state_of(str(work / "file"), rules_for(work, deny_read=(".",), allow_write=())) == "hide"
 
 
 def test_secrets_stay_hidden_in_a_writable_directory(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Executions:
         self._kernels = kernels
         self._options = options
         self._home = Home(kernels.config.home, kernels.config.key_file)
-        self._toolbox = Toolbox(kernels.config)
+        self._toolbox = Toolbox(kernels.config, sandboxed=options.sandbox is not None)
         self._sessions = Sessions()
         self._waiting: Counter[str] = Counter()
         self._job_options = lru_cache(maxsize=64)(self._make_options)  # the same for most cells
