@@ -31,7 +31,9 @@ USER = 61234
 DEADLINE = 900.0
 
 
-@pytest.mark.parametrize("file", ["test_srt.py", "test_inside.py", "test_life.py", "test_limited.py"])
+@pytest.mark.parametrize(
+    "file", ["test_srt.py", "test_inside.py", "test_life.py", "test_limited.py", "test_faces_life.py"]
+)
 def test_kernels_in_srt_pass_the_tests_of_this_file_as_an_ordinary_user(file: str) -> None:
     base = Path(tempfile.mkdtemp(prefix="kb-", dir="/var/lib" if os.getuid() == 0 else Path.home()))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / file)]

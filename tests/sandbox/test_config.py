@@ -145,6 +145,13 @@ def test_a_file_that_is_no_object_of_json_is_refused(text: str, tmp_path: Path) 
         check_sandbox(path)
 
 
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "large.json"
+    path.write_text("{}" + " " * 1024 * 1024)
+    with pytest.raises(InvalidInput, match="at most 1,048,576 bytes"):
+        check_sandbox(path)
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="No such file"):
         check_sandbox(tmp_path / "missing.json")

@@ -117,14 +117,15 @@ def test_a_configuration_that_cannot_be_honoured_is_refused_at_once(make: type, 
         make(sandbox=True, sandbox_config=path)
 
 
-def test_a_gateway_confines_its_kernels(workspace: Path) -> None:
+def test_a_gateway_confines_its_kernels_by_the_configuration(workspace: Path, config: Path) -> None:
     async def scenario() -> None:
         async with (
-            KernelGateway(host="127.0.0.1", port=0, sandbox=True) as gateway,
+            KernelGateway(host="127.0.0.1", port=0, sandbox=True, sandbox_config=config) as gateway,
             KernelClient(host="127.0.0.1", port=gateway.port) as client,
         ):
-            with pytest.raises(ExecutionError, match=REFUSED):
-                await client.execute(WRITE_OUTSIDE)
+            for code in (WRITE_OUTSIDE, "open('here', 'w')"):
+                with pytest.raises(ExecutionError, match=REFUSED):
+                    await client.execute(code)
             assert (await client.execute("print(6 * 7)")).text == "42"
 
     asyncio.run(scenario())

@@ -11,6 +11,7 @@ import pytest
 from tests.engine.support import DEADLINE, run, value
 from tests.executor.support import accept, answer_all
 from tests.executor.support import run as run_async
+from tests.tools.support import HERE as SERVERS
 from tests.tools.support import PLAIN, cell, executing, generate
 
 from kernelbox import ApprovalPolicy, CodeExecutor, KernelRecord, execute, get_or_create, restart
@@ -164,6 +165,24 @@ def test_a_tool_is_called_from_a_sandbox(workspace: Path, home: Path) -> None:
             assert "hello" in (result.text or "")
 
     run_async(scenario)
+
+
+def test_a_tool_server_loads_nothing_that_a_cell_has_left(workspace: Path, home: Path) -> None:
+    """It runs outside, in the directory of its host."""
+    escaped = workspace.parent / "escaped"
+    server = {"command": sys.executable, "args": ["-S", "-m", "plain_server"], "env": {"PYTHONPATH": str(SERVERS)}}
+    generate(workspace, {**server, "cwd": "/"})
+    planted = f"open({str(escaped)!r}, 'w')"
+
+    async def scenario() -> None:
+        async with executing(workspace, mcp_servers={"plain": server}, sandbox=True, sandbox_level=LEVEL) as executor:
+            names = ("json", "plain_server", "time")
+            await executor.execute(f"for name in {names}: open(name + '.py', 'w').write({planted!r})")
+            _, result = await answer_all(executor, cell("echo", text="hello"), accept)
+            assert "hello" in str(result)
+
+    run_async(scenario)
+    assert not escaped.exists()
 
 
 def test_a_link_that_a_cell_puts_in_the_place_of_its_images_leads_nowhere(workspace: Path, home: Path) -> None:

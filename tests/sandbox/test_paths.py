@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -170,6 +171,8 @@ def test_a_link_that_a_cell_has_planted_is_not_followed_by_what_allows(tmp_path:
     assert state_of(str(tmp_path / "outside"), rules) == "hide"
     assert state_of(str(tmp_path / "outside" / "secret"), rules) == "hide"
     assert real_allowed(f"{tmp_path}/work/src", [f"{tmp_path}/work"]) is None
+    rules = rules_for(tmp_path / "work", allow_write=(".", "src"), deny_read=())
+    assert state_of(str(tmp_path / "outside" / "secret"), rules) != "write"
 
 
 def test_what_denies_follows_links_and_keeps_them_as_they_are(tmp_path: Path) -> None:
@@ -195,6 +198,16 @@ def test_what_is_not_there_has_no_rule(tmp_path: Path) -> None:
     assert not rules.deny_read
     assert not rules.deny_write
     assert rules.allow_write == {str(tmp_path)}
+
+
+@needs_linux
+def test_what_a_kernel_needs_stays_readable_unless_a_rule_names_it(tmp_path: Path) -> None:
+    make(tmp_path, "work/file", "other/file")
+    work, interpreter = tmp_path / "work", os.path.realpath(sys.prefix)
+    rules = rules_for(work, deny_read=("..", os.path.dirname(interpreter)), allow_write=())
+    assert [state_of(str(path), rules) for path in (work / "file", f"{interpreter}/lib")] == ["read", "read"]
+    assert [state_of(str(path), rules) for path in (tmp_path / "other", f"{interpreter}-x")] == ["hide", "hide"]
+    assert state_of(str(work / "file"), rules_for(work, deny_read=(".",), allow_write=())) == "hide"
 
 
 def test_secrets_stay_hidden_in_a_writable_directory(tmp_path: Path) -> None:

@@ -105,9 +105,8 @@ class CodeExecutor:
         self._report_changes = check_switch("report_changes", report_changes)
         self.limits = check_limits(limits)
         self.connect_timeout = check_seconds("connect_timeout", connect_timeout)
-        self._executor = Executor(
-            Toolbox(KernelBoxConfig.from_env(), mcp_servers, connect_timeout=self.connect_timeout)
-        )
+        config, seconds = KernelBoxConfig.from_env(), self.connect_timeout
+        self._executor = Executor(Toolbox(config, mcp_servers, connect_timeout=seconds, sandboxed=self.sandbox))
 
     def __repr__(self) -> str:
         return f"<CodeExecutor {self.name or 'private'} {self._executor.state}>"

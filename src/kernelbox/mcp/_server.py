@@ -65,7 +65,7 @@ def make_state(options: ServerOptions) -> State:
     workplace = Workplace(
         here,
         jobs,
-        Toolbox(here.config),
+        Toolbox(here.config, sandboxed=options.sandbox is not None),
         cwd=options.workspace,
         env=environment,
         shared=options.keep_kernels,

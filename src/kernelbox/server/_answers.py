@@ -65,5 +65,9 @@ def image_address(path: str) -> str:
 
 def _is_long(result: ExecutionResult) -> bool:
     """Tells whether a result takes long to encode. All that was written is in its text as well."""
-    tried = sum(len(attempt.output) + len(attempt.stderr) for attempt in result.attempts)
-    return tried + len(result.text) + sum(weigh(item.data) for item in result.outputs if item.data) > PIECE
+    size = len(result.text)
+    for attempt in result.attempts:
+        size += len(attempt.output) + len(attempt.stderr)
+    for item in result.outputs:
+        size += weigh(item.data)
+    return size > PIECE

@@ -31,9 +31,8 @@ class FrontEnds:
 
     def __init__(self, kernels: LoopKernels, options: ServiceOptions, executions: Executions) -> None:
         self._kernels = kernels
-        self._rules = Rules(
-            options.policy, Sessions(), Toolbox(kernels.config), __version__, executions.noted, sentence_about
-        )
+        toolbox = Toolbox(kernels.config, sandboxed=options.sandbox is not None)
+        self._rules = Rules(options.policy, Sessions(), toolbox, __version__, executions.noted, sentence_about)
         self._known: dict[str, Returning] = {}
         self._expected = Expected()
 

@@ -18,7 +18,7 @@ from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
     from typing import Any
 
@@ -65,20 +65,21 @@ class CallerKernels:
 
     async def get(self, key: str) -> KernelRecord:
         """Returns the record of an id, name or session name; raises KernelNotFound."""
-        for full in self._full(key):
-            with contextlib.suppress(InvalidInput):
-                if (record := await self._kernels.find(full)) is not None:
-                    return self._require(record, key)
-        raise _not_found(key)
+        record = None
+        with contextlib.suppress(InvalidInput):
+            record = await self._kernels.find(self._full(key))
+        if record is None:
+            return await self.get(_id_of(key))
+        return self._require(record, key)
 
     async def kernel(self, key: str) -> Kernel:
         """Returns the handle on a kernel that there is, alive or dead; raises KernelNotFound."""
-        for full in self._full(key):
-            with contextlib.suppress(KernelNotFound, InvalidInput):
-                kernel = await self._kernels.kernel(full)
-                self._require(kernel.record, key)
-                return kernel
-        raise _not_found(key)
+        try:
+            kernel = await self._kernels.kernel(self._full(key))
+        except (KernelNotFound, InvalidInput):
+            return await self.kernel(_id_of(key))
+        self._require(kernel.record, key)
+        return kernel
 
     async def create(self, name: str | None, wanted: Wanted) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists."""
@@ -151,11 +152,8 @@ class CallerKernels:
     async def _id(self, key: str) -> str:
         return (await self.kernel(key)).record.kernel_id
 
-    def _full(self, key: str) -> Iterator[str]:
-        """Yields what a kernel may be found by: its id or its name; last its id as Jupyter writes it, with dashes."""
-        yield key if is_kernel_id(key) else f"{self._caller.prefix}{key}"
-        if _UUID.fullmatch(key):
-            yield key.replace("-", "")
+    def _full(self, key: str) -> str:
+        return key if is_kernel_id(key) else f"{self._caller.prefix}{key}"
 
     def _name(self, name: str | None) -> str | None:
         return None if name is None else f"{self._caller.prefix}{name}"
@@ -168,6 +166,13 @@ class CallerKernels:
             raise _not_found(key)
         self._noted["kernel_id"] = record.kernel_id
         return record
+
+
+def _id_of(key: str) -> str:
+    """Returns the id that Jupyter writes with dashes; raises KernelNotFound for what is none."""
+    if not _UUID.fullmatch(key):
+        raise _not_found(key) from None
+    return key.replace("-", "")
 
 
 def _not_found(key: str) -> KernelNotFound:

@@ -29,6 +29,10 @@ _TRANSPORTS: dict[object, Transport] = {
 }
 
 
+# Has an interpreter look for modules neither where it is started nor beside its script.
+_SAFE_PATH = "PYTHONSAFEPATH"
+
+
 @dataclass(frozen=True, slots=True)
 class ServerParameters:
     """One server: a command to start, or an address. Texts may have `${NAME}` in them."""
@@ -47,6 +51,14 @@ class ServerParameters:
             found: dict[str, Any] = {"command": self.command, "args": list(self.args), "env": dict(self.env)}
             return {**found, "cwd": self.cwd} if self.cwd else found
         return {"url": self.url, "headers": dict(self.headers), "type": self.transport}
+
+    def beside_a_sandbox(self) -> ServerParameters:
+        """Returns the parameters of a server that is started outside, maybe in a directory in which cells work: there
+        a module of Python's is not looked for, nor what it imports."""
+        if self.cwd or not {"-m", "-c"} & {*self.args}:
+            return self
+        env = ((_SAFE_PATH, "1"), *(pair for pair in self.env if pair[0] != _SAFE_PATH))
+        return ServerParameters(self.transport, self.command, self.args, env)
 
     def filled(self, server: str) -> ServerParameters:
         """Returns the parameters with the values of the host's variables; raises ToolServerFailed for a missing one."""

@@ -46,12 +46,15 @@ class Toolbox:
         servers: Mapping[str, object] | None = None,
         *,
         connect_timeout: float | None = CONNECT_TIMEOUT,
+        sandboxed: bool = False,
     ) -> None:
-        """`servers` are this toolbox's own, by name; the others are those that this user has added to the home."""
+        """`servers` are this toolbox's own, by name; the others are those that this user has added to the home. If
+        kernels are `sandboxed` servers load nothing that their cells may have left."""
         self._own = _read_servers({} if servers is None else servers)
         self._config = config
         self._servers: Servers | None = None
         self._connect_timeout = connect_timeout
+        self._sandboxed = sandboxed
         self.forget()
 
     def __repr__(self) -> str:
@@ -98,6 +101,8 @@ class Toolbox:
             self._find(server)  # raises for a name that a cell has made up, of which nothing is kept
         async with self._opening.setdefault(server, asyncio.Lock()):
             parameters = self._find(server)
+            if self._sandboxed:
+                parameters = parameters.beside_a_sandbox()
             session = self._sessions.get(server)
             if session is not None and (session.parameters != parameters or not await session.is_usable()):
                 self._retire(session)
