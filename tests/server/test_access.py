@@ -91,6 +91,11 @@ def test_a_request_from_a_web_page_is_refused(served: Served, origin: str, metho
     assert "access-control-allow-origin" not in answer.headers
 
 
+def test_two_origins_are_none(served: Served) -> None:
+    headers = httpx2.Headers([("Origin", served.url), ("Origin", "https://evil.example")])
+    assert served.http.get("/kernels", headers=headers).status_code == 403
+
+
 def test_the_servers_own_pages_may_send_requests(served: Served) -> None:
     assert served.http.get("/kernels", headers={"Origin": served.url}).status_code == 200
 
@@ -243,16 +248,20 @@ def test_an_application_that_another_program_serves_asks_for_a_token_too(tmp_pat
         patch.setenv("KERNELBOX_HOME", str(home))
         patch.setenv("KERNELBOX_TOKEN", SECRET)
         command = [sys.executable, "-m", "uvicorn", "kernelbox.server.app:app", "--uds", str(tmp_path / "s")]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
-            assert process.stderr is not None
-            for line in process.stderr:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
                 if "Uvicorn running" in line:
                     break
             with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(tmp_path / "s")), base_url="http://a") as client:
                 assert client.get("/kernels").status_code == 401
                 assert client.get(f"/kernels?token={SECRET}").status_code == 200
             process.terminate()
-            assert SECRET not in process.stderr.read()
+            said = process.stdout.read()
+            assert "GET /kernels" in said  # it logs requests, with their queries
+            assert SECRET not in said
 
 
 # -- callers ---------------------------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 import kernelbox
@@ -114,6 +116,11 @@ def test_a_request_that_makes_no_sense_is_refused_before_anything_runs(served: S
     assert served.execute(key, "1")["execution_count"] == 1
 
 
+@pytest.mark.parametrize("field", [{"max_attempts": 0}, {"max_attempts": 1001}, {"replacement_codes": "x"}])
+def test_a_retry_that_makes_no_sense_is_refused(served: Served, key: str, field: dict[str, Any]) -> None:
+    assert served.post(f"/kernels/{key}/execute/retry", {"code": "1", **field}).status_code == 422
+
+
 def test_code_that_is_too_long_is_refused(served: Served, key: str) -> None:
     answer = served.post(f"/kernels/{key}/execute", {"code": "#" * 9_000_000})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
@@ -153,6 +160,22 @@ def test_a_retry_goes_on_in_a_kernel_that_an_attempt_has_ended(served: Served, k
     assert (result["status"], result["return_value"]) == ("success", "'alive'")
 
 
+@pytest.mark.parametrize(("method", "path", "ending"), [("POST", "/interrupt", "interrupted"), ("DELETE", "", "died")])
+def test_a_retry_goes_no_further_when_it_is_interrupted_or_its_kernel_destroyed(
+    served: Served, key: str, method: str, path: str, ending: str
+) -> None:
+    code = "import time\nwhile True: time.sleep(0.01)"
+    with ThreadPoolExecutor() as pool:
+        body = {"code": code, "max_attempts": 3}
+        url = f"{served.url}/kernels/{key}/execute/retry"
+        trying = pool.submit(httpx2.post, url, json=body, timeout=DEADLINE)
+        while served.http.get(f"/kernels/{key}").json()["kernel"]["status"] != "running":
+            pass
+        served.http.request(method, f"/kernels/{key}{path}")
+        result = trying.result(DEADLINE).json()
+    assert (result["status"], result["ending"], len(result["attempts"])) == ("error", ending, 1)
+
+
 def test_output_is_cut_where_the_request_says(served: Served, key: str) -> None:
     cut = served.execute(key, "print('x' * 50_000)")
     whole = served.execute(key, "print('x' * 5_000_000)", output_char_limit=0)
@@ -178,6 +201,7 @@ def test_numbers_that_json_has_no_word_for_arrive_as_text(served: Served, key: s
 def test_shell_commands_run_unless_none_is_approved(served: Served, key: str) -> None:
     assert served.execute(key, "!echo ran")["output"] == "ran\n"
     refused = served.execute(key, "!echo ran", approve="none")
+    assert refused["error"]["evalue"] == """shell 'echo ran': the request says "approve": "none\""""
     assert (refused["error"]["ename"], refused["output"]) == ("ApprovalRejectedError", "")
     assert served.execute(key, "!echo ran", approve="all")["output"] == "ran\n"
 

@@ -37,6 +37,15 @@ def test_a_job_that_writes_more_than_the_disk_has_room_for_comes_to_its_end(cram
     assert next(events_of(served, job_id))["type"] == "dropped"
 
 
+def test_the_events_of_a_job_make_room_for_its_result(cramped: tuple[Served, Path]) -> None:
+    served, _ = cramped
+    body = {"code": f"print('x' * {MEBIBYTE * 6 // 10})", "output_char_limit": 0}
+    job_id = served.post("/kernels/cramped/jobs", body).json()["id"]
+    while (job := served.http.get(f"/jobs/{job_id}").json())["state"] == "running":
+        pass
+    assert len(job["result"]["output"]) == MEBIBYTE * 6 // 10 + 1
+
+
 def test_a_job_whose_end_cannot_be_written_ends_for_those_who_wait_and_is_not_run_again(
     cramped: tuple[Served, Path],
 ) -> None:

@@ -9,6 +9,8 @@ import signal
 import pytest
 
 import kernelbox
+from kernelbox import KernelBoxError, StartFailed, StoreFailed
+from kernelbox.server._errors import answer_to
 
 from .support import Served
 
@@ -165,6 +167,13 @@ def test_a_body_that_is_no_json_is_refused_in_the_same_shape(served: Served) -> 
     answer = served.http.post("/kernels", content=b"{", headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
     assert answer.json()["detail"][0].keys() == {"loc", "msg", "type"}
+
+
+@pytest.mark.parametrize("kind", [StoreFailed, StartFailed])
+def test_a_failure_that_names_paths_of_the_operators_is_not_told(kind: type[KernelBoxError]) -> None:
+    answer = answer_to(kind("cannot write '/secret/place': the command was /secret/program"))
+    assert answer.status_code == 500
+    assert b"secret" not in answer.body
 
 
 def test_an_unknown_route_is_refused_in_the_same_shape(served: Served) -> None:

@@ -724,3 +724,21 @@ def test_what_was_dropped_before_a_clear_is_not_counted_after() -> None:
         show(transcript, str(number))
     transcript.clear(Clear("a", False))
     assert_empty(transcript)
+
+
+@pytest.mark.parametrize("limit", [0, 10_000_000])
+def test_what_is_long_is_put_together_once_and_again_when_there_is_more(limit: int) -> None:
+    transcript = Transcript(limit)
+    transcript.add_output(Output("1", "stdout", "x" * 2_000_000))
+    transcript.add_output(Output("1", "stderr", "y" * 2_000_000))
+    before = transcript.is_long
+    transcript.add_output(Output("1", "stderr", "z\n"))
+    assert (before, transcript.is_long) == (False, True)
+    for more in ("", "more\n"):
+        transcript.add_output(Output("1", "stderr", more))
+        transcript.put_together()
+        texts = [transcript.stdout.text, transcript.stderr.text, transcript.text, transcript.items[-1].text]
+        again = [transcript.stdout.text, transcript.stderr.text, transcript.text, transcript.items[-1].text]
+        assert all(one is other for one, other in zip(texts, again, strict=True))
+        assert transcript.stderr.text == transcript.items[-1].text == "y" * 2_000_000 + "z\n" + more
+        assert transcript.text == "x" * 2_000_000 + "y" * 2_000_000 + f"z\n{more}".rstrip()

@@ -39,6 +39,7 @@ class Transcript:
         self.stdout = BoundedText(self._limit)
         self.stderr = BoundedText(self._limit)
         self._reading = _Reading(self._limit)
+        self._trimmed = ("", "")
         self._outdated = False
         self._first: list[_Kept] = []
         self._last: deque[_Kept] = deque()
@@ -108,7 +109,10 @@ class Transcript:
     @property
     def text(self) -> str:
         """Everything a model should read, in order; what a display shows begins and ends a line."""
-        return self._read().text.rstrip()
+        whole = self._read().text
+        if self._trimmed[0] is not whole:
+            self._trimmed = (whole, whole.rstrip())
+        return self._trimmed[1]
 
     @property
     def is_long(self) -> bool:
@@ -117,8 +121,9 @@ class Transcript:
 
     def put_together(self) -> None:
         """Puts the texts together, which are then at hand; each holds up the whole process for a moment."""
-        for collected in (self.stdout, self.stderr, self._read(), *(() if self._stream is None else self._stream[1:])):
+        for collected in (self.stdout, self.stderr, *(() if self._stream is None else self._stream[1:])):
             assert collected.text is not None
+        assert self.text is not None
 
     @property
     def items(self) -> list[OutputItem]:
