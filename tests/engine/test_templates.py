@@ -131,6 +131,19 @@ def test_what_libraries_read_when_they_are_imported_needs_a_template_of_its_own(
     assert parent_of(plain.pid) != parent_of(threads.pid)
 
 
+def test_what_a_padded_process_makes_lies_beyond_what_it_has_freed() -> None:
+    program = """
+from kernelbox.guest._padding import pad
+made = [bytes(300) for _ in range(40)]
+freed = {id(each) for each in made[::2]}
+del made[::2]
+pad()
+print(freed & {id(each) for each in [bytes(300) for _ in range(40)]})
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_an_upgraded_package_gets_a_new_template(own_home: Path, tmp_path: Path) -> None:
     source = Path(__file__).resolve().parents[2] / "src" / "kernelbox"
     shutil.copytree(source, tmp_path / "kernelbox", ignore=shutil.ignore_patterns("__pycache__"))

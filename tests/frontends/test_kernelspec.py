@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.support import succeed
+from tests.cli.support import fail, succeed
 from tests.engine.support import DEADLINE, wait_for_end
 
 from kernelbox import destroy, execute, list_kernels
@@ -159,6 +159,24 @@ def test_the_command_line_installs_and_removes_it(tmp_path: Path) -> None:
     assert (spec["argv"][-2:], spec["display_name"]) == (["--name", "shared"], "Python 3 (kernelbox): shared")
     path = str(tmp_path / "share" / "jupyter")
     assert succeed("jupyter", "remove", "--name", "cli-test", JUPYTER_PATH=path) == {"removed": placed["installed"]}
+
+
+def test_only_kernelspecs_of_ours_are_removed_and_only_where_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    own, other = install("ours"), install("ours", prefix=str(tmp_path / "other"))
+    theirs = Path(own).parent / "theirs"
+    theirs.mkdir()
+    (theirs / "kernel.json").write_text(json.dumps({"argv": ["python", "-m", "ipykernel_launcher"]}))
+    assert "jupyter kernelspec remove theirs" in fail("jupyter", "remove", "--name", "theirs", status=2)
+    assert theirs.exists()
+    assert succeed("jupyter", "remove", "--name", "ours", "--prefix", str(tmp_path / "other")) == {"removed": other}
+    assert Path(own).exists()
+    assert "there is none of this name in" in fail(
+        "jupyter", "remove", "--name", "ours", "--prefix", str(tmp_path / "other"), status=2
+    )
+    assert succeed("jupyter", "remove", "--name", "ours", "--user") == {"removed": own}
 
 
 def test_a_connection_file_that_is_none_is_an_error(tmp_path: Path) -> None:

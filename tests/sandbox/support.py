@@ -33,6 +33,12 @@ def namespace(pid: int | None, kind: str = "pid") -> str:
     return os.readlink(f"/proc/{pid}/ns/{kind}")
 
 
+def private_kilobytes(pid: int) -> int:
+    """Returns how much memory a process shares with no other."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+
+
 def processes_in(kernel: KernelRecord) -> list[int]:
     """Returns the processes in a kernel's sandbox."""
     return processes_in_namespace(namespace(kernel.pid))

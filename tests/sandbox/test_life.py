@@ -12,7 +12,7 @@ from tests.engine.support import DEADLINE, Running, eventually, is_running, pare
 from kernelbox import KernelExists, KernelRecord, destroy, execute, get_or_create, interrupt, list_kernels, restart
 from kernelbox.base._environment import scrubbed_environment
 
-from .support import LEVEL, namespace, needs_linux, of_native, processes_in, processes_in_namespace
+from .support import LEVEL, namespace, needs_linux, of_native, private_kilobytes, processes_in, processes_in_namespace
 
 pytestmark = needs_linux
 
@@ -40,6 +40,16 @@ def test_a_plain_kernel_of_the_same_template_is_not_confined(box: KernelRecord) 
     assert plain.sandbox is None
     assert namespace(plain.pid) == namespace(os.getpid())
     assert value(plain, "__import__('os').getpid()") == str(plain.pid)
+
+
+@of_native
+def test_a_sandboxed_kernel_has_little_memory_to_itself_beyond_what_a_plain_one_has(box: KernelRecord) -> None:
+    environment = scrubbed_environment({})  # `box` was the first: the template has imported what it needs for such
+    plain = get_or_create("plain-measured", env=environment)
+    boxed = get_or_create("box-measured", sandbox=True)
+    later = get_or_create("plain-later", env=environment)  # the template has worked since for either
+    assert [value(kernel, "1 + 1") for kernel in (box, plain, boxed, later)] == ["2"] * 4
+    assert sum(map(private_kilobytes, processes_in(boxed))) - private_kilobytes(plain.pid or 0) < 360
 
 
 def test_the_kernel_is_the_second_process_and_sees_no_others(box: KernelRecord) -> None:

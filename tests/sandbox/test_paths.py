@@ -20,7 +20,7 @@ from kernelbox.guest._system_calls import Unarmed, place
 from kernelbox.host.own._boxes import names_writable
 from kernelbox.sandbox import _paths
 from kernelbox.sandbox._config import SandboxConfig
-from kernelbox.sandbox._native import Surroundings, confine, find_rules
+from kernelbox.sandbox._native import Surroundings, confine, environment_in_sandbox, find_rules
 from kernelbox.sandbox._paths import expand, find_protected, real_allowed
 from kernelbox.sandbox._rules import Rules, state_of
 
@@ -214,6 +214,13 @@ def test_secrets_stay_hidden_in_a_writable_directory(tmp_path: Path) -> None:
     make(tmp_path, ".kernelbox/runtime/", "x")
     rules = rules_for(tmp_path, str(tmp_path / ".kernelbox"), allow_read=(".kernelbox/runtime",))
     assert state_of(str(tmp_path / ".kernelbox/runtime"), rules) == "hide"
+
+
+def test_programs_are_told_where_they_can_write_whatever_the_host_says() -> None:
+    told = environment_in_sandbox({"TMPDIR": "/home/me/tmp", "PYTHONPATH": "/a:b", "KEPT": "x"})
+    assert (told["TMPDIR"], told["KEPT"]) == ("/tmp", "x")
+    assert told["PYTHONPATH"] == f"/a:b:{told['PIP_TARGET']}"
+    assert {told[name].startswith("/dev/shm/") for name in ("MPLCONFIGDIR", "XDG_CACHE_HOME", "IPYTHONDIR")} == {True}
 
 
 # -- the same, seen by a kernel ------------------------------------------------------------------------------------

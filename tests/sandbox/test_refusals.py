@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.engine.support import DEADLINE
+from tests.engine.support import DEADLINE, eventually, parent_of
 
 from kernelbox import InvalidInput, StartFailed, execute, get_or_create, list_kernels
 from kernelbox.guest._confine import FIRST
+from kernelbox.guest._descendants import children
 from kernelbox.host.own._boxes import find_gap, require_armed
 from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._hints import advise, advise_about_srt
@@ -29,6 +30,7 @@ pytestmark = [needs_linux, pytest.mark.usefixtures("home")]
 
 REFUSING = str(Path(__file__).with_name("refusing.py"))
 MOUNTING = str(Path(__file__).with_name("mounting.py"))
+HANGING = str(Path(__file__).with_name("hanging.py"))
 
 # Numbers of x86-64 and of arm64; the fourth argument of mount(2) for /proc, and the first of prctl(2) for a filter.
 MACHINE = 0 if os.uname().machine == "x86_64" else 1
@@ -49,6 +51,14 @@ deadline = time.monotonic() + 60
 while (left := open(f"/proc/{template}/task/{template}/children").read().split()) != [str(get_or_create("plain").pid)]:
     assert time.monotonic() < deadline, left
 destroy("plain")
+"""
+
+# Two kernels of one template.
+BESIDE = """
+from kernelbox import get_or_create
+from kernelbox.base._environment import scrubbed_environment
+print(get_or_create("plain", env=scrubbed_environment({})).pid, flush=True)
+get_or_create("box", sandbox=True)
 """
 
 
@@ -90,6 +100,17 @@ def test_a_system_without_the_program_for_the_first_process_says_where_it_must_b
     assert "the sandbox cannot be armed: start cat failed" in refusal
     assert 'ln -s "$(command -v cat)" /bin/cat' in refusal
     assert plain == "42 ['plain']"
+
+
+def test_a_sandbox_that_waits_for_a_file_system_is_given_up_with_its_opener(own_home: Path, workspace: Path) -> None:
+    command = [sys.executable, HANGING, str(MOUNT), sys.executable, "-c", BESIDE]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as opener:
+        assert opener.stdout is not None
+        plain = int(opener.stdout.readline())
+        template = parent_of(plain)
+        eventually(lambda: any(len(children(pid)) == 2 for pid in children(template)))  # the first process, the kernel
+        opener.kill()
+        eventually(lambda: children(template) == [plain])
 
 
 def test_a_system_without_proc_is_told_to_mount_it(own_home: Path, workspace: Path, tmp_path: Path) -> None:

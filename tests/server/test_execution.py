@@ -201,6 +201,7 @@ def test_numbers_that_json_has_no_word_for_arrive_as_text(served: Served, key: s
 def test_shell_commands_run_unless_none_is_approved(served: Served, key: str) -> None:
     assert served.execute(key, "!echo ran")["output"] == "ran\n"
     refused = served.execute(key, "!echo ran", approve="none")
+    assert refused["error"]["evalue"] == """shell 'echo ran': the request says "approve": "none\""""
     assert (refused["error"]["ename"], refused["output"]) == ("ApprovalRejectedError", "")
     assert served.execute(key, "!echo ran", approve="all")["output"] == "ran\n"
 

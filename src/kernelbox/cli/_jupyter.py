@@ -16,9 +16,9 @@ def run(options: Namespace) -> int:
     """Runs the command."""
     from kernelbox.frontends._kernelspec import install, remove
 
-    if options.action == "remove":
-        emit({"removed": remove(options.name)})
-        return 0
     prefix = sys.prefix if options.sys_prefix else options.prefix and os.path.abspath(options.prefix)
+    if options.action == "remove":
+        emit({"removed": remove(options.name, prefix=prefix, user=options.user)})
+        return 0
     emit({"installed": install(options.name, prefix=prefix, kernel=options.kernel), "name": options.name})
     return 0

@@ -144,9 +144,9 @@ def add_jupyter_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["install", "remove"])
     parser.add_argument("--name", default="kernelbox", help="what Jupyter calls the kernelspec (kernelbox)")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--user", action="store_true", help="install it for this user; the default")
-    where.add_argument("--sys-prefix", action="store_true", help="install it for this Python environment")
-    where.add_argument("--prefix", metavar="DIR", help="install it below a directory")
+    where.add_argument("--user", action="store_true", help="for this user; where it is installed by default")
+    where.add_argument("--sys-prefix", action="store_true", help="for this Python environment")
+    where.add_argument("--prefix", metavar="DIR", help="below a directory")
     parser.add_argument(
         "--kernel", metavar="NAME", help="have its notebooks share the kernel of this name, which stays"
     )

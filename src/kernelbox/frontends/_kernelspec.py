@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from jupyter_client.kernelspec import KernelSpecManager
 
 from kernelbox.base._errors import InvalidInput, StoreFailed
 from kernelbox.frontends._kernel_info import DISPLAY_NAME, LOGO
+
+# The module that a kernelspec of ours runs.
+_PROGRAM = "kernelbox.frontends"
 
 
 def install(name: str, *, prefix: str | None = None, kernel: str | None = None) -> str:
@@ -19,7 +25,7 @@ def install(name: str, *, prefix: str | None = None, kernel: str | None = None) 
     With `kernel` its notebooks share the kernel of that name, which stays; without, each has one that ends with it.
     """
     # Without the current directory on its path: notebooks have neighbours called `random.py`.
-    argv = [sys.executable, "-P", "-m", "kernelbox.frontends", "-f", "{connection_file}"]
+    argv = [sys.executable, "-P", "-m", _PROGRAM, "-f", "{connection_file}"]
     spec = {
         "argv": [*argv, *(["--name", kernel] if kernel else [])],
         "display_name": f"{DISPLAY_NAME}: {kernel}" if kernel else DISPLAY_NAME,
@@ -39,10 +45,31 @@ def install(name: str, *, prefix: str | None = None, kernel: str | None = None) 
     return placed
 
 
-def remove(name: str) -> str:
-    """Removes a kernelspec; returns the directory that it was in."""
+def remove(name: str, *, prefix: str | None = None, user: bool = False) -> str:
+    """Removes a kernelspec of ours from below a prefix, or from this user's; else the one that Jupyter finds.
+
+    Returns the directory that it was in.
+    """
+    manager = KernelSpecManager(ensure_native_kernel=False)
+    places = Path(manager.user_kernel_dir if prefix is None else f"{prefix}/share/jupyter/kernels")
+    found = str(places / name) if user or prefix is not None else manager.find_kernel_specs().get(name)
+    spec = None if found is None else _read_spec(Path(found, "kernel.json"))
+    if found is None or spec is None:
+        where = f" in {places}" if user or prefix is not None else ""
+        raise InvalidInput("the name of the kernelspec", name, f"there is none of this name{where}")
+    if _PROGRAM not in spec.get("argv", ()):
+        advice = f"it is none of kernelbox's; `jupyter kernelspec remove {name}` removes those of others"
+        raise InvalidInput("the name of the kernelspec", name, advice)
     try:
-        removed: str = KernelSpecManager().remove_kernel_spec(name)
-    except KeyError as exc:  # what NoSuchKernel is too
-        raise InvalidInput("the name of the kernelspec", name, "there is none of this name") from exc
-    return removed
+        os.remove(found) if os.path.islink(found) else shutil.rmtree(found)
+    except OSError as exc:
+        raise StoreFailed.because(exc, found, "remove the kernelspec from") from exc
+    return found
+
+
+def _read_spec(path: Path) -> dict[str, Any] | None:
+    try:
+        spec = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return spec if isinstance(spec, dict) else None

@@ -1,23 +1,28 @@
 """How a forked process becomes a kernel in a sandbox, before it runs any code of a user's.
 
-    template ─fork→ maker            namespaces of its own
+    template ─fork→ maker            namespaces of its own; builds what is seen in them
                     ├─spawn→ first   pid 1 of the namespace: when it ends the system ends all that is in there
-                    └─fork→  kernel  pid 2: builds what it sees, gives up all privileges, filters system calls
+                    └─fork→  kernel  pid 2: waits for the maker, gives up all privileges, filters system calls
 
-The maker does no more than it must: the pages that it touches are copied, for it and again for the kernel. It tells the
-template of the two, and ends; the template is their parent then. The first process waits at a pipe whose other end only
-the kernel holds, so that it does not outlive the kernel when the template is gone; or at one that ends with the
-template, if that looks after limits which the kernel must not be without.
+Each page that a kernel writes to is its own from then on, and so is what the maker wrote to before it forked the
+kernel. Therefore the maker forks as soon as there are namespaces, and does after that what it can do in the kernel's
+stead. It tells the template of the two, builds, tells the kernel, and ends; the template is their parent then.
+
+The first process waits at a pipe whose other end only the kernel holds, so that it does not outlive the kernel when
+the template is gone; or at one that ends with the template, if that looks after limits which the kernel must not be
+without.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import socket
 import struct
 from typing import NoReturn
 
+from kernelbox.guest._descriptors import read_all
 from kernelbox.guest._landlock import keep_to
 from kernelbox.guest._system_calls import (
     CLONE_NEWCGROUP,
@@ -42,6 +47,9 @@ _NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_
 # What the maker tells the template: the first process and the kernel.
 MADE = struct.Struct("ii")
 
+# What the maker's message to the kernel has between paths and the filter, and at its end: it might be killed before.
+_FILTER, _WHOLE = b"\0\0", b"made"
+
 # Reads its input until it ends, and takes a tenth of a megabyte; where systems have it, NixOS at the last. No other
 # place is looked at: a cell must not choose what runs here.
 FIRST = ("/bin/cat", "/usr/bin/cat", "/run/current-system/sw/bin/cat")
@@ -49,38 +57,54 @@ FIRST = ("/bin/cat", "/usr/bin/cat", "/run/current-system/sw/bin/cat")
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 
-def make(template: socket.socket, report: int, lifeline: int, *, own_network: bool) -> int:
-    """Makes the namespaces, and in them the kernel's process, in which this returns what keeps the first process alive.
+def make(told: int, confinement: int, lifeline: int, *, own_network: bool) -> tuple[int, str, bytes]:
+    """Makes the sandbox and the kernel's process in it, in which this returns when the maker has ended: with a pipe
+    that keeps the first process alive, the scratch directory and the filter. If the maker fails that process ends.
 
-    Only the kernel keeps `report`: that it ends shows that the kernel has. With a `lifeline`, a pipe that ends with the
-    template, the first process waits there, and the kernel does not outlive the template.
+    The template is told through `told`. With a `lifeline`, a pipe that ends with the template, the first process waits
+    there, and the kernel does not outlive the template.
     """
-    with template:
-        _enter_namespaces(own_network)
-        drop_bounding_set()
-        forbid_new_privileges()
-        waits, alive = os.pipe()
-        first = _start_first(waits if lifeline < 0 else lifeline)
-        os.close(waits)
-        kernel = os.fork()
-        if kernel > 0:
-            os.close(alive)
-            os.close(report)
-            _leave(template, first, kernel)
-    return alive
+    user, group = os.geteuid(), os.getegid()
+    unshare(_NAMESPACES | (CLONE_NEWNET if own_network else 0))
+    drop_bounding_set()
+    forbid_new_privileges()
+    waits, alive = os.pipe()
+    made, says = os.pipe()
+    first = _start_first(waits if lifeline < 0 else lifeline)
+    os.close(waits)
+    kernel = os.fork()
+    if kernel > 0:
+        os.close(alive)
+        os.close(made)
+        os.write(told, MADE.pack(first, kernel))
+        _keep_ids(user, group)
+        _furnish(Confinement.decode(read_all(confinement)), says, own_network)
+    os.close(says)
+    message = read_all(made)  # to the end: what only the two share need not be copied when the maker has gone
+    if not message.endswith(_WHOLE):
+        os._exit(1)  # the maker reports why
+    paths, _, program = message.removesuffix(_WHOLE).partition(_FILTER)
+    scratch, *writable = map(os.fsdecode, paths.split(b"\0"))
+    show_processes()
+    keep_to(writable)
+    return alive, scratch, program
 
 
-def furnish(confinement: Confinement, *, own_network: bool) -> None:
-    """Makes, in the kernel's process, what is there in the namespaces: a network with a loopback, files, processes."""
+def _furnish(confinement: Confinement, says: int, own_network: bool) -> NoReturn:
+    """Makes what is there in the namespaces, a network with a loopback and files; tells the kernel, and ends."""
     if own_network:
         _raise_loopback()
     build_view(confinement)
-    show_processes()
     os.makedirs(f"{confinement.scratch}/{PACKAGES}")
     for path, target in confinement.links.items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink(target, path)
-    keep_to({"/dev", *(mount.path for mount in confinement.mounts if mount.kind in ("write", "private"))})
+    writable = {"/dev", *(mount.path for mount in confinement.mounts if mount.kind in ("write", "private"))}
+    message = b"\0".join(map(os.fsencode, (confinement.scratch, *writable))) + _FILTER + confinement.filter + _WHOLE
+    with contextlib.suppress(BrokenPipeError):  # the kernel has been killed
+        while message:
+            message = message[os.write(says, message) :]
+    os._exit(0)
 
 
 def _raise_loopback() -> None:
@@ -91,9 +115,7 @@ def _raise_loopback() -> None:
             raise Unarmed("loopback", exc) from exc
 
 
-def _enter_namespaces(own_network: bool) -> None:
-    user, group = os.geteuid(), os.getegid()
-    unshare(_NAMESPACES | (CLONE_NEWNET if own_network else 0))
+def _keep_ids(user: int, group: int) -> None:
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         _write(f"/proc/self/{name}", text)
 
@@ -108,7 +130,8 @@ def _write(path: str, text: str) -> None:
 
 
 def _start_first(waits: int) -> int:
-    actions = [(os.POSIX_SPAWN_DUP2, waits, fd) for fd in range(3)]  # it has nothing to say, and no place to say it
+    dup2 = os.POSIX_SPAWN_DUP2
+    actions = ((dup2, waits, 0), (dup2, waits, 1), (dup2, waits, 2))  # it has nothing to say, and no place to say it
     leave_none_open()  # cells can reach what it has open
     for program in FIRST:
         try:
@@ -116,11 +139,3 @@ def _start_first(waits: int) -> int:
         except OSError as exc:
             failed = exc
     raise Unarmed("start cat", failed) from failed
-
-
-def _leave(template: socket.socket, first: int, kernel: int) -> NoReturn:
-    """Tells the template who its new children are, and ends: the kernel need not copy what only the two share then."""
-    try:
-        template.sendall(MADE.pack(first, kernel))
-    finally:
-        os._exit(0)

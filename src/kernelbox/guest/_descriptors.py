@@ -48,6 +48,15 @@ def receive(client: socket.socket) -> tuple[Message, list[int]]:
         raise
 
 
+def read_all(fd: int) -> bytes:
+    """Reads a descriptor to its end, and closes it."""
+    parts = []
+    while part := os.read(fd, 1 << 20):
+        parts.append(part)
+    os.close(fd)
+    return b"".join(parts)
+
+
 def close_each(*others: socket.socket | int | None) -> None:
     """Closes what there is of these; -1 and None are nothing."""
     for other in others:

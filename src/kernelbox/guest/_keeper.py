@@ -98,11 +98,11 @@ class Keeper:
         for pid, kept in self.kernels.items():
             if not kept.is_reachable:
                 kept.reason = kept.reason or "its files were deleted, and no client could reach it any more"
-                kill(pid)
+                self.kill(pid)
             elif has_lost_main_thread(pid):
                 if kept.is_headless:
                     kept.reason = kept.reason or "its main thread was ended"
-                    kill(pid)
+                    self.kill(pid)
                 kept.is_headless = True  # one that is just exiting has none either, and tells by its status of what
             for pipe in kept.outputs:
                 fit_pipe(pipe)
@@ -110,8 +110,10 @@ class Keeper:
                 kept.watch.note_oom_kills()
 
     def kill(self, pid: int) -> None:
-        """Kills a kernel that has not been reaped."""
+        """Kills a kernel that has not been reaped; and the maker of its sandbox, which may wait for a file system."""
         if pid in self.kernels:
+            if self.kernels[pid].maker in self.of_sandboxes:
+                kill(self.kernels[pid].maker)
             kill(pid)
 
     def see_off(self, maker: int) -> None:
@@ -124,11 +126,11 @@ class Keeper:
         """Ends the kernel whose owner has gone, or whose opener has before its start had come to an end."""
         for pid, kept in self.kernels.items():
             if kept.lifeline == descriptor:
-                kill(pid)
+                self.kill(pid)
             elif kept.opening == descriptor:
                 if os.read(descriptor, len(SETTLED)) != SETTLED:
                     kept.reason = "its start was cut short"
-                    kill(pid)
+                    self.kill(pid)
                 os.close(descriptor)
                 kept.opening = -1
 

@@ -25,6 +25,8 @@ class Kept:
     """What tells each from a file that another process puts in its place; None until the kernel has made it."""
     first: int = 0
     """The first process of its sandbox: when that ends, the system ends all that is in there."""
+    maker: int = 0
+    """The process that makes its sandbox, or has made it."""
     is_headless: bool = False
     """Whether it had no main thread, and others, when its keeper looked the last time."""
     reason: str = ""

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from kernelbox.guest import _directory, _environment
+from kernelbox.guest._descriptors import read_all
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._subreaper import become_subreaper, die_with_parent
 from kernelbox.wire._layout import IMPORTING, PACKAGES, PROFILE, TOOLS, UNGUARDED, WARM
@@ -79,7 +80,7 @@ class Box:
     processes it has made, and a pipe that ends with the template. In srt it introduces itself to the opener."""
 
     confinement: int
-    template: socket.socket
+    told: int
     lifeline: int
     srt: Srt | None
     opener: socket.socket
@@ -127,6 +128,7 @@ def specialize(birth: Birth) -> NoReturn:
 
 def preload(modules: list[str]) -> None:
     """Imports what every kernel will need, and builds the shell; raises RuntimeError if that starts a thread."""
+    from kernelbox.guest._padding import pad
     from kernelbox.guest._warmup import warm_up
 
     gc.disable()  # freed pages would be filled, and so copied, by every child
@@ -147,6 +149,7 @@ def preload(modules: list[str]) -> None:
     print(WARM, flush=True)
     warm_up()
     gc.collect()
+    pad()
     gc.freeze()  # or the first collection in a child would copy every page of the template
 
 
@@ -183,30 +186,31 @@ def _open(birth: Birth) -> Identity:
 def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity, str]:
     """Makes the sandbox and enters it; returns in the kernel's process, in which no code of the user's has run yet."""
     from kernelbox.guest._arming import arm
-    from kernelbox.guest._confine import furnish, make
+    from kernelbox.guest._confine import make
     from kernelbox.guest._system_calls import Unarmed, close_but
-    from kernelbox.wire._confinement import Confinement, describe_failure
 
     try:
-        alive = make(box.template, birth.report, box.lifeline if watched else -1, own_network=box.srt is None)
-        confinement = Confinement.decode(_read_all(box.confinement))
+        lifeline = box.lifeline if watched else -1
+        own_network = box.srt is None  # in srt it has the way to srt's proxy
+        alive, scratch, program = make(box.told, box.confinement, lifeline, own_network=own_network)
         given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
         guard = () if birth.guard is None else (birth.guard.listener, birth.guard.filter)
         opener = (box.opener.fileno(),) if box.srt is not None else ()
         # A directory or a process would be a way out.
         close_but((0, 1, 2, *given, *guard, *opener, box.lifeline, alive))
-        furnish(confinement, own_network=box.srt is None)  # in srt it has the way to srt's proxy
         identity = _open(birth)
         identity.lifeline, identity.alive = box.lifeline, alive
         _take_limits(birth, alone=True)
-        arm(confinement.filter)
+        arm(program)
     except Unarmed as exc:
+        from kernelbox.wire._confinement import describe_failure
+
         raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
     if box.srt is not None:
         from kernelbox.guest._srt import introduce
 
         introduce(box.opener, birth.spawn.kernel_id)
-    return identity, confinement.scratch
+    return identity, scratch
 
 
 def _start_runner(identity: Identity, birth: Birth) -> int:
@@ -235,7 +239,7 @@ def _shut_in(birth: Birth, ready: int) -> None:
     from kernelbox.guest._system_calls import Unarmed
 
     try:
-        shut_in(_read_all(birth.guard.filter))
+        shut_in(read_all(birth.guard.filter))
     except Unarmed as exc:
         raise RuntimeError(f"{UNGUARDED}{exc.step} failed: {exc.error.strerror} (errno {exc.error.errno})") from exc
     if not os.read(ready, 1):
@@ -309,7 +313,7 @@ def _take_descriptors(birth: Birth) -> None:
 def _take_environment(birth: Birth) -> None:
     """Reads the environment. Only the child does: the memory of its keeper is inherited by every later kernel."""
     given: dict[bytes, bytes] = {}
-    for pair in _read_all(birth.environment).split(b"\0"):
+    for pair in read_all(birth.environment).split(b"\0"):
         name, separator, value = pair.partition(b"=")
         if separator:
             given[name] = value
@@ -328,14 +332,6 @@ def _take_environment(birth: Birth) -> None:
         if now.get(name) != value:
             os.putenv(name, value)
             now[name] = value
-
-
-def _read_all(fd: int) -> bytes:
-    parts = []
-    while part := os.read(fd, 1 << 20):
-        parts.append(part)
-    os.close(fd)
-    return b"".join(parts)
 
 
 def _reseed() -> None:

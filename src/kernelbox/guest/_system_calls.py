@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+# Numbers are given to it as they are: they are below 2^31, and libffi extends them to what the registers hold.
 _libc: Any = ctypes.CDLL(None, use_errno=True)
 for _name in ("syscall", "unshare", "mount", "prctl", "capset"):
     getattr(_libc, _name)  # found here, and kept: not by every fork of the template
@@ -46,12 +47,12 @@ class Unarmed(Exception):
 
 
 def unshare(flags: int) -> None:
-    _check("unshare", _libc.unshare(ctypes.c_int(flags)))
+    _check("unshare", _libc.unshare(flags))
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
     options = data.encode() if data else None
-    result = _libc.mount(source.encode(), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), options)
+    result = _libc.mount(source.encode(), os.fsencode(target), kind.encode(), flags, options)
     _check(f"mount {kind or target}", result)
 
 
@@ -61,9 +62,8 @@ def place(path: str) -> Iterator[int]:
 
     The host has named real paths; a cell of another kernel may have put a link there since.
     """
-    how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)  # struct open_how
-    size = ctypes.c_size_t(ctypes.sizeof(how))
-    fd = _check(f"openat2 {path}", _libc.syscall(_OPENAT2, _AT_FDCWD, os.fsencode(path), how, size))
+    how = struct.pack("QQQ", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)  # struct open_how
+    fd = _check(f"openat2 {path}", _libc.syscall(_OPENAT2, _AT_FDCWD, os.fsencode(path), how, len(how)))
     try:
         yield fd
     finally:
@@ -83,7 +83,7 @@ def clone_own(path: str) -> int:
 
 def _clone(fd: int, path: str, name: str) -> int:
     flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE | _AT_EMPTY_PATH
-    return _check(f"open_tree {name}", _libc.syscall(_OPEN_TREE, fd, os.fsencode(path), ctypes.c_uint(flags)))
+    return _check(f"open_tree {name}", _libc.syscall(_OPEN_TREE, fd, os.fsencode(path), flags))
 
 
 def attach(tree: int, path: str) -> None:
@@ -98,17 +98,16 @@ def attach_own(tree: int, path: str) -> None:
 
 
 def _attach(tree: int, fd: int, path: str, name: str) -> None:
-    flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH)
+    flags = _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH
     _check(f"move_mount {name}", _libc.syscall(_MOVE_MOUNT, tree, b"", fd, os.fsencode(path), flags))
 
 
 def restrict(place: int | str, attributes: int) -> None:
     """Sets attributes of what is mounted at a path, or of a tree, and of all that is mounted below it."""
-    wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)  # struct mount_attr: set, clear, propagation, user namespace
+    wanted = struct.pack("QQQQ", attributes, 0, 0, 0)  # struct mount_attr: set, clear, propagation, user namespace
     fd, path = (_AT_FDCWD, os.fsencode(place)) if isinstance(place, str) else (place, b"")
-    flags = ctypes.c_uint(_AT_RECURSIVE | _AT_EMPTY_PATH)
-    size = ctypes.c_size_t(ctypes.sizeof(wanted))
-    _check("mount_setattr", _libc.syscall(_MOUNT_SETATTR, fd, path, flags, wanted, size))
+    flags = _AT_RECURSIVE | _AT_EMPTY_PATH
+    _check("mount_setattr", _libc.syscall(_MOUNT_SETATTR, fd, path, flags, wanted, len(wanted)))
 
 
 def close_but(kept: Iterable[int]) -> None:
@@ -116,15 +115,13 @@ def close_but(kept: Iterable[int]) -> None:
     after = 0
     for fd in (*sorted(kept), 1 << 31):
         if fd > after:
-            last = ctypes.c_uint(fd - 1)
-            _check("close_range", _libc.syscall(_CLOSE_RANGE, ctypes.c_uint(after), last, ctypes.c_int(0)))
+            _check("close_range", _libc.syscall(_CLOSE_RANGE, after, fd - 1, 0))
         after = fd + 1
 
 
 def leave_none_open() -> None:
     """Has every descriptor but the first three closed in programs that this process starts."""
-    first, last = ctypes.c_uint(3), ctypes.c_uint((1 << 31) - 1)
-    _check("close_range", _libc.syscall(_CLOSE_RANGE, first, last, ctypes.c_int(_CLOSE_RANGE_CLOEXEC)))
+    _check("close_range", _libc.syscall(_CLOSE_RANGE, 3, (1 << 31) - 1, _CLOSE_RANGE_CLOEXEC))
 
 
 def drop_bounding_set() -> None:
@@ -137,8 +134,7 @@ def drop_bounding_set() -> None:
 
 
 def drop_capabilities() -> None:
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    none = (ctypes.c_uint32 * 6)()
+    header, none = struct.pack("II", _CAPABILITY_VERSION, 0), bytes(24)  # the three sets, of two words each
     _check("capset", _libc.capset(header, none))
 
 
@@ -153,26 +149,24 @@ def hide_memory() -> None:
 
 def landlock_version() -> int:
     """Returns what version of Landlock the system has; raises Unarmed if it has none."""
-    size, flags = ctypes.c_size_t(0), ctypes.c_uint32(_LANDLOCK_VERSION)
-    return _check("Landlock", _libc.syscall(_LANDLOCK_CREATE_RULESET, None, size, flags))
+    return _check("Landlock", _libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION))
 
 
 def make_ruleset(accesses: int, scopes: int) -> int:
     """Returns the descriptor of a set of rules which refuses these accesses to files, and what is out of scope."""
-    attributes = (ctypes.c_uint64 * 3)(accesses, 0, scopes)  # struct landlock_ruleset_attr; its second is the network's
-    size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    return _check("Landlock", _libc.syscall(_LANDLOCK_CREATE_RULESET, attributes, size, ctypes.c_uint32(0)))
+    attributes = struct.pack("QQQ", accesses, 0, scopes)  # struct landlock_ruleset_attr; its second is the network's
+    return _check("Landlock", _libc.syscall(_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0))
 
 
 def allow_beneath(ruleset: int, accesses: int, place: int) -> None:
     """Has a set of rules allow accesses to what a descriptor leads to, and to all below it."""
     rule = struct.pack("=Qi", accesses, place)  # struct landlock_path_beneath_attr, which is packed
-    _check("Landlock", _libc.syscall(_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_PATH_BENEATH, rule, ctypes.c_uint32(0)))
+    _check("Landlock", _libc.syscall(_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_PATH_BENEATH, rule, 0))
 
 
 def enter_domain(ruleset: int) -> None:
     """Puts this thread, and all that it forks, under a set of rules."""
-    _check("Landlock", _libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, ctypes.c_uint32(0)))
+    _check("Landlock", _libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0))
 
 
 class _Program(ctypes.Structure):

@@ -109,7 +109,7 @@ class Template:
         """Waits for something to happen and sees to it."""
         poller = select.poll()
         kept = [fd for kernel in self._keeper.kernels.values() for fd in kernel.watched]
-        makers = {unborn.maker.fileno(): unborn for unborn in self._unborn.values() if unborn.maker is not None}
+        makers = {unborn.maker: unborn for unborn in self._unborn.values() if unborn.maker >= 0}
         watched = [self._wake_read, *self._clients, *self._unborn, *makers, *kept]
         if self._seat is not None:
             watched.append(self._socket.fileno())
@@ -206,12 +206,12 @@ class Template:
             return "the files of the kernel are gone"
         pipes = [(-1, -1), (-1, -1)] if request.argv else [os.pipe(), os.pipe()]
         reports, report = os.pipe()
-        ours, theirs = socket.socketpair() if request.sandbox else (None, None)
+        maker, told = os.pipe() if request.sandbox else (-1, -1)
         outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
         try:
             pid = os.fork()
         except OSError as exc:
-            close_each(*outputs, *inputs, reports, report, ours, theirs)
+            close_each(*outputs, *inputs, reports, report, maker, told)
             return f"fork failed: {exc}"
         if pid == 0:
             if not request.sandbox:  # else all but what the kernel needs is closed, when there is one
@@ -222,15 +222,15 @@ class Template:
                     keeper=self._pid,
                     files_limit=self._files_limit,
                     groups=groups,
-                    box=self._box(confinement, theirs, client),
+                    box=self._box(confinement, told, client),
                     guard=Guard(*guard) if guard else None,
                 )
             )
-        close_each(*inputs, report, theirs)
+        close_each(*inputs, report, told)
         line = os.dup(lifeline[0]) if lifeline else -1
         kept = Kept(*(request.kernel_id, os.dup(directory), outputs, os.dup(opening), line, start_time(pid), entrances))
         watched = os.dup(state) if request.limits else -1
-        self._unborn[reports] = Unborn(pid, client, request, watched, kept, ours)
+        self._unborn[reports] = Unborn(pid, client, request, watched, kept, maker)
         self._unborn[reports].take_in(self._keeper)
         return ""
 
@@ -254,10 +254,10 @@ class Template:
             import kernelbox.guest._domain
             import kernelbox.guest._runner  # noqa: F401  # for the forks
 
-    def _box(self, confinement: list[int], template: socket.socket | None, opener: socket.socket) -> Box | None:
-        if template is None or self._lifeline is None:
+    def _box(self, confinement: list[int], told: int, opener: socket.socket) -> Box | None:
+        if told < 0 or self._lifeline is None:
             return None
-        return Box(confinement[0], template, self._lifeline[0], self._srt, opener)
+        return Box(confinement[0], told, self._lifeline[0], self._srt, opener)
 
     def _answer_opener(self, reports: int, unborn: Unborn) -> None:
         """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""

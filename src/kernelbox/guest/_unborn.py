@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 from dataclasses import dataclass
@@ -22,14 +23,15 @@ class Unborn:
     state: int
     """A copy of its state file's descriptor, if its limits are to be looked after; -1 if not."""
     kept: Kept
-    maker: socket.socket | None
-    """Where the maker of a sandbox tells which processes it has made; it ends at once, and they are our children."""
+    maker: int
+    """Where the maker of a sandbox tells which processes it has made, and which are our children when it ends; -1 if
+    there is none, or it has told."""
     pid: int = 0
     """The kernel; 0 while it is not known."""
 
     def take_in(self, keeper: Keeper) -> None:
         """Has the child kept: a kernel at once, the maker of a sandbox until it has told of its kernel."""
-        if self.maker is None:
+        if self.maker < 0:
             self._keep(keeper, self.forked)
         else:
             keeper.of_sandboxes.add(self.forked)
@@ -37,7 +39,7 @@ class Unborn:
     @property
     def has_been_told_of(self) -> bool:
         """Whether the maker of a sandbox has said something that has not been heard, or has ended."""
-        if self.maker is None:
+        if self.maker < 0:
             return False
         poller = select.poll()
         poller.register(self.maker, select.POLLIN)
@@ -50,14 +52,14 @@ class Unborn:
         """
         from kernelbox.guest._confine import MADE
 
-        if self.maker is None:
+        if self.maker < 0:
             return
-        with self.maker:
-            told = self.maker.recv(MADE.size)
-        self.maker = None
+        told = os.read(self.maker, MADE.size)
+        os.close(self.maker)
+        self.maker = -1
         if len(told) == MADE.size:
             self.kept.first, kernel = MADE.unpack(told)
-            self.kept.start_time = start_time(kernel)
+            self.kept.start_time, self.kept.maker = start_time(kernel), self.forked
             keeper.of_sandboxes.add(self.kept.first)
             self._keep(keeper, kernel)
 

@@ -34,12 +34,14 @@ _log = logging.getLogger("kernelbox.server")
 _ANSWERS: tuple[tuple[type[KernelBoxError], int, str], ...] = (
     (KernelExists, 409, "kernel_exists"),
     (KernelBusy, 409, "kernel_busy"),
-    (KernelDied, 409, "kernel_died"),
     (ApprovalClosed, 409, "approval_closed"),
     (InvalidInput, 422, "invalid_request"),
 )
 
 _CODES = {404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large"}
+
+# What can be done about a kernel that has died.
+AFTER_DEATH = "restart it, or execute in the session of its name, which opens a fresh one"
 
 _INTERNAL = "the server failed; its log says how"
 
@@ -121,6 +123,8 @@ def answer_to(exc: KernelBoxError | Refused | HTTPException | ClientDisconnect) 
         return failure(status, code, str(exc), {"Retry-After": str(exc.retry_after)})
     if isinstance(exc, KernelNotFound):
         return failure(404, "kernel_not_found", f"there is no kernel {exc.key!r}; GET /kernels lists those there are")
+    if isinstance(exc, KernelDied):
+        return failure(409, "kernel_died", f"the kernel died: {exc.cause}; {AFTER_DEATH}")
     if isinstance(exc, StoreFailed):  # its sentence names paths, which are the operator's to know
         _log.error("%s", exc)
         return failure(500, "store_failed", "the server cannot use its store; its log says why")

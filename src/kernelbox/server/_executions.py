@@ -16,7 +16,7 @@ from kernelbox.core._memory import Sessions
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
 from kernelbox.server._draining import Drained, wait_for_end
-from kernelbox.server._errors import about_to_end
+from kernelbox.server._errors import AFTER_DEATH, about_to_end
 from kernelbox.server._metrics import Metrics
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tracing import CellSpan
@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 
 Approve = Literal["ask", "all", "none"]
 
-_ADVICE = "restart it, or execute in the session of its name, which opens a fresh one"
+
+# Why what would be asked is rejected, and what to send instead, by what the request says.
+_UNASKED: dict[str | None, str] = {
+    None: 'no one was asked; send "approve": "all", or send "approve": "ask" to a job or stream and answer, or allow '
+    "it by a rule of the server's --policy",
+    "all": 'the server\'s --policy has it asked; send "approve": "ask" to a job or stream and answer',
+    "none": 'the request says "approve": "none"',
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +90,7 @@ class Executions:
         with self.noted(record, cell.language) as note:
             if record.status == "dead" and not kernel.is_connected:
                 await self._kernels.note_death(kernel)
-                return dead_result(record, _ADVICE)
+                return dead_result(record, AFTER_DEATH)
             job = await Job.begin(
                 record.name, kernel, request, options, self._sessions, self._toolbox, timeout=timeout, watch=watch
             )
@@ -99,7 +106,7 @@ class Executions:
         if result.error is not None and result.ending == "died":
             await self._kernels.note_death(kernel)
             if not result.error.evalue.startswith("restarted"):
-                result.error.evalue += f"; {_ADVICE}"
+                result.error.evalue += f"; {AFTER_DEATH}"
         return result
 
     def noted(self, record: KernelRecord, language: str) -> _Noted:
@@ -142,7 +149,7 @@ class Executions:
             self._options.policy,
             shell="ask" if approve in ("ask", "none") else "accept",
             tools="accept" if approve == "all" else "ask",
-            present=approve == "ask",
+            unasked=_UNASKED.get(approve, ""),
             patience=self._options.approval_timeout,
             text_limit=text_limit,
             report_changes=False,

@@ -38,15 +38,16 @@ class JobOptions:
     """What every job is run with.
 
     `shell` and `tools` decide the shell commands and tool calls that the policy leaves open, and `patience` is how many
-    seconds a request waits for its answer; without `present`, what would be asked is rejected. `text_limit` is how many
-    characters are kept of what a cell writes. `keep_outputs` leaves in the result what its text and files have.
+    seconds a request waits for its answer; where `unasked` says why, what would be asked is rejected. `text_limit` is
+    how many characters are kept of what a cell writes. `keep_outputs` leaves in the result what its text and files
+    have.
     """
 
     images_dir: str | Home
     policy: ApprovalPolicy
     shell: Habit = "ask"
     tools: Habit = "ask"
-    present: bool = True
+    unasked: str = ""
     patience: float | None = None
     shell_escape_only: bool = False
     text_limit: int = 1_000_000
@@ -261,8 +262,8 @@ class Job:
         return self._asks
 
     def _take_request(self, request: ApprovalRequest) -> None:
-        if not self._options.present:
-            request.close("no one can be asked in this execution")
+        if self._options.unasked:
+            request.close(self._options.unasked)
         elif self._have_asks().show(request):
             self.requests[request.id] = request
             self._news.set()

@@ -55,10 +55,8 @@ class JupyterSpec:
 
 
 def known_types() -> list[str]:
-    """Returns the names of the installed kernelspecs."""
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    return sorted({"python3", *KernelSpecManager().find_kernel_specs()})
+    """Returns the names of the kernelspecs that can be started here."""
+    return sorted({"python3", *installed_specs()})
 
 
 def installed_specs() -> dict[str, tuple[dict[str, Any], dict[str, str]]]:
