@@ -58,8 +58,15 @@ def test_a_request_without_a_length_is_cut_off_where_it_is_too_large(small: Serv
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
-@pytest.mark.parametrize("head", [b"X-Long: " + b"x" * 200_000, b"X: y\r\n" * 50_000, b"X-Half: " + b"x" * 70_000])
-def test_a_head_without_end_is_refused(small: Served, head: bytes) -> None:
+@pytest.mark.parametrize(
+    "head",
+    [
+        *(b"X-Long: " + b"x" * 200_000, b"X: y\r\n" * 50_000, b"X-Half: " + b"x" * 70_000),
+        *(b"X-Whole: " + b"x" * 70_000 + b"\r\n\r\n", b"X: y\r\n" * 20_000 + b"\r\n"),
+    ],
+    ids=["long", "many", "half", "whole", "many whole"],
+)
+def test_a_head_that_is_too_large_or_without_end_is_refused(small: Served, head: bytes) -> None:
     with connect(small) as client:
         try:
             client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + head)

@@ -82,7 +82,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._receiving, self._extra_size = True, 0
         if self.transport.is_closing():
             return
-        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > MOST_HEAD:
+        if (
+            sum(len(name) + len(value) + 4 for name, value in self.headers) + len(self.url) > MOST_HEAD
+        ):  # with ": " and line end
             self.send_400_response(_TOO_LARGE)
         elif len(self.pipeline) >= _MOST_WAITING:
             self.send_400_response("Too many requests wait on this connection.")
