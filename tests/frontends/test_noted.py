@@ -43,6 +43,7 @@ def test_a_cell_of_a_front_end_is_counted_while_it_runs(served: Served, kernel_i
         while front_end.receive().kind != "stream":
             pass
         assert measure(served, "kernelbox_executions_running") == 1
+        assert served.http.get(f"/api/kernels/{kernel_id}").json()["execution_state"] == "busy"
         served.post(f"/api/kernels/{kernel_id}/interrupt")
         assert front_end.finish(request).content["ename"] == "KeyboardInterrupt"
     assert measure(served, "kernelbox_executions_running") == 0

@@ -60,6 +60,21 @@ def test_another_session_is_not_told_what_one_has_missed(served: Served, kernel_
             assert other.receive().parent["msg_id"] == request.id
 
 
+@pytest.mark.parametrize(("others", "is_told"), [(7, True), (8, False)])
+def test_of_the_front_ends_of_one_kernel_the_last_eight_to_go_are_expected(
+    served: Served, kernel_id: str, others: int, is_told: bool
+) -> None:
+    with attached(served, kernel_id, session="first"):
+        pass
+    for number in range(others):
+        with attached(served, kernel_id, session=f"later-{number}") as other:
+            other.ask("kernel_info_request")
+    served.execute(kernel_id.replace("-", ""), "print('missed')")
+    with attached(served, kernel_id, session="first") as one:
+        request = one.send("kernel_info_request")
+        assert (one.receive().parent.get("msg_id") != request.id) is is_told
+
+
 def test_of_many_front_ends_that_are_away_the_last_to_go_are_expected(served: Served, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     kernels = [served.post("/api/kernels", {}).json()["id"] for _ in range(9)]

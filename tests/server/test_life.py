@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 from tests.conftest import new_home
+from websockets.sync.client import connect
 
 from .support import DEADLINE, Served, serving
 
@@ -89,12 +90,15 @@ def test_cells_that_go_on_after_the_grace_are_interrupted_and_their_clients_told
             served.post("/sessions/endless")
             code = "import time\nx = 1\nwhile True: time.sleep(0.01)"
             thread, results = run_in_thread(served, "endless", code)
+            job_id = served.post("/sessions/other/jobs", {"code": code}).json()["id"]
             served.process.send_signal(number)
             thread.join(DEADLINE)
             assert (results[0]["error"]["ename"], results[0]["state"]) == ("Cancelled", "kept")
             assert served.process.wait(DEADLINE) == 0
         with serving(tmp_path, KERNELBOX_HOME=str(home)) as served:
             assert served.execute("endless", "x")["return_value"] == "1"
+            job = served.http.get(f"/jobs/{job_id}").json()
+            assert (job["state"], job["result"]["error"]["ename"]) == ("done", "Cancelled")
             served.http.delete("/kernels")
 
 
@@ -137,7 +141,11 @@ def test_the_log_is_lines_of_json_with_the_ids_of_requests_and_kernels(tmp_path:
                 forged = client.get("/kernels", headers={"X-Request-ID": 'x"} forged'})
                 assert forged.headers["x-request-id"] != 'x"} forged'
                 client.get(f"/kernels/logged?token={secret}", headers={"Authorization": ""})
-                client.post("/kernels/logged/execute", json={"code": "1"})
+                client.post("/kernels/logged/execute?x=in-a-query", json={"code": "'in-a-body'"})
+                path = f"{url.replace('http:', 'ws:')}/kernels/logged/stream?token={secret}&x=in-a-query"
+                with connect(path, open_timeout=DEADLINE, proxy=None) as socket:
+                    socket.send(json.dumps({"code": "'in-a-body'"}))
+                    assert "job_id" in socket.recv(DEADLINE)
                 client.delete("/kernels")
             process.terminate()
             _, text = process.communicate(timeout=DEADLINE)
@@ -150,4 +158,5 @@ def test_the_log_is_lines_of_json_with_the_ids_of_requests_and_kernels(tmp_path:
     assert executed["kernel_id"] == made.json()["kernel_id"]
     stopping = next(line for line in lines if line["message"].startswith("stopping"))
     assert (stopping["cells_finished"], stopping["cells_interrupted"]) == (0, 0)
-    assert secret not in text
+    for hidden in (secret, "in-a-query", "in-a-body"):
+        assert hidden not in text

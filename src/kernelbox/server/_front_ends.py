@@ -12,18 +12,27 @@ import contextlib
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kernelbox import __version__
+from kernelbox.base._errors import LimitReached
 from kernelbox.core._memory import Sessions
 from kernelbox.frontends._channels import Channels
 from kernelbox.frontends._sides import Reached, Rules
 from kernelbox.frontends._websocket import codec_for
 from kernelbox.server._draining import Drained, wait_for_end
-from kernelbox.server._errors import sentence_about
+from kernelbox.server._errors import Refused, sentence_about
 from kernelbox.server._executions import Executions
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._returning import Expected, Returning
 from kernelbox.server._socket_front_end import SocketFrontEnd
 from kernelbox.shells._loop_kernels import LoopKernels
 from kernelbox.tools._toolbox import Toolbox
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from kernelbox.host._record import KernelRecord
+    from kernelbox.wire._results import ExecutionResult
 
 
 class FrontEnds:
@@ -32,7 +41,8 @@ class FrontEnds:
     def __init__(self, kernels: LoopKernels, options: ServiceOptions, executions: Executions) -> None:
         self._kernels = kernels
         toolbox = Toolbox(kernels.config, sandboxed=options.sandbox is not None)
-        self._rules = Rules(options.policy, Sessions(), toolbox, __version__, executions.noted, sentence_about)
+        self._executions = executions
+        self._rules = Rules(options.policy, Sessions(), toolbox, __version__, self._noted, sentence_about)
         self._known: dict[str, Returning] = {}
         self._expected = Expected()
 
@@ -89,6 +99,13 @@ class FrontEnds:
         await asyncio.gather(*(known.channels.close() for known in self._known.values()))
         if (closing := self._rules.toolbox.close()) is not None:
             await asyncio.wrap_future(closing)
+
+    def _noted(self, record: KernelRecord, language: str) -> AbstractContextManager[Callable[[ExecutionResult], None]]:
+        """Returns a place for a cell; a refusal is one that channels know, which pass it on to their front end."""
+        try:
+            return self._executions.noted(record, language)
+        except Refused as exc:
+            raise LimitReached(str(exc), of_server=True) from exc
 
     def _find(self, kernel_id: str) -> Returning:
         for known in list(self._known):
