@@ -1,7 +1,7 @@
 """Runs a program on a system that does not come back from a system call: `python hanging.py NUMBER PROGRAM …`.
 
 As with a file system that does not answer only death ends it: the call waits for another process (seccomp_unotify(2)),
-which has heard of it and says nothing, and ends with our input.
+which says here that it has heard of it, never answers, and ends with our input.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import select
 import struct
 import sys
+from typing import NoReturn
 
 from kernelbox.guest._system_calls import forbid_new_privileges
 
@@ -28,11 +30,20 @@ def main(number: int, command: list[str]) -> None:
     asked = ctypes.CDLL(None).syscall(SECCOMP, SET_MODE_FILTER, NEW_LISTENER | WAIT_KILLABLE, header)
     assert asked >= 0
     if os.fork() == 0:
-        fcntl.ioctl(asked, NOTIF_RECV, bytearray(NOTIF_SIZE))
-        os.read(0, 1)
-        os._exit(0)
+        hear(asked)
     os.close(asked)
     os.execv(command[0], command)
+
+
+def hear(asked: int) -> NoReturn:
+    poller = select.poll()
+    for fd in (0, asked):
+        poller.register(fd, select.POLLIN)
+    while 0 not in [fd for fd, _ in poller.poll()]:
+        fcntl.ioctl(asked, NOTIF_RECV, bytearray(NOTIF_SIZE))
+        poller.unregister(asked)
+        print("hanging", flush=True)
+    os._exit(0)
 
 
 if __name__ == "__main__":

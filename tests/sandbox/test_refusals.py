@@ -108,7 +108,8 @@ def test_a_sandbox_that_waits_for_a_file_system_is_given_up_with_its_opener(own_
         assert opener.stdout is not None
         plain = int(opener.stdout.readline())
         template = parent_of(plain)
-        eventually(lambda: any(len(children(pid)) == 2 for pid in children(template)))  # the first process, the kernel
+        assert opener.stdout.readline().startswith("hanging")
+        assert any(len(children(pid)) == 2 for pid in children(template))  # the first process, and the kernel
         opener.kill()
         eventually(lambda: children(template) == [plain])
 
