@@ -338,6 +338,16 @@ return opens(os.O_WRONLY | os.O_NONBLOCK, 'way', f'/proc/self/fd/{fd}', '/proc/s
     Attack(META, "attributes", "os.setxattr(T['file'], 'user.x', b'1'); return True"),
     Attack(
         META,
+        "times of the interpreter",  # the same as before, which changes the time of the change
+        """
+file = os.path.realpath(sys.executable)
+before = os.stat(file)
+os.utime('/proc/self/exe', ns=(before.st_atime_ns, before.st_mtime_ns))
+return os.stat(file).st_ctime_ns != before.st_ctime_ns
+""",
+    ),
+    Attack(
+        META,
         "rights of another user",
         """
 entries = ((1, 6, -1), (2, 6, T['other_uid']), (4, 4, -1), (16, 6, -1), (32, 4, -1))

@@ -246,6 +246,15 @@ def other(box: KernelRecord, tmp_path: Path) -> KernelRecord:
     return get_or_create("other-box", sandbox=True, sandbox_level=LEVEL, cwd=directory)
 
 
+def test_the_interpreter_cannot_be_changed_through_the_process_that_it_runs(box: KernelRecord) -> None:
+    before = os.stat(sys.executable)
+    times = before.st_atime_ns, before.st_mtime_ns
+    execute(box, f"import os\nos.utime('/proc/self/exe', ns={times})")
+    execute(box, f"os.chmod('/proc/self/exe', {before.st_mode & 0o777})")
+    assert os.stat(sys.executable).st_ctime_ns == before.st_ctime_ns
+    assert value(box, "open('/proc/self/comm').read()").startswith("'python")
+
+
 def test_two_sandboxed_kernels_see_neither_each_other_s_processes_nor_private_files(
     box: KernelRecord, other: KernelRecord
 ) -> None:

@@ -12,12 +12,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.engine.support import DEADLINE, eventually, parent_of
+from tests.engine.support import DEADLINE, eventually
 
 from kernelbox import InvalidInput, StartFailed, execute, get_or_create, list_kernels
+from kernelbox.api._here import kernels
 from kernelbox.guest._confine import FIRST
 from kernelbox.guest._descendants import children
+from kernelbox.host._sockets import dial
 from kernelbox.host.own._boxes import find_gap, require_armed
+from kernelbox.host.own._templates import list_templates, process_behind
 from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._hints import advise, advise_about_srt
 from kernelbox.sandbox._native import Surroundings, confine
@@ -107,11 +110,20 @@ def test_a_sandbox_that_waits_for_a_file_system_is_given_up_with_its_opener(own_
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as opener:
         assert opener.stdout is not None
         plain = int(opener.stdout.readline())
-        template = parent_of(plain)
         assert opener.stdout.readline().startswith("hanging")
-        assert any(len(children(pid)) == 2 for pid in children(template))  # the first process, and the kernel
+        assert any(len(children(pid)) == 2 for pid in children_of_templates())  # the first process, and the kernel
         opener.kill()
-        eventually(lambda: children(template) == [plain])
+        eventually(lambda: children_of_templates() == [plain])
+
+
+def children_of_templates() -> list[int]:
+    found = []
+    with kernels().store.runtime() as runtime:
+        for name in list_templates(runtime):
+            with dial(runtime, name) as client:
+                template = process_behind(client, name)
+                found += children(template.pid) if template is not None else []
+    return found
 
 
 def test_a_system_without_proc_is_told_to_mount_it(own_home: Path, workspace: Path, tmp_path: Path) -> None:
@@ -129,6 +141,20 @@ def test_a_kernel_that_may_read_no_program_starts_nevertheless(workspace: Path) 
     result = execute(kernel, "import subprocess; subprocess.run(['/bin/cat'])")
     assert result.error is not None
     assert result.error.ename in ("PermissionError", "FileNotFoundError")
+
+
+def test_an_interpreter_that_cannot_be_run_apart_from_its_file_gets_no_sandboxed_kernel(
+    monkeypatch: pytest.MonkeyPatch, workspace: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    with pytest.raises(StartFailed) as caught:
+        get_or_create("apart", sandbox=True)
+    assert "could not be run apart from its file" in str(caught.value)
+    assert "use one that belongs to another user" in str(caught.value)
+    assert execute(get_or_create("plain"), "1").ok
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32"])

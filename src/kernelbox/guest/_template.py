@@ -328,6 +328,7 @@ def main(argv: list[str]) -> None:
     if mode != "srt" and os.fork() > 0:
         os._exit(0)  # the process that started us need not wait for us: init, or its subreaper, does
     _reset_signals()
+    _take_name()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if mode == "program":
         appoint_keeper(int(fd))
@@ -346,6 +347,14 @@ def main(argv: list[str]) -> None:
         sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
     Template(sock, seat, idle_timeout, srt).run(rest)
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
+
+
+def _take_name() -> None:
+    """Has a process that the loader has started called as the others are, and not by the loader's descriptor."""
+    with contextlib.suppress(OSError):
+        if os.readlink("/proc/self/exe").startswith("/memfd:"):
+            with open("/proc/self/comm", "w") as file:
+                file.write(os.path.basename(sys.executable))
 
 
 def _reset_signals() -> None:

@@ -14,6 +14,7 @@ import sys
 from kernelbox.base._environment import template_environment
 from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.base._text import escape
+from kernelbox.host._loader import copy_loader, interpreter, loader_command
 from kernelbox.host._sockets import listen, receive_from
 from kernelbox.host._state_file import create_state
 from kernelbox.wire._framing import Decoder, encode
@@ -35,6 +36,12 @@ ANSWER_PATIENCE = 60.0
 
 # Bytes of a log that are looked at for its last lines.
 _LOG_TAIL = 16 * 1024
+
+# What is said of an interpreter that cannot be run apart from its file.
+_OWN = (
+    "; it belongs to this user, and could not be run apart from its file, as sandboxed kernels need it: use one that "
+    "belongs to another user, such as the system's"
+)
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -98,12 +105,14 @@ def preparing(
         yield Request(spawn, opened)
 
 
-def spawn_cold(request: Request, directory: KernelDirectory, environment: dict[str, str]) -> Spawned:
-    """Starts a process under a keeper of its own."""
+def spawn_cold(
+    request: Request, directory: KernelDirectory, environment: dict[str, str], *, apart: bool = False
+) -> Spawned:
+    """Starts a process under a keeper of its own; `apart` is that of `start_keeper`."""
     ours, theirs = socket.socketpair()
     with ours, theirs, directory.open() as place:
         mode = "program" if request.spawn.argv else "cold"
-        start_keeper([mode, str(theirs.fileno())], [theirs.fileno()], place, LOG, environment)
+        start_keeper([mode, str(theirs.fileno())], [theirs.fileno()], place, LOG, environment, apart=apart)
         theirs.close()
         answer = ask_for_process(ours, request)
         if answer is None:
@@ -122,32 +131,40 @@ def deputy_command(argv: Sequence[str]) -> list[str]:
     return [sys.executable, "-S", "-P", program, os.path.dirname(PACKAGE), *argv]
 
 
-def start_keeper(argv: list[str], fds: list[int], place: Place, log_name: str, env: dict[str, str]) -> None:
-    """Starts a keeper and returns when it is on its own; it forks away from the process that is waited for."""
+def start_keeper(
+    argv: list[str], fds: list[int], place: Place, log_name: str, env: dict[str, str], *, apart: bool = False
+) -> None:
+    """Starts a keeper and returns when it is on its own; it forks away from the process that is waited for.
+
+    `apart` starts it apart from the interpreter's file, which its forks cannot reach then by /proc/self/exe.
+    """
     import subprocess
 
-    log = open_log(place, log_name)
-    try:
-        subprocess.run(
-            [sys.executable, *template_command(argv)],
-            pass_fds=fds,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=template_environment(env),
-            cwd="/",
-            start_new_session=True,
-            check=True,
-            timeout=ANSWER_PATIENCE,
-        )
-    except subprocess.SubprocessError as exc:
-        raise StartFailed(f"{sys.executable!r} did not start; its last words:\n{tail(place, log_name)}") from exc
-    except OSError as exc:
-        if exc.errno in EXHAUSTED:
-            raise
-        raise StartFailed(f"cannot start {sys.executable!r}: {exc}") from exc
-    finally:
-        os.close(log)
+    arguments, about = template_command(argv), _OWN if apart else ""
+    with contextlib.ExitStack() as stack:
+        log = _closed_by(stack, open_log(place, log_name))
+        try:
+            loader = stack.enter_context(copy_loader(interpreter())) if apart else None
+            subprocess.run(
+                [sys.executable, *arguments] if loader is None else loader_command(arguments),
+                executable=None if loader is None else f"/proc/self/fd/{loader}",
+                pass_fds=fds if loader is None else [*fds, loader],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=template_environment(env),
+                cwd="/",
+                start_new_session=True,
+                check=True,
+                timeout=ANSWER_PATIENCE,
+            )
+        except subprocess.SubprocessError as exc:
+            words = tail(place, log_name)
+            raise StartFailed(f"{sys.executable!r} did not start{about}; its last words:\n{words}") from exc
+        except OSError as exc:
+            if exc.errno in EXHAUSTED:
+                raise
+            raise StartFailed(f"cannot start {sys.executable!r}: {exc}{about}") from exc
 
 
 def ask_for_process(client: socket.socket, request: Request) -> Spawned | None:

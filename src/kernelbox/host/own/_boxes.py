@@ -77,7 +77,7 @@ def _paths_in(name: str, value: str, cwd: str) -> Iterator[str]:
 
 def require_armed(spawned: Spawned, *, in_srt: bool = False) -> None:
     """Kills a process that the system does not show to be confined, and raises StartFailed."""
-    missing = find_gap(spawned.pid) or (find_gap_around(spawned.pid) if in_srt else "")
+    missing = find_gap(spawned.pid) or (find_gap_around(spawned.pid) if in_srt else _find_program(spawned.pid))
     if missing:
         with_start = Process(spawned.pid, spawned.start_time)
         with_start.signal(signal.SIGKILL)
@@ -101,6 +101,16 @@ def find_gap(pid: int) -> str:
     if any(int(status.get(name, "1"), 16) for name in _CAPABILITIES):
         return "it has capabilities"
     return "" if "ro" in root.split(",") else "its root is not read-only"
+
+
+def _find_program(pid: int) -> str:
+    """Returns what is wrong with the file that a process is a program of, and can change by /proc/self/exe; "" if it
+    is another user's, or only in memory."""
+    try:
+        program = os.stat(f"/proc/{pid}/exe")
+    except OSError as exc:
+        return f"its program cannot be looked at ({exc})"
+    return "its program is a file of this user's" if program.st_nlink and program.st_uid == os.geteuid() else ""
 
 
 def find_gap_around(pid: int) -> str:

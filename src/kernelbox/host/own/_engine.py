@@ -35,8 +35,9 @@ class OwnEngine(LocalEngine):
         from kernelbox.host._spawning import preparing, spawn_cold
         from kernelbox.host.own._template import fork_warm, has_warm_template
 
-        confinement, environment, srt = None, launch.environment, None
+        confinement, environment, srt, apart = None, launch.environment, None, False
         if launch.record.sandbox is not None:
+            from kernelbox.host._loader import interpreter, is_users_own
             from kernelbox.host.own._boxes import outside_of_box, prepare_box
 
             if launch.record.sandbox == "srt":
@@ -45,6 +46,7 @@ class OwnEngine(LocalEngine):
                 srt = prepare_srt(launch)
             confinement, environment = prepare_box(launch)
             launch = outside_of_box(launch, confinement)
+            apart = srt is None and is_users_own(interpreter())  # in srt nothing of the file can be changed
         guard = b""
         if launch.record.guarded:
             from kernelbox.host.own._guarding import guard_filter
@@ -52,9 +54,9 @@ class OwnEngine(LocalEngine):
             guard = guard_filter()
         with preparing(launch, [SOCKET], environment=environment, confinement=confinement, guard=guard) as request:
             if srt is not None or (launch.config.template and has_warm_template()):
-                spawned = fork_warm(request, launch, srt)
+                spawned = fork_warm(request, launch, srt, apart=apart)
             else:
-                spawned = spawn_cold(request, launch.directory, launch.environment)
+                spawned = spawn_cold(request, launch.directory, launch.environment, apart=apart)
         if confinement is not None:
             from kernelbox.host.own._boxes import require_armed
 
