@@ -13,6 +13,7 @@ from .support import DEADLINE, KERNELBOX
 # Python runs this at its start, if it is in its path: it presses Ctrl-C when a module is about to be imported.
 PRESS = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests may have it ignored
 class Finder:
     def find_spec(name, path=None, target=None):
         if name == os.environ["PRESS_AT"]:

@@ -16,8 +16,10 @@ from .support import DEADLINE, Running, eventually, run, value, wait_for_end
 
 TASK = "import asyncio, time\nasync def hold():\n{}\nt = asyncio.ensure_future(hold())"
 BLOCKING_TASK = TASK.format("    while True: time.sleep(0.05)")
+# An interrupt may come where the inner one is being caught.
 STUBBORN_TASK = TASK.format(
-    "    while True:\n        try:\n            time.sleep(100)\n        except KeyboardInterrupt: pass"
+    "    while True:\n        try:\n            while True:\n                try: time.sleep(100)\n"
+    "                except KeyboardInterrupt: pass\n        except KeyboardInterrupt: pass"
 )
 # A regular expression that never ends holds the interpreter's lock; the timer lets the cell end first.
 GREEDY_THREAD = "import re, threading\nthreading.Timer(0.05, lambda: re.match(r'(a|a)*b', 'a' * 100)).start()"
