@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.engine.support import eventually
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -87,6 +88,7 @@ def test_after_the_last_event_there_is_nothing_to_follow_and_browsers_are_told_t
 ) -> None:
     with streaming(served, key, "1") as answer:
         events, job_id = list(read_events(answer)), answer.headers["location"].rpartition("/")[2]
+    eventually(lambda: served.http.get(f"/jobs/{job_id}").json()["state"] == "done")
     for server, after in ((served, len(events)), (other, len(events)), (served, 99)):
         told = server.http.get(f"/jobs/{job_id}/events?after={after}")
         assert (told.status_code, told.content) == (204, b"")
