@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,19 @@ def fill(path: str, /, **values: str) -> str:
     for name in ("key", "name", "job_id", "request_id", "path", "kernel_id", "session_id", "file"):
         path = path.replace(f"{{{name}}}", values.get(name, "x"))
     return path
+
+
+async def steps_during(work: Awaitable[object]) -> int:
+    """Returns how often another task was served while this was done."""
+    steps = 0
+
+    async def be_served() -> None:
+        nonlocal steps
+        while True:
+            steps += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.ensure_future(be_served())
+    await work
+    other.cancel()
+    return steps

@@ -19,7 +19,7 @@ from kernelbox.host._home import Home
 from kernelbox.host._journal import Journal
 from kernelbox.server._jobs import Jobs
 
-from .support import DEADLINE, Served, events_of, serving
+from .support import DEADLINE, Served, events_of, serving, steps_during
 
 ENDLESS = "import time\nwhile True: time.sleep(0.01)"
 
@@ -394,17 +394,12 @@ def test_a_long_journal_is_followed_in_steps_between_which_others_are_served(
 
 async def count_steps(jobs: Jobs, job_id: str) -> int:
     """Follows a job; returns how often another task was served meanwhile."""
-    steps = 0
+    kinds: list[str] = []
 
-    async def be_served() -> None:
-        nonlocal steps
-        while True:
-            steps += 1
-            await asyncio.sleep(0)
+    async def follow() -> None:
+        kinds.extend([kind async for _, kind, _ in jobs.events(job_id, 0)])
 
-    other = asyncio.ensure_future(be_served())
-    kinds = [kind async for _, kind, _ in jobs.events(job_id, 0)]
-    other.cancel()
+    steps = await steps_during(follow())
     assert kinds[-1] == "result"
     return steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from kernelbox.server._pieces import PIECE, dump_in_pieces
 from kernelbox.server._streams import EventStream
 from kernelbox.wire._json import dump
 
-from .support import DEADLINE, Served, events_of
+from .support import DEADLINE, Served, events_of, steps_during
 
 # Characters that a cell writes: of each letter so many.
 LENGTH = 3_000_000
@@ -110,22 +110,6 @@ def test_no_piece_is_large() -> None:
     pieces = list(dump_in_pieces({"a": "x" * 10 * PIECE, "b": ["y"] * PIECE, "c": {"d": "\0" * 5 * PIECE}}))
     assert len(pieces) > 15
     assert max(map(len, pieces)) <= 12 * PIECE  # a character may take six
-
-
-async def steps_during(work: Awaitable[object]) -> int:
-    """Returns how often another task was served while this was done."""
-    steps = 0
-
-    async def be_served() -> None:
-        nonlocal steps
-        while True:
-            steps += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.ensure_future(be_served())
-    await work
-    other.cancel()
-    return steps
 
 
 def long_result() -> ExecutionResult:
