@@ -21,7 +21,7 @@ _ACTS = {
     "print": "print('noise'); return 'x'",
     "swallow": "while True:\n            try: time.sleep(1000)\n            except KeyboardInterrupt: pass",
     "regex": "re.match(r'(a|a)*b', 'a' * 100)",
-    "recursion": "return self.method()",
+    "recursion": "return (lambda: self.method())()",  # Python 3.13.0 counts no calls of functions with *arguments
     "wrong type": "return 5",
     "wait for a thread": "threading.Event().wait()",
     "hostile exception": "raise Hostile",
