@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import time
 
 # Interrupts a kernel whose interpreter is held by C code; guest/_interrupts.py has the same.
 DIRECT_INTERRUPT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+
+
+# A line of /proc/pid/status.
+_FIELD = re.compile(r"^(\w+):\t(.*)$", re.MULTILINE)
 
 
 class Process:
@@ -280,18 +285,16 @@ def _read_stat(pid: int) -> list[bytes] | None:
 def read_status(pid: int | str) -> dict[str, str]:
     """Returns what /proc/pid/status says (proc(5)), by name; raises OSError if it cannot be read."""
     with open(f"/proc/{pid}/status") as file:
-        return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+        return dict(_FIELD.findall(file.read()))
 
 
-def added_filters(pid: int) -> int:
-    """Returns how many filters of system calls a process has beyond its parent's; raises OSError if it cannot be read.
+def added_filters(status: dict[str, str]) -> int:
+    """Returns how many filters of system calls a process of this status has beyond its parent's; raises OSError if
+    that cannot be read.
 
     A host in a container, and so all that it starts, has filters that are none of ours.
     """
-    parent = parent_of(pid)
-    if parent is None:
-        raise ProcessLookupError(f"process {pid} has ended")
-    own, inherited = (int(read_status(each).get("Seccomp_filters", "0")) for each in (pid, parent))
+    own, inherited = (int(each.get("Seccomp_filters", "0")) for each in (status, read_status(status.get("PPid", "0"))))
     return own - inherited
 
 

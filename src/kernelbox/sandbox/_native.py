@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import stat
 import sys
 
 from kernelbox.base._errors import InvalidInput, StartFailed
@@ -27,6 +28,7 @@ _PRIVATE = ("/tmp", "/var/tmp", "/run")  # what is there is hidden
 
 # Of these, too, a kernel has its own, whatever the rules say. A directory in one of them is for what its programs keep.
 _OWN = ("/proc", "/dev")
+_IN_OWN = tuple(f"{path}/" for path in _OWN)
 _SCRATCH = "/dev/shm/.kernelbox"  # which no other program uses
 
 # What the superuser can look at the whole system through.
@@ -132,7 +134,7 @@ def find_rules(config: SandboxConfig, place: Surroundings) -> Rules:
         private=frozenset(private),
         needed=frozenset(needed),
         secret=frozenset(secrets),
-        files=frozenset(path for path in everything if os.path.islink(path) or not os.path.isdir(path)),
+        files=frozenset(path for path in everything if not _is_directory(path)),
     )
 
 
@@ -187,7 +189,7 @@ def _needed(place: Surroundings, interpreter: list[str], private: list[str]) -> 
 def _interpreter() -> list[str]:
     """Returns where programs outside of the sandbox get their code from, too."""
     prefixes = (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, _PACKAGE)
-    return [path for path in _known(map(real, prefixes)) if path not in ("/", "/usr")]
+    return [path for path in _known(map(real, dict.fromkeys(prefixes))) if path not in ("/", "/usr")]
 
 
 def _refuse_home(roots: list[str], homes: Iterable[str]) -> None:
@@ -221,9 +223,17 @@ def _font_lists() -> dict[str, str]:
     return {f"{_SCRATCH}/matplotlib/{name}": f"{cache}/{name}" for name in names}
 
 
+def _is_directory(path: str) -> bool:
+    """Tells whether a path is a directory; a link to one is not."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
 def _known(paths: Iterable[str | None]) -> list[str]:
     return [path for path in dict.fromkeys(paths) if path is not None]
 
 
 def _without_own(paths: list[str]) -> list[str]:
-    return [path for path in paths if not any(path == own or is_below(path, own) for own in _OWN)]
+    return [path for path in paths if path not in _OWN and not path.startswith(_IN_OWN)]

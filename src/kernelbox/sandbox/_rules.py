@@ -5,6 +5,8 @@ Purely by the paths: they are absolute, real, and without links. `_paths.py` fin
 
 from __future__ import annotations
 
+import functools
+
 from kernelbox.wire._confinement import Mount
 from kernelbox.wire._values import dataclass
 
@@ -119,13 +121,14 @@ def is_below(path: str, directory: str) -> bool:
     return path != directory and path.startswith(directory.rstrip("/") + "/")
 
 
-def parents(path: str) -> list[str]:
+@functools.lru_cache(maxsize=4096)
+def parents(path: str) -> tuple[str, ...]:
     """Returns the directories that a path lies in, the innermost first."""
     found = []
     while path != "/":
         path = path.rpartition("/")[0] or "/"
         found.append(path)
-    return found
+    return tuple(found)
 
 
 def _steps(path: str) -> list[str]:

@@ -31,6 +31,9 @@ _NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 _NAMESPACES_OF_SRT = ("user", "mnt", "pid", "net")
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
+# What stands between paths.
+_PARTS = re.compile(rf"[{os.pathsep}\s]+")
+
 # How the names of variables end that have paths in them, relative ones too.
 _OF_PATHS = ("PATH", "HOME", "BASE", "PREFIX", "DIR", "PRELOAD", "AUDIT")
 
@@ -66,13 +69,15 @@ def names_writable(name: str, value: str, cwd: str, mounted: Mapping[str, str]) 
 
 def _paths_in(name: str, value: str, cwd: str) -> Iterator[str]:
     """Gives the paths that a variable may mean, each as it is written, without links on the way, and without any."""
-    for part in {*value.split(os.pathsep), *value.split(), *re.split(rf"[{os.pathsep}\s]+", value)}:
+    for part in {*value.split(os.pathsep), *value.split(), *_PARTS.split(value)}:
         if part.startswith("/") or (part and name.endswith(_OF_PATHS)):
             path = absolute(part, cwd)
-            directory, last = os.path.split(path)
+            found = real(path) or os.path.realpath(path)
             yield path
-            yield real(path) or os.path.realpath(path)
-            yield os.path.join(real(directory) or directory, last)
+            if found != path:  # else there is no link
+                directory, last = os.path.split(path)
+                yield found
+                yield os.path.join(real(directory) or directory, last)
 
 
 def require_armed(spawned: Spawned, *, in_srt: bool = False) -> None:
@@ -88,10 +93,10 @@ def require_armed(spawned: Spawned, *, in_srt: bool = False) -> None:
 def find_gap(pid: int) -> str:
     """Returns what a process lacks of the sandbox, by what the system says; "" if it lacks nothing."""
     try:
-        status, filters = read_status(pid), added_filters(pid)
+        status = read_status(pid)
+        filters = added_filters(status)
         shared = [name for name in _NAMESPACES if _namespace(pid, name) == _namespace(os.getpid(), name)]
-        with open(f"/proc/{pid}/mountinfo") as file:
-            root = next((fields[5] for line in file if (fields := line.split())[4] == "/"), "")
+        root = os.statvfs(f"/proc/{pid}/root")
     except OSError as exc:
         return f"its state cannot be read ({exc})"
     if shared:
@@ -100,7 +105,7 @@ def find_gap(pid: int) -> str:
         return "its system calls are not filtered"
     if any(int(status.get(name, "1"), 16) for name in _CAPABILITIES):
         return "it has capabilities"
-    return "" if "ro" in root.split(",") else "its root is not read-only"
+    return "" if root.f_flag & os.ST_RDONLY else "its root is not read-only"
 
 
 def _find_program(pid: int) -> str:

@@ -68,6 +68,6 @@ def _is_filtered(pid: int, filters: int) -> bool:
     """Tells whether a process has so many filters of its own, and can do nothing about them (PR_SET_NO_NEW_PRIVS)."""
     try:
         status = read_status(pid)
-        return (status.get("Seccomp"), status.get("NoNewPrivs")) == ("2", "1") and added_filters(pid) >= filters
+        return (status.get("Seccomp"), status.get("NoNewPrivs")) == ("2", "1") and added_filters(status) >= filters
     except OSError:
         return False
