@@ -11,6 +11,8 @@ from tests.engine.support import DEADLINE, Running, eventually, is_running, pare
 
 from kernelbox import KernelExists, KernelRecord, destroy, execute, get_or_create, interrupt, list_kernels, restart
 from kernelbox.base._environment import scrubbed_environment
+from kernelbox.guest._descendants import children
+from kernelbox.wire._layout import MAKER
 
 from .support import LEVEL, namespace, needs_linux, of_native, private_kilobytes, processes_in, processes_in_namespace
 
@@ -249,3 +251,23 @@ def test_a_plain_kernel_has_nothing_of_the_sandbox(own_home: Path, workspace: Pa
     plain = get_or_create("plain")
     names = "('kernelbox.sandbox', 'kernelbox.guest._confine', 'kernelbox.guest._view', 'kernelbox.wire._confinement')"
     assert value(plain, f"import sys; [name for name in sys.modules if name.startswith({names})]") == "[]"
+
+
+def test_a_maker_that_is_killed_is_followed_by_another_and_kernels_live_on(own_home: Path, workspace: Path) -> None:
+    first = get_or_create("first", sandbox=True, sandbox_level=LEVEL)
+    execute(first, "x = 1")
+    maker = maker_beside(first)
+    os.kill(maker, signal.SIGKILL)
+    wait_for_end(maker)
+    second = get_or_create("second", sandbox=True, sandbox_level=LEVEL)
+    assert maker_beside(second) != maker
+    assert (value(first, "x"), value(second, "1 + 1")) == ("1", "2")
+    destroy(first)
+    wait_for_end(first.pid or 0)
+    assert value(second, "2 + 2") == "4"
+
+
+def maker_beside(box: KernelRecord) -> int:
+    """Returns the process that makes sandboxes for the template of a kernel."""
+    template = parent_of(box.pid or 0)
+    return next(pid for pid in children(template) if Path(f"/proc/{pid}/comm").read_text().strip() == MAKER)

@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.engine.support import DEADLINE, eventually
+from tests.engine.support import DEADLINE, eventually, wait_for_end
 
-from kernelbox import InvalidInput, StartFailed, execute, get_or_create, list_kernels
+from kernelbox import InvalidInput, StartFailed, execute, get_or_create, list_kernels, wipe
 from kernelbox.api._here import kernels
-from kernelbox.guest._confine import FIRST
 from kernelbox.guest._descendants import children
+from kernelbox.guest._maker import FIRST
 from kernelbox.host._sockets import dial
 from kernelbox.host.own._boxes import find_gap, require_armed
 from kernelbox.host.own._templates import list_templates, process_behind
@@ -54,14 +54,6 @@ deadline = time.monotonic() + 60
 while (left := open(f"/proc/{template}/task/{template}/children").read().split()) != [str(get_or_create("plain").pid)]:
     assert time.monotonic() < deadline, left
 destroy("plain")
-"""
-
-# Two kernels of one template.
-BESIDE = """
-from kernelbox import get_or_create
-from kernelbox.base._environment import scrubbed_environment
-print(get_or_create("plain", env=scrubbed_environment({})).pid, flush=True)
-get_or_create("box", sandbox=True)
 """
 
 
@@ -106,14 +98,20 @@ def test_a_system_without_the_program_for_the_first_process_says_where_it_must_b
 
 
 def test_a_sandbox_that_waits_for_a_file_system_is_given_up_with_its_opener(own_home: Path, workspace: Path) -> None:
-    command = [sys.executable, HANGING, str(MOUNT), sys.executable, "-c", BESIDE]
+    program = "from kernelbox import get_or_create; get_or_create('box', sandbox=True)"
+    command = [sys.executable, HANGING, str(MOUNT), sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as opener:
         assert opener.stdout is not None
-        plain = int(opener.stdout.readline())
         assert opener.stdout.readline().startswith("hanging")
-        assert any(len(children(pid)) == 2 for pid in children_of_templates())  # the first process, and the kernel
+        eventually(lambda: len(children_of_templates()) == 2)
+        maker, kernel = children_of_templates()
+        assert len(children(maker)) == 1, "the first process"
         opener.kill()
-        eventually(lambda: children_of_templates() == [plain])
+        eventually(lambda: children_of_templates() == [maker])
+        eventually(lambda: not children(maker))
+    wipe()
+    wait_for_end(maker)
+    wait_for_end(kernel)
 
 
 def children_of_templates() -> list[int]:

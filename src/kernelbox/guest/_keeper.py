@@ -14,7 +14,6 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._descendants import children, has_lost_main_thread, kill_descendants
@@ -43,9 +42,7 @@ class Keeper:
     def __init__(self) -> None:
         self.kernels: dict[int, Kept] = {}
         self.of_sandboxes: set[int] = set()
-        """Children of ours that make the sandbox of a kernel, or are the first process in one."""
-        self.meet_makers: Callable[[], None] = lambda: None
-        """Gets to know the kernels that makers have told of."""
+        """Children of ours that make sandboxes; the first processes of those become children of ours if they end."""
         self._oom_kills = self._oom_kills_seen = _count_oom_kills()
         become_subreaper()
 
@@ -84,8 +81,10 @@ class Keeper:
                 self._write_down(pid, code)
             if _HAS_WAITID:
                 os.waitpid(pid, 0)
-            if kept is not None and kept.first and kept.watch is not None:
-                _remove_groups(kept.watch.groups)  # not before: its first process, which is in them, ends after it
+            if kept is not None:
+                self.of_sandboxes.discard(
+                    kept.first
+                )  # not before: it ends after its kernel, and is not to be waited for
 
     def check(self) -> None:
         """Ends kernels whose directory or socket was deleted, replaced or taken away: no client can reach them.
@@ -110,17 +109,9 @@ class Keeper:
                 kept.watch.note_oom_kills()
 
     def kill(self, pid: int) -> None:
-        """Kills a kernel that has not been reaped; and the maker of its sandbox, which may wait for a file system."""
+        """Kills a kernel that has not been reaped."""
         if pid in self.kernels:
-            if self.kernels[pid].maker in self.of_sandboxes:
-                kill(self.kernels[pid].maker)
             kill(pid)
-
-    def see_off(self, maker: int) -> None:
-        """Waits for the maker of a sandbox, which is about to end, unless it has been reaped already."""
-        if maker in self.of_sandboxes:
-            os.waitpid(maker, 0)
-            self.of_sandboxes.discard(maker)
 
     def heed(self, descriptor: int) -> None:
         """Ends the kernel whose owner has gone, or whose opener has before its start had come to an end."""
@@ -136,8 +127,9 @@ class Keeper:
 
     def _write_down(self, pid: int, code: int) -> None:
         kept = self.kernels.pop(pid)
-        if kept.first:
-            kill(kept.first)  # it ends when its kernel has been reaped: it must not be waited for here
+        if kept.process >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(kept.process, signal.SIGKILL)
         oom_kills = _count_oom_kills()
         note: dict[str, object] = {
             "reason": kept.reason,
@@ -153,8 +145,7 @@ class Keeper:
         self._end_orphans(pid)
         if kept.watch is not None:
             note["excess"] = kept.excess or kept.watch.find_cause(code)
-            if not kept.first:
-                _remove_groups(kept.watch.groups)
+            _remove_groups(kept.watch.groups)
             kept.watch.leave(self._others(pid))
         write_note(kept.directory, note)
         for fd in kept.descriptors:
@@ -167,9 +158,7 @@ class Keeper:
             _end_each(orphans)
 
     def _is_orphan(self, pid: int) -> bool:
-        """Tells whether a child is none that we know; a maker that has ended may have told of it just now."""
-        if pid not in self.kernels and pid not in self.of_sandboxes:
-            self.meet_makers()
+        """Tells whether a child is none that we know."""
         return pid not in self.kernels and pid not in self.of_sandboxes
 
 

@@ -25,8 +25,10 @@ class Kept:
     """What tells each from a file that another process puts in its place; None until the kernel has made it."""
     first: int = 0
     """The first process of its sandbox: when that ends, the system ends all that is in there."""
-    maker: int = 0
-    """The process that makes its sandbox, or has made it."""
+    process: int = -1
+    """A descriptor of that, by which it is killed: it is a child of the maker's, who reaps it."""
+    alive: int = -1
+    """What keeps it alive, as long as this process does; -1 when the kernel alone does."""
     is_headless: bool = False
     """Whether it had no main thread, and others, when its keeper looked the last time."""
     reason: str = ""
@@ -38,7 +40,7 @@ class Kept:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        return (self.directory, *self.outputs, self.opening, self.lifeline)
+        return (self.directory, *self.outputs, self.opening, self.lifeline, self.process, self.alive)
 
     @property
     def watched(self) -> list[int]:

@@ -44,8 +44,9 @@ _ENVIRONMENT = {
 }
 _DEFAULTS = (b"MPLBACKEND", b"PAGER", b"GIT_PAGER")  # unless the opener's environment says otherwise
 
-# What the child says to its keeper through the pipe between them: this, or why it could not be specialized.
-READY = b"ready"
+# What the child says to its keeper through the pipe between them: this, or that it is ready and must not outlive it, or
+# why it could not be specialized.
+READY, READY_WITH_KEEPER = b"ready", b"ready with keeper"
 
 # What the generator behind `numpy.random.rand` consists of.
 _MT19937_WORDS = 624
@@ -76,12 +77,15 @@ class Birth:
 
 @dataclass(slots=True)
 class Box:
-    """What a child that is to be sandboxed has besides: what it is confined to, a way to tell the template which
-    processes it has made, and a pipe that ends with the template. In srt it introduces itself to the opener."""
+    """What a child that is to be sandboxed has besides: the first process of its sandbox, a file with what it is told
+    of that, what keeps the first process alive, a pipe that ends with the template, and its user outside. In srt it
+    introduces itself to the opener."""
 
-    confinement: int
+    first: int
     told: int
+    alive: int
     lifeline: int
+    user: int
     srt: Srt | None
     opener: socket.socket
 
@@ -112,7 +116,7 @@ def specialize(birth: Birth) -> NoReturn:
         ready = _start_runner(identity, birth)
         kernel = _build(identity, birth.spawn, scratch)
         _shut_in(birth, ready)
-        os.write(birth.report, READY)
+        os.write(birth.report, READY_WITH_KEEPER if watched else READY)
         os.close(birth.report)
         reported = True
         kernel.serve()
@@ -184,20 +188,20 @@ def _open(birth: Birth) -> Identity:
 
 
 def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity, str]:
-    """Makes the sandbox and enters it; returns in the kernel's process, in which no code of the user's has run yet."""
+    """Enters the sandbox, in which no code of the user's has run yet."""
     from kernelbox.guest._arming import arm
-    from kernelbox.guest._confine import make
+    from kernelbox.guest._confine import enter
     from kernelbox.guest._system_calls import Unarmed, close_but
 
     try:
-        lifeline = box.lifeline if watched else -1
         own_network = box.srt is None  # in srt it has the way to srt's proxy
-        alive, scratch, program = make(box.told, box.confinement, lifeline, own_network=own_network)
+        scratch, program = enter(box.first, box.told, user=box.user, own_network=own_network)
+        alive = -1 if watched else box.alive  # else the template's copy counts
         given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
         guard = () if birth.guard is None else (birth.guard.listener, birth.guard.filter)
         opener = (box.opener.fileno(),) if box.srt is not None else ()
         # A directory or a process would be a way out.
-        close_but((0, 1, 2, *given, *guard, *opener, box.lifeline, alive))
+        close_but((0, 1, 2, *given, *guard, *opener, box.lifeline, *(() if watched else (alive,))))
         identity = _open(birth)
         identity.lifeline, identity.alive = box.lifeline, alive
         _take_limits(birth, alone=True)

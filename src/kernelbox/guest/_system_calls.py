@@ -11,7 +11,7 @@ from typing import Any
 
 # Numbers are given to it as they are: they are below 2^31, and libffi extends them to what the registers hold.
 _libc: Any = ctypes.CDLL(None, use_errno=True)
-for _name in ("syscall", "unshare", "mount", "prctl", "capset"):
+for _name in ("syscall", "unshare", "setns", "mount", "prctl", "capset"):
     getattr(_libc, _name)  # found here, and kept: not by every fork of the template
 
 # These have one number on all architectures (include/uapi/asm-generic/unistd.h).
@@ -19,7 +19,6 @@ _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436,
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
 
 _AT_FDCWD = -100
-_CLOSE_RANGE_CLOEXEC = 4
 _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 _MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 4, 0x40
@@ -48,6 +47,11 @@ class Unarmed(Exception):
 
 def unshare(flags: int) -> None:
     _check("unshare", _libc.unshare(flags))
+
+
+def enter_namespaces(process: int, flags: int) -> None:
+    """Enters those namespaces of a process, by a descriptor of it, that the flags name."""
+    _check("setns", _libc.setns(process, flags))
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
@@ -117,11 +121,6 @@ def close_but(kept: Iterable[int]) -> None:
         if fd > after:
             _check("close_range", _libc.syscall(_CLOSE_RANGE, after, fd - 1, 0))
         after = fd + 1
-
-
-def leave_none_open() -> None:
-    """Has every descriptor but the first three closed in programs that this process starts."""
-    _check("close_range", _libc.syscall(_CLOSE_RANGE, 3, (1 << 31) - 1, _CLOSE_RANGE_CLOEXEC))
 
 
 def drop_bounding_set() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import resource
 import select
@@ -22,17 +23,18 @@ import traceback
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._descendants import start_time
-from kernelbox.guest._descriptors import close, close_each, close_many, receive, take_socket
+from kernelbox.guest._descriptors import close, close_each, close_many, read_all, receive, take_socket
 from kernelbox.guest._keeper import Keeper, appoint_keeper
 from kernelbox.guest._kept import Kept, identify
 from kernelbox.guest._peer import is_same_user
 from kernelbox.guest._seat import Seat
-from kernelbox.guest._specialize import READY, Birth, Box, Guard, preload, specialize
-from kernelbox.guest._unborn import Unborn
+from kernelbox.guest._specialize import READY, READY_WITH_KEEPER, Birth, Box, Guard, preload, specialize
+from kernelbox.guest._unborn import Asked, Unborn
 from kernelbox.wire._framing import ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 
 if TYPE_CHECKING:
+    from kernelbox.guest._maker import Made, Maker
     from kernelbox.guest._srt import Srt
 
 # A request comes in one piece; an opener that stops in the middle of it must not stop us.
@@ -44,15 +46,18 @@ _CHECK_EVERY = 1.0
 # The opener, who binds the socket, lets as many wait.
 _BACKLOG = 128
 
-# What stays open here for each kernel: what both of its pipes are read by, its directory, its lifeline.
-_FILES_PER_KERNEL = 4
+# What stays open here for each kernel: what both of its pipes are read by, its directory, its lifeline; in a sandbox
+# its first process, and what keeps that alive.
+_FILES_PER_KERNEL, _FILES_PER_SANDBOX = 4, 2
 
 # And for each whose limits are looked after: its state file, its working directory, and a directory in that.
 _FILES_PER_WATCH = 3
 
-# And for one that has not reported yet: its opener's connection, what it reports through, its state file, and a way to
-# its maker.
-_FILES_PER_UNBORN = 4
+# And for one that has not reported yet: its opener's connection, what it reports through, its state file.
+_FILES_PER_UNBORN = 3
+
+# For one whose sandbox is being made all that came with the request, its opener's connection, and a pipe.
+_FILES_PER_ASKED = 16
 
 # What else is open here at the most, while a request is granted: our own, what came with it, and three pipes.
 _FILES_OF_OWN = 32
@@ -64,43 +69,72 @@ _DESCRIPTORS = 6
 class Template:
     """Forks kernels on request and keeps them. Without a seat it is cold: it takes one request, from `sock` itself.
 
-    With `srt` it runs in that, and all its kernels are confined besides.
+    With `sandboxes` it forks kernels into those that its maker makes, and no others; with `srt` it runs in that, too.
     """
 
-    def __init__(self, sock: socket.socket, seat: Seat | None, idle_timeout: float, srt: Srt | None = None) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        seat: Seat | None,
+        idle_timeout: float,
+        *,
+        sandboxes: bool = False,
+        srt: Srt | None = None,
+    ) -> None:
         self._socket = sock
         self._seat = seat
         self._srt = srt
         self._pid = os.getpid()
         self._idle_timeout = idle_timeout
         self._keeper = Keeper()
-        self._keeper.meet_makers = self._meet_makers
+        self._user = os.geteuid()
         self._clients: dict[int, socket.socket] = {} if seat else {sock.fileno(): sock}
         self._unborn: dict[int, Unborn] = {}  # by the descriptor that they report through
         self._used_at = time.monotonic()
         self._checked_at = time.monotonic()
-        self._refusal = ""
-        self._lifeline: tuple[int, int] | None = None
+        self._refusal = self._enter_user_namespace() if sandboxes else ""
+        self._sandboxes = sandboxes
+        self._maker: Maker | None = None
+        self._asked: dict[int, Asked] = {}  # by the numbers that the maker knows them by
+        self._numbers = itertools.count()
+        self._lifeline = os.pipe() if sandboxes else (-1, -1)
         self._wake_read, self._wake_write = -1, -1
         self._files_limit = _raise_files_limit()
 
     def run(self, modules: list[str]) -> None:
         """Serves until it is of no more use."""
-        if self._seat is not None:
+        if self._seat is not None and not self._refusal:
             try:
                 preload(modules)
             except Exception as exc:  # noqa: BLE001  # any module of the user's; told to the opener of a kernel
                 traceback.print_exc()
                 self._refusal = f"the template could not be preloaded: {type(exc).__name__}: {exc}"
+        if self._sandboxes and not self._refusal:
+            from kernelbox.guest._maker import Maker
+
+            self._maker = Maker()
+            self._keeper.of_sandboxes.add(self._maker.pid)
         self._wake_read, self._wake_write = _wake_on_child_death()  # not before: a module's event loop would take it
         self._used_at = time.monotonic()
         while not self._is_done():
             self._serve_once()
 
+    def _enter_user_namespace(self) -> str:
+        """Enters a user namespace of our own; returns why that cannot be done, "" if it was."""
+        from kernelbox.guest._confine import enter_user_namespace
+        from kernelbox.guest._system_calls import Unarmed
+        from kernelbox.wire._confinement import describe_failure
+
+        try:
+            enter_user_namespace()
+        except Unarmed as exc:
+            return describe_failure(exc.step, exc.error)
+        return ""
+
     def _is_done(self) -> bool:
-        if self._keeper.kernels or self._unborn:
+        if self._keeper.kernels or self._unborn or self._asked:
             return False
-        if self._seat is None:
+        if self._seat is None or self._socket.fileno() < 0:
             return not self._clients
         idle = time.monotonic() - self._used_at
         return (idle > self._idle_timeout or not self._seat.is_ours) and self._seat.leave(self._socket)
@@ -109,9 +143,9 @@ class Template:
         """Waits for something to happen and sees to it."""
         poller = select.poll()
         kept = [fd for kernel in self._keeper.kernels.values() for fd in kernel.watched]
-        makers = {unborn.maker: unborn for unborn in self._unborn.values() if unborn.maker >= 0}
-        watched = [self._wake_read, *self._clients, *self._unborn, *makers, *kept]
-        if self._seat is not None:
+        maker = self._maker.link.fileno() if self._maker is not None else -1
+        watched = [self._wake_read, *self._clients, *self._unborn, *kept, *([maker] if maker >= 0 else [])]
+        if self._seat is not None and self._socket.fileno() >= 0:
             watched.append(self._socket.fileno())
         for fd in watched:
             poller.register(fd, select.POLLIN)
@@ -121,8 +155,8 @@ class Template:
                     os.read(fd, 4096)
             elif fd in self._unborn:
                 self._answer_opener(fd, self._unborn.pop(fd))
-            elif fd in makers:
-                makers[fd].meet(self._keeper)
+            elif fd == maker:
+                self._take_sandbox()
             elif fd in self._clients:
                 self._take_request(self._clients.pop(fd))
             elif fd == self._socket.fileno():
@@ -149,21 +183,85 @@ class Template:
 
     def _take_request(self, client: socket.socket) -> None:
         """Takes the one request of a client. It is answered when the child has reported, or refused at once."""
-        fds: list[int] = []
+        self._used_at = time.monotonic()
         try:
             request, fds = receive(client)
-            refusal = self._refuse(request, fds) or self._fork(request, fds, client)
-            if refusal:
-                _answer(client, Refused(refusal))
         except (OSError, ProtocolError):
             traceback.print_exc()  # the opener vanished or spoke nonsense; it sees the connection end
             client.close()
-        finally:
-            self._used_at = time.monotonic()
-            for fd in fds:
-                close(fd)
+            return
+        refusal = self._refuse(request, fds)
+        if refusal or not isinstance(request, Spawn):
+            _answer(client, Refused(refusal))
+            close_each(*fds)
+        elif request.sandbox:
+            self._ask_maker(Asked(request, fds, client))
+        else:
+            self._grant(Asked(request, fds, client), None)
         if self._refusal:
             self._used_at = -self._idle_timeout  # of no use: the next opener starts another
+
+    def _ask_maker(self, asked: Asked) -> None:
+        """Has a sandbox made for a kernel, which is forked when there is one."""
+        number = next(self._numbers)
+        self._asked[number] = asked
+        waits, asked.alive = os.pipe()
+        try:
+            if self._maker is None:
+                raise ConnectionResetError("the maker has ended")
+            self._maker.ask(number, asked.confinement, waits, own_network=self._srt is None)
+        except OSError:
+            traceback.print_exc()
+            self._lose_maker()
+        os.close(waits)
+
+    def _take_sandbox(self) -> None:
+        assert self._maker is not None
+        made = self._maker.take()
+        if made is None:
+            self._lose_maker()
+            return
+        asked = self._asked.pop(made.number)
+        if made.first:
+            self._keeper.of_sandboxes.add(made.first)
+            self._grant(asked, made)
+        else:
+            _answer(asked.client, Refused(read_all(made.told).decode("utf-8", "replace")))
+            asked.close()
+        if self._seat is None:
+            self._dismiss_maker()  # there is no second kernel
+
+    def _lose_maker(self) -> None:
+        """Serves nobody any more, because the maker has ended and another would be in the last kernel's sandbox.
+
+        Who waits for an answer gets none, starts another template, and asks that.
+        """
+        self._dismiss_maker()
+        self._socket.close()
+        for asked in self._asked.values():
+            asked.client.close()
+            asked.close()
+        self._asked.clear()
+
+    def _dismiss_maker(self) -> None:
+        if self._maker is not None:
+            self._maker.link.close()
+        self._maker = None
+
+    def _grant(self, asked: Asked, made: Made | None) -> None:
+        """Forks a child, or says why that cannot be done."""
+        try:
+            refusal = self._fork(asked, made)
+            if refusal:
+                _answer(asked.client, Refused(refusal))
+        except OSError:
+            traceback.print_exc()
+            asked.client.close()
+        finally:
+            self._used_at = time.monotonic()
+            asked.close()
+            if made is not None:
+                close(made.told)
 
     def _refuse(self, request: Message, fds: list[int]) -> str:
         """Returns why a request cannot be granted, "" if it can."""
@@ -176,8 +274,8 @@ class Template:
             return f"a keeper takes no {type(request).__name__}"
         if request.argv and self._seat is not None:
             return "a template forks kernels and runs no other programs"
-        if self._srt is not None and not request.sandbox:
-            return "a template in srt forks sandboxed kernels only"
+        if request.sandbox != self._sandboxes:
+            return f"this template forks {'sandboxed' if self._sandboxes else 'plain'} kernels only"
         if len(fds) != _DESCRIPTORS + request.lifeline + len(request.groups) + request.sandbox + 2 * request.guard:
             return f"{len(fds)} descriptors came with the request"
         return ""
@@ -187,17 +285,19 @@ class Template:
         if limit == resource.RLIM_INFINITY:
             return False
         watched = sum(kept.watch is not None for kept in self._keeper.kernels.values())
-        taken = len(self._keeper.kernels) * _FILES_PER_KERNEL + watched * _FILES_PER_WATCH
-        taken += len(self._clients) + len(self._unborn) * (_FILES_PER_KERNEL + _FILES_PER_UNBORN)
+        each = _FILES_PER_KERNEL + self._sandboxes * _FILES_PER_SANDBOX
+        taken = len(self._keeper.kernels) * each + watched * _FILES_PER_WATCH
+        taken += len(self._clients) + len(self._unborn) * (each + _FILES_PER_UNBORN)
+        taken += len(self._asked) * _FILES_PER_ASKED
         return taken + _FILES_OF_OWN > limit
 
-    def _fork(self, request: Message, fds: list[int], client: socket.socket) -> str:
+    def _fork(self, asked: Asked, made: Made | None) -> str:
         """Forks a child; returns why it could not be done, "" if it was."""
-        assert isinstance(request, Spawn)
-        listener, directory, state, log, environment, opening, *rest = fds
+        request, client = asked.request, asked.client
+        listener, directory, state, log, environment, opening, *rest = asked.fds
         lifeline, rest = rest[: request.lifeline], rest[request.lifeline :]
         groups, rest = rest[: len(request.groups)], rest[len(request.groups) :]
-        confinement, guard = rest[: request.sandbox], rest[request.sandbox :]
+        guard = rest[request.sandbox :]
         self._load_for(request, guarded=bool(guard))
         if self._seat is not None:
             self._seat.see(directory)
@@ -206,15 +306,14 @@ class Template:
             return "the files of the kernel are gone"
         pipes = [(-1, -1), (-1, -1)] if request.argv else [os.pipe(), os.pipe()]
         reports, report = os.pipe()
-        maker, told = os.pipe() if request.sandbox else (-1, -1)
         outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
         try:
-            pid = os.fork()
-        except OSError as exc:
-            close_each(*outputs, *inputs, reports, report, maker, told)
-            return f"fork failed: {exc}"
+            pid = self._fork_process(made)
+        except (OSError, RuntimeError) as exc:
+            close_each(*outputs, *inputs, reports, report, *([made.process] if made is not None else ()))
+            return f"fork failed: {exc}" if isinstance(exc, OSError) else str(exc)
         if pid == 0:
-            if not request.sandbox:  # else all but what the kernel needs is closed, when there is one
+            if made is None:  # else all but what the kernel needs is closed, when it has entered its sandbox
                 self._close_all(client, directory, reports, opening, *lifeline)
             specialize(
                 Birth(
@@ -222,22 +321,32 @@ class Template:
                     keeper=self._pid,
                     files_limit=self._files_limit,
                     groups=groups,
-                    box=self._box(confinement, told, client),
+                    box=self._box(asked, made),
                     guard=Guard(*guard) if guard else None,
                 )
             )
-        close_each(*inputs, report, told)
+        close_each(*inputs, report)
         line = os.dup(lifeline[0]) if lifeline else -1
         kept = Kept(*(request.kernel_id, os.dup(directory), outputs, os.dup(opening), line, start_time(pid), entrances))
+        if made is not None:
+            kept.first, kept.process, kept.alive, asked.alive = made.first, made.process, asked.alive, -1
         watched = os.dup(state) if request.limits else -1
-        self._unborn[reports] = Unborn(pid, client, request, watched, kept, maker)
-        self._unborn[reports].take_in(self._keeper)
+        self._keeper.kernels[pid] = kept
+        self._unborn[reports] = Unborn(pid, client, request, watched, kept)
         return ""
 
-    def _meet_makers(self) -> None:
-        for unborn in self._unborn.values():
-            if unborn.has_been_told_of:
-                unborn.meet(self._keeper)
+    def _fork_process(self, made: Made | None) -> int:
+        """Forks, into the sandbox if there is one; raises OSError, or RuntimeError if the sandbox cannot be entered."""
+        if made is None:
+            return os.fork()
+        from kernelbox.guest._confine import fork_beside
+        from kernelbox.guest._system_calls import Unarmed
+        from kernelbox.wire._confinement import describe_failure
+
+        try:
+            return fork_beside(made.process)
+        except Unarmed as exc:
+            raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
 
     def _load_for(self, request: Spawn, *, guarded: bool) -> None:
         """Has ready what such a kernel needs; done once, because an import in each fork takes milliseconds."""
@@ -247,28 +356,23 @@ class Template:
         if request.sandbox:
             import kernelbox.guest._arming
             import kernelbox.guest._confine
-
-            if self._lifeline is None:
-                self._lifeline = os.pipe()
         if guarded:
             import kernelbox.guest._domain
             import kernelbox.guest._runner  # noqa: F401  # for the forks
 
-    def _box(self, confinement: list[int], told: int, opener: socket.socket) -> Box | None:
-        if told < 0 or self._lifeline is None:
+    def _box(self, asked: Asked, made: Made | None) -> Box | None:
+        if made is None:
             return None
-        return Box(confinement[0], told, self._lifeline[0], self._srt, opener)
+        return Box(made.process, made.told, asked.alive, self._lifeline[0], self._user, self._srt, asked.client)
 
     def _answer_opener(self, reports: int, unborn: Unborn) -> None:
         """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""
         said = os.read(reports, 4096)
         os.close(reports)
-        if unborn.request.sandbox:
-            unborn.meet(self._keeper)
-            self._keeper.see_off(unborn.forked)  # so that the kernel is a child of ours
-            if not unborn.pid:
-                close_each(*unborn.kept.descriptors)
-        if said == READY or (unborn.request.argv and not said):  # exec(2) closes the pipe of a program
+        if said == READY:
+            close(unborn.kept.alive)
+            unborn.kept.alive = -1
+        if said in (READY, READY_WITH_KEEPER) or (unborn.request.argv and not said):  # exec(2) closes a program's pipe
             if unborn.request.limits and (fault := self._watch(unborn)):
                 self._keeper.kill(unborn.pid)
                 _answer(unborn.client, Refused(fault))
@@ -303,12 +407,9 @@ class Template:
 
     def _close_all(self, *others: socket.socket | int | None) -> None:
         """Closes, in a child, what belongs to the template and to its other kernels."""
-        close_each(*(self._lifeline or ()))
-        close_each(self._socket, *self._clients.values(), *others)
-        for unborn in self._unborn.values():
-            close_each(unborn.client, unborn.maker)
+        close_each(self._socket, *self._clients.values(), *others, *(unborn.client for unborn in self._unborn.values()))
         signal.set_wakeup_fd(-1)
-        kept = (*self._keeper.kernels.values(), *(unborn.kept for unborn in self._unborn.values()))
+        kept = self._keeper.kernels.values()
         close_many({fd for kernel in kept for fd in kernel.descriptors})
         for kernel in kept:
             if kernel.watch is not None:
@@ -319,7 +420,8 @@ class Template:
 
 def main(argv: list[str]) -> None:
     """Runs a template: `warm socket directory name idle_timeout [module …]`; or a keeper of one, `cold socket` for a
-    kernel of ours and `program socket` for others. Socket and directory are descriptors.
+    kernel of ours and `program socket` for others. Socket and directory are descriptors. `warm-sandboxes` and
+    `cold-sandboxes` are for sandboxed kernels.
 
     One that runs in srt, `srt socket name idle_timeout token variables [module …]`, has a deputy that starts it; srt
     passes the first three descriptors on and no others.
@@ -334,7 +436,7 @@ def main(argv: list[str]) -> None:
         appoint_keeper(int(fd))
     sys.argv = [f"kernelbox-template-{mode}"]
     sock, seat, idle_timeout, srt = take_socket(int(fd)), None, 60.0, None
-    if mode == "warm":
+    if mode.startswith("warm"):
         directory, name, seconds, *rest = rest
         os.set_inheritable(int(directory), False)
         seat, idle_timeout = Seat.take(int(directory), name), float(seconds)
@@ -345,7 +447,7 @@ def main(argv: list[str]) -> None:
         seat, idle_timeout, srt = Seat.unseen(name), float(seconds), Srt.around_us(token, variables.split(","))
     if seat is not None:
         sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
-    Template(sock, seat, idle_timeout, srt).run(rest)
+    Template(sock, seat, idle_timeout, sandboxes=mode.endswith("sandboxes") or mode == "srt", srt=srt).run(rest)
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
 
 

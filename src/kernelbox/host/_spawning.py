@@ -43,6 +43,9 @@ _OWN = (
     "belongs to another user, such as the system's"
 )
 
+# What the mode of a template ends with whose kernels are sandboxed (guest/_template.py).
+SANDBOXES = "-sandboxes"
+
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Runs the template of this very copy of the package, whatever is installed where it starts.
@@ -111,7 +114,7 @@ def spawn_cold(
     """Starts a process under a keeper of its own; `apart` is that of `start_keeper`."""
     ours, theirs = socket.socketpair()
     with ours, theirs, directory.open() as place:
-        mode = "program" if request.spawn.argv else "cold"
+        mode = "program" if request.spawn.argv else f"cold{SANDBOXES}" if request.spawn.sandbox else "cold"
         start_keeper([mode, str(theirs.fileno())], [theirs.fileno()], place, LOG, environment, apart=apart)
         theirs.close()
         answer = ask_for_process(ours, request)

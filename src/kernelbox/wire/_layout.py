@@ -48,6 +48,9 @@ UNGUARDED = "the guard of require_shell_escape cannot be armed: "
 # Where a sandboxed kernel finds what pip has installed for it, in the directory that is its own.
 PACKAGES = "packages"
 
+# What the system calls the process that makes sandboxes.
+MAKER = "kernelbox-maker"
+
 RECORD = "connection.json"
 SOCKET = "socket"
 RUNNER = "runner"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 _NAMESPACES_OF_SRT = ("user", "mnt", "pid", "net")
+_NS_GET_USERNS = 0xB701
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
 # What stands between paths.
@@ -127,6 +128,7 @@ def find_gap_around(pid: int) -> str:
         status = read_status(template)
         shared = [name for name in _NAMESPACES_OF_SRT if _namespace(template, name) == _namespace(os.getpid(), name)]
         apart = _namespace(template, "net") != _namespace(pid, "net")
+        owner = _owner(template, "mnt")
     except OSError as exc:
         return f"the state of its template cannot be read ({exc})"
     if shared:
@@ -135,8 +137,25 @@ def find_gap_around(pid: int) -> str:
         return "it is in another network than its template"
     if status.get("NoNewPrivs") != "1":
         return "its template can gain privileges"
-    return "its template has capabilities" if int(status.get("CapEff", "1"), 16) else ""
+    if owner == _namespace(template, "user") and int(status.get("CapEff", "1"), 16):
+        return "its template can change what it sees"
+    return ""
 
 
 def _namespace(pid: int, name: str) -> str:
     return os.readlink(f"/proc/{pid}/ns/{name}")
+
+
+def _owner(pid: int, name: str) -> str:
+    """Returns the user namespace whose capabilities count in another namespace of a process (ioctl_nsfs(2))."""
+    import fcntl  # not on every system
+
+    namespace = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
+    finally:
+        os.close(namespace)
+    try:
+        return os.readlink(f"/proc/self/fd/{owner}")
+    finally:
+        os.close(owner)

@@ -21,7 +21,15 @@ from kernelbox.base._errors import EXHAUSTED, StartFailed
 from kernelbox.host._lock import locked
 from kernelbox.host._servers_file import has_servers
 from kernelbox.host._sockets import dial, listen
-from kernelbox.host._spawning import ANSWER_PATIENCE, PACKAGE, receive_answer, send_request, start_keeper, tail
+from kernelbox.host._spawning import (
+    ANSWER_PATIENCE,
+    PACKAGE,
+    SANDBOXES,
+    receive_answer,
+    send_request,
+    start_keeper,
+    tail,
+)
 from kernelbox.host.own._templates import process_behind
 from kernelbox.wire._layout import IMPORTING, TEMPLATE, TOOLS, WARM
 
@@ -51,7 +59,8 @@ def fork_warm(request: Request, launch: Launch, srt: Srt | None = None, *, apart
     """Has a kernel forked by the template of the runtime directory, which is started if there is none; in srt, if that
     is given; by one that runs apart from the interpreter's file, if that is wanted."""
     modules = [*launch.config.preload, *(TOOLS if has_servers(launch.config) else ())]
-    name = f"{TEMPLATE}{_template_digest(launch.environment, modules, srt, apart=apart)}"
+    ways = [way for way, wanted in ((SANDBOXES, request.spawn.sandbox), ("apart", apart)) if wanted]
+    name = f"{TEMPLATE}{_template_digest(launch.environment, modules, srt, ways)}"
     with launch.directory.runtime() as runtime:
         begun = False
         for _ in range(3):
@@ -69,7 +78,8 @@ def fork_warm(request: Request, launch: Launch, srt: Srt | None = None, *, apart
                 if another is None:
                     if srt is not None:
                         _require_sound(runtime, name, begun=begun)
-                    _start(runtime, name, launch, modules, srt, apart=apart)
+                    mode = f"warm{SANDBOXES}" if request.spawn.sandbox else "warm"
+                    _start(runtime, name, mode, launch, modules, srt, apart=apart)
                     begun = True
                 else:
                     another.close()  # another opener has started it meanwhile
@@ -130,7 +140,9 @@ def _last_stage(runtime: Place, name: str) -> str:
     return next((line for line in reversed(lines) if line.startswith((IMPORTING, WARM))), "")
 
 
-def _start(runtime: Place, name: str, launch: Launch, modules: Sequence[str], srt: Srt | None, *, apart: bool) -> None:
+def _start(
+    runtime: Place, name: str, mode: str, launch: Launch, modules: Sequence[str], srt: Srt | None, *, apart: bool
+) -> None:
     with listen(runtime, name) as listener:
         if srt is not None:
             from kernelbox.host.own._srt import start_in_srt
@@ -138,7 +150,7 @@ def _start(runtime: Place, name: str, launch: Launch, modules: Sequence[str], sr
             start_in_srt(runtime, name, srt, launch, listener.fileno(), modules)
             return
         fds = [listener.fileno(), runtime.fd]
-        argv = ["warm", *map(str, fds), name, str(launch.config.template_idle_timeout), *modules]
+        argv = [mode, *map(str, fds), name, str(launch.config.template_idle_timeout), *modules]
         start_keeper(argv, fds, runtime, name + ".log", launch.environment, apart=apart)
 
 
@@ -154,13 +166,12 @@ def _require_sound(runtime: Place, name: str, *, begun: bool) -> None:
     raise StartFailed(f"the kernel could not be started in srt, which said:\n{said}\n{advise_about_srt(said)}")
 
 
-def _template_digest(env: dict[str, str], preload: Sequence[str], srt: Srt | None, *, apart: bool) -> str:
+def _template_digest(env: dict[str, str], preload: Sequence[str], srt: Srt | None, ways: list[str]) -> str:
     """Names the template by all that its forks inherit: interpreter, code, preloaded modules, import-time settings."""
     from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
 
     identity = [_interpreter(), PACKAGE, _code_stamp(), _import_stamps(), list(preload), _limits()]
-    identity += srt.identity if srt is not None else []
-    identity += ["apart"] if apart else []
+    identity += [*(srt.identity if srt is not None else []), *ways]
     shared = sorted(template_environment(env).items())
     return blake2b(json.dumps([identity, shared]).encode(), digest_size=8).hexdigest()
 
