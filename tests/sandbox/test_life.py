@@ -267,6 +267,14 @@ def test_a_maker_that_is_killed_is_followed_by_another_and_kernels_live_on(own_h
     assert value(second, "2 + 2") == "4"
 
 
+def test_a_maker_that_is_stopped_is_continued(own_home: Path, workspace: Path) -> None:
+    first = get_or_create("first", sandbox=True, sandbox_level=LEVEL)
+    maker = maker_beside(first)
+    os.kill(maker, signal.SIGSTOP)
+    second = get_or_create("second", sandbox=True, sandbox_level=LEVEL)
+    assert (value(second, "1 + 1"), maker_beside(second)) == ("2", maker)
+
+
 def maker_beside(box: KernelRecord) -> int:
     """Returns the process that makes sandboxes for the template of a kernel."""
     template = parent_of(box.pid or 0)

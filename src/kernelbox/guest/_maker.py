@@ -83,9 +83,16 @@ class Maker:
         if self.pid == 0:
             _serve(theirs)
         theirs.close()
+        self._process = os.pidfd_open(self.pid)
+
+    def close(self) -> None:
+        """Lets the maker end."""
+        self.link.close()
+        os.close(self._process)
 
     def ask(self, number: int, confinement: int, waits: int, *, own_network: bool) -> None:
         """Asks for a sandbox; raises OSError if the maker has ended."""
+        signal.pidfd_send_signal(self._process, signal.SIGCONT)  # it may have been stopped
         socket.send_fds(self.link, [_ASKED.pack(number, own_network)], [confinement, waits])
 
     def take(self) -> Made | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import os
 import resource
 import select
@@ -23,18 +22,19 @@ import traceback
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._descendants import start_time
-from kernelbox.guest._descriptors import close, close_each, close_many, read_all, receive, take_socket
+from kernelbox.guest._descriptors import close, close_each, close_many, receive, take_socket
 from kernelbox.guest._keeper import Keeper, appoint_keeper
 from kernelbox.guest._kept import Kept, identify
 from kernelbox.guest._peer import is_same_user
 from kernelbox.guest._seat import Seat
-from kernelbox.guest._specialize import READY, READY_WITH_KEEPER, Birth, Box, Guard, preload, specialize
+from kernelbox.guest._specialize import READY, READY_WITH_KEEPER, Birth, Guard, preload, specialize
 from kernelbox.guest._unborn import Asked, Unborn
 from kernelbox.wire._framing import ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 
 if TYPE_CHECKING:
-    from kernelbox.guest._maker import Made, Maker
+    from kernelbox.guest._maker import Made
+    from kernelbox.guest._sandboxes import Sandboxes
     from kernelbox.guest._srt import Srt
 
 # A request comes in one piece; an opener that stops in the middle of it must not stop us.
@@ -69,37 +69,34 @@ _DESCRIPTORS = 6
 class Template:
     """Forks kernels on request and keeps them. Without a seat it is cold: it takes one request, from `sock` itself.
 
-    With `sandboxes` it forks kernels into those that its maker makes, and no others; with `srt` it runs in that, too.
+    One that is to make sandboxes forks kernels into those, and no others.
     """
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        seat: Seat | None,
-        idle_timeout: float,
-        *,
-        sandboxes: bool = False,
-        srt: Srt | None = None,
-    ) -> None:
+    def __init__(self, sock: socket.socket, seat: Seat | None, idle_timeout: float) -> None:
         self._socket = sock
         self._seat = seat
-        self._srt = srt
+        self._srt: Srt | None = None
+        self._sandboxes: Sandboxes | None = None
         self._pid = os.getpid()
         self._idle_timeout = idle_timeout
         self._keeper = Keeper()
-        self._user = os.geteuid()
         self._clients: dict[int, socket.socket] = {} if seat else {sock.fileno(): sock}
         self._unborn: dict[int, Unborn] = {}  # by the descriptor that they report through
         self._used_at = time.monotonic()
         self._checked_at = time.monotonic()
-        self._refusal = self._enter_user_namespace() if sandboxes else ""
-        self._sandboxes = sandboxes
-        self._maker: Maker | None = None
-        self._asked: dict[int, Asked] = {}  # by the numbers that the maker knows them by
-        self._numbers = itertools.count()
-        self._lifeline = os.pipe() if sandboxes else (-1, -1)
+        self._refusal = ""
         self._wake_read, self._wake_write = -1, -1
         self._files_limit = _raise_files_limit()
+
+    def make_sandboxes(self, srt: Srt | None) -> None:
+        """Has kernels sandboxed from now on; in srt, if we run in that."""
+        from kernelbox.guest._sandboxes import Refusal, Sandboxes
+
+        self._srt = srt
+        try:
+            self._sandboxes = Sandboxes(self._keeper, srt)
+        except Refusal as exc:
+            self._refusal = str(exc)
 
     def run(self, modules: list[str]) -> None:
         """Serves until it is of no more use."""
@@ -109,30 +106,15 @@ class Template:
             except Exception as exc:  # noqa: BLE001  # any module of the user's; told to the opener of a kernel
                 traceback.print_exc()
                 self._refusal = f"the template could not be preloaded: {type(exc).__name__}: {exc}"
-        if self._sandboxes and not self._refusal:
-            from kernelbox.guest._maker import Maker
-
-            self._maker = Maker()
-            self._keeper.of_sandboxes.add(self._maker.pid)
+        if self._sandboxes is not None and not self._refusal:
+            self._sandboxes.start_maker()
         self._wake_read, self._wake_write = _wake_on_child_death()  # not before: a module's event loop would take it
         self._used_at = time.monotonic()
         while not self._is_done():
             self._serve_once()
 
-    def _enter_user_namespace(self) -> str:
-        """Enters a user namespace of our own; returns why that cannot be done, "" if it was."""
-        from kernelbox.guest._confine import enter_user_namespace
-        from kernelbox.guest._system_calls import Unarmed
-        from kernelbox.wire._confinement import describe_failure
-
-        try:
-            enter_user_namespace()
-        except Unarmed as exc:
-            return describe_failure(exc.step, exc.error)
-        return ""
-
     def _is_done(self) -> bool:
-        if self._keeper.kernels or self._unborn or self._asked:
+        if self._keeper.kernels or self._unborn or self._sandboxes:
             return False
         if self._seat is None or self._socket.fileno() < 0:
             return not self._clients
@@ -143,7 +125,7 @@ class Template:
         """Waits for something to happen and sees to it."""
         poller = select.poll()
         kept = [fd for kernel in self._keeper.kernels.values() for fd in kernel.watched]
-        maker = self._maker.link.fileno() if self._maker is not None else -1
+        maker = self._sandboxes.link if self._sandboxes is not None else -1
         watched = [self._wake_read, *self._clients, *self._unborn, *kept, *([maker] if maker >= 0 else [])]
         if self._seat is not None and self._socket.fileno() >= 0:
             watched.append(self._socket.fileno())
@@ -194,74 +176,53 @@ class Template:
         if refusal or not isinstance(request, Spawn):
             _answer(client, Refused(refusal))
             close_each(*fds)
-        elif request.sandbox:
-            self._ask_maker(Asked(request, fds, client))
-        else:
-            self._grant(Asked(request, fds, client), None)
+        elif self._sandboxes is None:
+            self._grant(Asked(request, fds, client))
+        elif not self._sandboxes.ask(Asked(request, fds, client)):
+            self._retire()
         if self._refusal:
             self._used_at = -self._idle_timeout  # of no use: the next opener starts another
 
-    def _ask_maker(self, asked: Asked) -> None:
-        """Has a sandbox made for a kernel, which is forked when there is one."""
-        number = next(self._numbers)
-        self._asked[number] = asked
-        waits, asked.alive = os.pipe()
-        try:
-            if self._maker is None:
-                raise ConnectionResetError("the maker has ended")
-            self._maker.ask(number, asked.confinement, waits, own_network=self._srt is None)
-        except OSError:
-            traceback.print_exc()
-            self._lose_maker()
-        os.close(waits)
-
     def _take_sandbox(self) -> None:
-        assert self._maker is not None
-        made = self._maker.take()
-        if made is None:
-            self._lose_maker()
+        assert self._sandboxes is not None
+        taken = self._sandboxes.take()
+        if taken is None:
+            self._retire()
             return
-        asked = self._asked.pop(made.number)
-        if made.first:
-            self._keeper.of_sandboxes.add(made.first)
-            self._grant(asked, made)
-        else:
-            _answer(asked.client, Refused(read_all(made.told).decode("utf-8", "replace")))
-            asked.close()
+        self._grant(*taken)
         if self._seat is None:
-            self._dismiss_maker()  # there is no second kernel
+            self._sandboxes.dismiss_maker()  # there is no second kernel
 
-    def _lose_maker(self) -> None:
-        """Serves nobody any more, because the maker has ended and another would be in the last kernel's sandbox.
+    def _retire(self) -> None:
+        """Serves nobody any more, because the maker has ended, and another would be in the last kernel's sandbox.
 
-        Who waits for an answer gets none, starts another template, and asks that.
+        Who waits for an answer gets none, starts another template, and asks that. The socket is shut down, because
+        programs between srt and us have it, too.
         """
-        self._dismiss_maker()
+        assert self._sandboxes is not None
+        self._sandboxes.dismiss_maker()
+        self._sandboxes.leave_waiting()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.setblocking(False)
+            while True:
+                self._socket.accept()[0].close()
         self._socket.close()
-        for asked in self._asked.values():
-            asked.client.close()
-            asked.close()
-        self._asked.clear()
 
-    def _dismiss_maker(self) -> None:
-        if self._maker is not None:
-            self._maker.link.close()
-        self._maker = None
-
-    def _grant(self, asked: Asked, made: Made | None) -> None:
+    def _grant(self, asked: Asked, made: Made | None = None) -> None:
         """Forks a child, or says why that cannot be done."""
         try:
             refusal = self._fork(asked, made)
-            if refusal:
-                _answer(asked.client, Refused(refusal))
-        except OSError:
-            traceback.print_exc()
-            asked.client.close()
-        finally:
-            self._used_at = time.monotonic()
-            asked.close()
-            if made is not None:
-                close(made.told)
+        except OSError as exc:
+            refusal = f"its process could not be made: {exc}"
+        if refusal:
+            _answer(asked.client, Refused(refusal))
+        if made is not None:
+            if refusal and self._sandboxes is not None:
+                self._sandboxes.give_up(made)
+            close(made.told)
+        self._used_at = time.monotonic()
+        asked.close()
 
     def _refuse(self, request: Message, fds: list[int]) -> str:
         """Returns why a request cannot be granted, "" if it can."""
@@ -274,8 +235,8 @@ class Template:
             return f"a keeper takes no {type(request).__name__}"
         if request.argv and self._seat is not None:
             return "a template forks kernels and runs no other programs"
-        if request.sandbox != self._sandboxes:
-            return f"this template forks {'sandboxed' if self._sandboxes else 'plain'} kernels only"
+        if request.sandbox == (self._sandboxes is None):
+            return f"this template forks {'plain' if self._sandboxes is None else 'sandboxed'} kernels only"
         if len(fds) != _DESCRIPTORS + request.lifeline + len(request.groups) + request.sandbox + 2 * request.guard:
             return f"{len(fds)} descriptors came with the request"
         return ""
@@ -285,10 +246,10 @@ class Template:
         if limit == resource.RLIM_INFINITY:
             return False
         watched = sum(kept.watch is not None for kept in self._keeper.kernels.values())
-        each = _FILES_PER_KERNEL + self._sandboxes * _FILES_PER_SANDBOX
+        each = _FILES_PER_KERNEL + (self._sandboxes is not None) * _FILES_PER_SANDBOX
         taken = len(self._keeper.kernels) * each + watched * _FILES_PER_WATCH
         taken += len(self._clients) + len(self._unborn) * (each + _FILES_PER_UNBORN)
-        taken += len(self._asked) * _FILES_PER_ASKED
+        taken += len(self._sandboxes or ()) * _FILES_PER_ASKED
         return taken + _FILES_OF_OWN > limit
 
     def _fork(self, asked: Asked, made: Made | None) -> str:
@@ -309,8 +270,8 @@ class Template:
         outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
         try:
             pid = self._fork_process(made)
-        except (OSError, RuntimeError) as exc:
-            close_each(*outputs, *inputs, reports, report, *([made.process] if made is not None else ()))
+        except Exception as exc:  # noqa: BLE001  # an OSError, or what sandboxes raise
+            close_each(*outputs, *inputs, reports, report)
             return f"fork failed: {exc}" if isinstance(exc, OSError) else str(exc)
         if pid == 0:
             if made is None:  # else all but what the kernel needs is closed, when it has entered its sandbox
@@ -321,7 +282,7 @@ class Template:
                     keeper=self._pid,
                     files_limit=self._files_limit,
                     groups=groups,
-                    box=self._box(asked, made),
+                    box=self._sandboxes.box(asked, made) if self._sandboxes is not None and made is not None else None,
                     guard=Guard(*guard) if guard else None,
                 )
             )
@@ -336,17 +297,8 @@ class Template:
         return ""
 
     def _fork_process(self, made: Made | None) -> int:
-        """Forks, into the sandbox if there is one; raises OSError, or RuntimeError if the sandbox cannot be entered."""
-        if made is None:
-            return os.fork()
-        from kernelbox.guest._confine import fork_beside
-        from kernelbox.guest._system_calls import Unarmed
-        from kernelbox.wire._confinement import describe_failure
-
-        try:
-            return fork_beside(made.process)
-        except Unarmed as exc:
-            raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
+        """Forks, into the sandbox if there is one; raises OSError, or Refusal if there is none to fork into."""
+        return os.fork() if made is None or self._sandboxes is None else self._sandboxes.fork(made)
 
     def _load_for(self, request: Spawn, *, guarded: bool) -> None:
         """Has ready what such a kernel needs; done once, because an import in each fork takes milliseconds."""
@@ -355,15 +307,9 @@ class Template:
             import kernelbox.guest._watch
         if request.sandbox:
             import kernelbox.guest._arming
-            import kernelbox.guest._confine
         if guarded:
             import kernelbox.guest._domain
             import kernelbox.guest._runner  # noqa: F401  # for the forks
-
-    def _box(self, asked: Asked, made: Made | None) -> Box | None:
-        if made is None:
-            return None
-        return Box(made.process, made.told, asked.alive, self._lifeline[0], self._user, self._srt, asked.client)
 
     def _answer_opener(self, reports: int, unborn: Unborn) -> None:
         """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""
@@ -447,7 +393,10 @@ def main(argv: list[str]) -> None:
         seat, idle_timeout, srt = Seat.unseen(name), float(seconds), Srt.around_us(token, variables.split(","))
     if seat is not None:
         sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
-    Template(sock, seat, idle_timeout, sandboxes=mode.endswith("sandboxes") or mode == "srt", srt=srt).run(rest)
+    template = Template(sock, seat, idle_timeout)
+    if mode.endswith("sandboxes") or srt is not None:
+        template.make_sandboxes(srt)
+    template.run(rest)
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
 
 

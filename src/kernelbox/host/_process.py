@@ -9,6 +9,8 @@ import select
 import signal
 import time
 
+from kernelbox.wire._layout import MAKER
+
 # Interrupts a kernel whose interpreter is held by C code; guest/_interrupts.py has the same.
 DIRECT_INTERRUPT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
@@ -153,16 +155,20 @@ class Process:
         return found
 
     def first_of_namespace(self) -> Process | None:
-        """Returns the first process of the pid namespace that this one is in, which has the same parent; None if gone.
+        """Returns the first process of the pid namespace that this one is in, None if it is gone.
 
-        The system ends all others in the namespace with it.
+        It is a child of the maker's, the template's oldest child, or of the template, if the maker is gone. The system
+        ends all others in the namespace with it.
         """
         with contextlib.suppress(OSError):
             namespace = os.readlink(f"/proc/{self.pid}/ns/pid")
             fields = _read_stat(self.pid) or [b"", b"0"]
-            for pid in children_of(int(fields[1])):
-                if pid != self.pid and _namespace_of(pid) == namespace:
-                    return Process(pid, read_start_time(pid) or 0)
+            for sibling in children_of(int(fields[1])):
+                if sibling == self.pid:
+                    continue  # whatever it calls itself
+                for pid in children_of(sibling) if is_maker(sibling) else [sibling]:
+                    if _namespace_of(pid) == namespace:
+                        return Process(pid, read_start_time(pid) or 0)
         return None
 
     def kill_session(self) -> None:
@@ -296,6 +302,15 @@ def added_filters(status: dict[str, str]) -> int:
     """
     own, inherited = (int(each.get("Seccomp_filters", "0")) for each in (status, read_status(status.get("PPid", "0"))))
     return own - inherited
+
+
+def is_maker(pid: int) -> bool:
+    """Tells whether a process is one that makes sandboxes for a template."""
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return file.read().rstrip("\n") == MAKER
+    except OSError:
+        return False
 
 
 def _namespace_of(pid: int) -> str:

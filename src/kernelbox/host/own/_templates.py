@@ -11,9 +11,9 @@ import time
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._lock import locked
-from kernelbox.host._process import Process, children_of, read_start_time, read_status
+from kernelbox.host._process import Process, children_of, is_maker, read_start_time
 from kernelbox.host._sockets import dial, peer_of
-from kernelbox.wire._layout import MAKER, TEMPLATE
+from kernelbox.wire._layout import TEMPLATE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,14 +113,7 @@ def wait_for_lock(log: int) -> None:
 
 def _has_kernels(process: Process) -> bool:
     """Tells whether a template is the keeper of live kernels, which others have opened since."""
-    return any(read_start_time(pid) is not None and not _is_maker(pid) for pid in children_of(process.pid))
-
-
-def _is_maker(pid: int) -> bool:
-    try:
-        return read_status(pid).get("Name") == MAKER
-    except OSError:
-        return False
+    return any(read_start_time(pid) is not None and not is_maker(pid) for pid in children_of(process.pid))
 
 
 def _is_socket(runtime: Place, name: str) -> bool:
