@@ -157,18 +157,14 @@ class Process:
     def first_of_namespace(self) -> Process | None:
         """Returns the first process of the pid namespace that this one is in, None if it is gone.
 
-        It is a child of the maker's, the template's oldest child, or of the template, if the maker is gone. The system
-        ends all others in the namespace with it.
+        It is a child of the maker's, who is the template's oldest child; if these are gone any process may be it. The
+        system ends all others in the namespace with it.
         """
-        with contextlib.suppress(OSError):
-            namespace = os.readlink(f"/proc/{self.pid}/ns/pid")
-            fields = _read_stat(self.pid) or [b"", b"0"]
-            for sibling in children_of(int(fields[1])):
-                if sibling == self.pid:
-                    continue  # whatever it calls itself
-                for pid in children_of(sibling) if is_maker(sibling) else [sibling]:
-                    if _namespace_of(pid) == namespace:
-                        return Process(pid, read_start_time(pid) or 0)
+        namespace = _namespace_of(self.pid)
+        maker = next(filter(is_maker, children_of(parent_of(self.pid) or 0)), 0)
+        for pid in (*children_of(maker), *_pids()) if namespace else ():
+            if _namespace_of(pid) == namespace and _is_first(pid):
+                return Process(pid, read_start_time(pid) or 0)
         return None
 
     def kill_session(self) -> None:
@@ -309,6 +305,13 @@ def is_maker(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/comm") as file:
             return file.read().rstrip("\n") == MAKER
+    except OSError:
+        return False
+
+
+def _is_first(pid: int) -> bool:
+    try:
+        return read_status(pid).get("NSpid", "").split()[-1:] == ["1"]
     except OSError:
         return False
 
