@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
 from pathlib import Path
 
@@ -106,6 +107,31 @@ def test_a_kernel_between_cells_is_kept_within_its_limits_too(
         run(kernel, "threading.Thread(target=grow, daemon=True).start(); threading.Timer(0.2, go.set).start()")
         eventually(lambda: status(kernel).status == "dead")
         assert (status(kernel).death or "").startswith("out of memory (limit 150 MB, peak ")
+
+
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 3_100, reason="so many cannot be open here")
+def test_memory_among_more_open_files_than_are_looked_at_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
+    code = """
+import os, resource, time
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+read, write = os.pipe()
+for number in range(8):
+    if os.fork() == 0:
+        if number > 0:
+            for _ in range(3000): os.dup(read)
+            os.write(write, b"x")
+        else:
+            for _ in range(7): os.read(read, 1)
+            held = os.memfd_create("x")
+            for _ in range(60): os.write(held, bytes(8_000_000))
+        time.sleep(100)
+"""
+    with limited(tmp_path, memory="150MB") as kernel:
+        assert death(kernel, code).startswith("out of memory (limit 150 MB, peak ")
 
 
 @pytest.mark.skipif(not GROUPS, reason="no control groups can be made here")
@@ -262,7 +288,7 @@ DISK_BOMBS = {
     "with open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))",
     "a tree too deep to be counted": "import os\nfor i in range(150):\n    os.mkdir('d' * 250)\n"
     "    os.chdir('d' * 250)\nwith open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))",
-    "inodes": "import os\nfor i in range(4000): os.mkdir(str(i))",
+    "inodes": "for i in range(4000): open(str(i), 'w').close()",
     "a deep tree": "import os\nfor i in range(40):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\n"
     "with open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))",
     "an allocation": "import os\nf = os.open('f', os.O_CREAT | os.O_RDWR)\nos.posix_fallocate(f, 0, 100_000_000)",
