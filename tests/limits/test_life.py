@@ -46,6 +46,8 @@ def test_a_kernel_that_ends_itself_is_followed_by_one_with_the_same_limits_unles
     execute(get_or_create("mine", limits=limits), "import os; os._exit(1)")
     assert get_or_create("mine").limits == limits
     execute("mine", "import os; os._exit(1)")
+    assert get_or_create("mine", limits={"cpu": None}).limits == limits
+    execute("mine", "import os; os._exit(1)")
     monkeypatch.setenv("KERNELBOX_LIMIT_MEMORY", "200MB")
     monkeypatch.setenv("KERNELBOX_LIMIT_FILES", "200")
     assert get_or_create("mine").limits == {"memory": 200_000_000, "files": 100}
@@ -195,6 +197,11 @@ def test_one_process_that_its_keeper_does_not_end_in_time_is_ended_by_the_system
     assert run(kernel, "import resource; resource.getrlimit(resource.RLIMIT_CPU)").return_value == "(7, 9)"
 
 
+def test_a_limit_of_time_beyond_all_time_ends_no_kernel() -> None:
+    kernel = get_or_create("mine", limits={"cpu": 2**64 // 10**9 - 1})  # with what is added, 0.3 s to the system
+    assert run(kernel, "import time\nwhile time.process_time() < 1: pass\n7").return_value == "7"
+
+
 def test_a_system_that_does_not_tell_what_kernels_use_starts_none_with_such_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -202,9 +209,9 @@ def test_a_system_that_does_not_tell_what_kernels_use_starts_none_with_such_limi
     monkeypatch.setattr(sys, "platform", "darwin")
     record.limits = {"memory": 10**9, "disk": 10**9, "files": 100}
     with pytest.raises(StartFailed, match=r"limits for disk, memory: these need Linux.* only file_size and files can"):
-        prepare_limits(record, use_groups=False)
+        prepare_limits(record, "/none", use_groups=False)
     record.limits = {"files": 100, "file_size": 10**6}
-    assert prepare_limits(record, use_groups=False) == 0
+    assert prepare_limits(record, "/none", use_groups=False) == 0
 
 
 def test_a_kernel_that_works_far_from_its_limits_is_left_alone(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 # Memory is told exactly by smaps_rollup, whose reading waits for a process that is just forking, and takes the longer
-# the more memory it has. Of more processes than this, so many are asked, and the others taken to be like them.
+# the more memory it has. Of more processes than this, so many are asked: half of them are those that have most.
 _MOST_ASKED = 64
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -13,6 +13,13 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 # What in smaps_rollup a process takes from others: not the files that it has mapped, which the system can take back.
 _TAKEN = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
+
+# Stands for every inode of a device.
+_ANY = 0
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 class Tree:
@@ -60,16 +67,24 @@ def look_at(*roots: int, most_tasks: float = 0) -> Tree:
     return tree
 
 
-def page_tables(pids: list[int]) -> int:
-    """Returns the bytes that the system itself keeps for the addresses of processes."""
-    asked = _sample(pids)
-    lines = (line for pid in asked for line in _read(f"/proc/{pid}/status").splitlines())
-    kilobytes = sum(int(line.split()[1]) for line in lines if line.startswith(b"VmPTE:"))
-    return kilobytes * 1024 * len(pids) // max(1, len(asked))
+def beside_resident(pids: list[int]) -> int:
+    """Returns the bytes of processes that were swapped out, and those that the system keeps for their addresses."""
+    return _add_up(pids, lambda pid: _status(pid, b"VmSwap:", b"VmPTE:"))
 
 
-def _sample(pids: list[int]) -> list[int]:
-    return pids[:: len(pids) // _MOST_ASKED + 1]
+def _status(pid: int, *names: bytes) -> int:
+    told = _amounts(f"/proc/{pid}/status")
+    return sum(told.get(name, 0) for name in names)
+
+
+def _add_up(pids: list[int], ask: Callable[[int], int]) -> int:
+    """Asks each of several processes; of many those that have most in memory, and some like which the others are."""
+    if len(pids) <= _MOST_ASKED:
+        return sum(map(ask, pids))
+    ordered, half = sorted(pids, key=_resident, reverse=True), _MOST_ASKED // 2
+    most, others = ordered[:half], ordered[half:]
+    some = others[:: len(others) // half + 1]
+    return sum(map(ask, most)) + sum(map(ask, some)) * len(others) // len(some)
 
 
 def exact_memory(pids: list[int], kernel: int) -> int:
@@ -78,28 +93,37 @@ def exact_memory(pids: list[int], kernel: int) -> int:
     Files of memory that no process has open or mapped are among them only in file systems that the kernel, which is one
     of them, has for itself, as in a sandbox.
     """
-    asked = _sample(pids)
-    anonymous = shared = 0
     held: dict[tuple[int, int], int] = {}
-    for pid in asked:
-        told = _read(f"/proc/{pid}/smaps_rollup")
-        if not told and hide([pid], kernel):
-            anonymous += _resident(pid)
-        for line in told.splitlines():
-            if line.startswith(_TAKEN):
-                amount = int(line.split()[1]) * 1024
-                if line.startswith(b"Pss_Shmem:"):
-                    shared += amount
-                else:
-                    anonymous += amount
     for pid in pids:  # each: what one has open tells nothing of the others
         held |= _held_memory(pid)
     if pids:
         private = _private_memory(kernel)
         held = {inode: amount for inode, amount in held.items() if inode[0] not in private}
-        held |= {(device, 0): amount for device, amount in private.items()}
-    scale = len(pids) / len(asked) if asked else 1
-    return int(anonymous * scale + max(shared * scale, sum(held.values()))) + page_tables(pids)
+        held |= {(device, _ANY): amount for device, amount in private.items()}
+    mapped = _add_up(pids, lambda pid: _mapped_memory(pid, kernel, held))
+    return mapped + sum(held.values()) + _add_up(pids, lambda pid: _status(pid, b"VmPTE:"))
+
+
+def _mapped_memory(pid: int, kernel: int, held: Mapping[tuple[int, int], int]) -> int:
+    """Returns the bytes that a process has mapped, its part of what it shares, without those of files in `held`."""
+    told = _amounts(f"/proc/{pid}/smaps_rollup")
+    if not told:
+        return _resident(pid) if hide([pid], kernel) else 0
+    again = _mapped_of(pid, held) if held and told.get(b"Pss_Shmem:") else 0
+    return max(0, sum(told.get(name, 0) for name in _TAKEN) - again)
+
+
+def _mapped_of(pid: int, held: Mapping[tuple[int, int], int]) -> int:
+    """Returns how much of some files a process has mapped, its part of what it shares."""
+    found, is_held = 0, False
+    for line in _read(f"/proc/{pid}/smaps").splitlines():
+        first, *rest = line.split()
+        if not first.endswith(b":"):  # a mapping: its addresses, permissions, offset, device and inode
+            device = os.makedev(*(int(number, 16) for number in rest[2].split(b":")))
+            is_held = (device, int(rest[3])) in held or (device, _ANY) in held
+        elif is_held and first in (b"Pss:", b"Anonymous:"):  # what was written to a private mapping is its own
+            found += int(rest[0]) * (1024 if first == b"Pss:" else -1024)
+    return found
 
 
 def hide(pids: list[int], kernel: int) -> bool:
@@ -188,6 +212,12 @@ def _descriptors(pid: int) -> list[str]:
         return os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return []
+
+
+def _amounts(path: str) -> dict[bytes, int]:
+    """Returns the bytes that a file of the system tells, which it does in kilobytes, by their names."""
+    rows = (line.split() for line in _read(path).splitlines())
+    return {row[0]: int(row[1]) * 1024 for row in rows if row[2:] == [b"kB"]}
 
 
 def _children(pid: int, threads: int) -> list[int]:
