@@ -62,7 +62,7 @@ def test_no_answer_says_where_a_kernel_was_that_cannot_be_started_again(
     assert (result["status"], result["state"]) == ("timeout", "lost")
     assert "the server's log says why" in result["error"]["evalue"]
     with attached(served, kernel.kernel_id) as front_end:
-        told = front_end.run("1").content["evalue"]
+        told = front_end.ask("complete_request", code="x", cursor_pos=1).content["evalue"]
     answers = [
         served.http.get("/kernels").text,
         served.http.get("/kernels/vanishing").text,
@@ -85,7 +85,7 @@ def test_no_answer_says_where_a_kernel_is_kept_that_cannot_be_reached(
 ) -> None:
     place = service_home / "runtime" / served.http.get(f"/kernels/{key}").json()["kernel"]["kernel_id"]
     place.rename(place.with_name("moved"))
-    place.write_text("no directory")
+    place.symlink_to("moved")
     told = [served.http.get("/kernels").text, served.http.get(f"/kernels/{key}").text]
     place.unlink()
     place.with_name("moved").rename(place)
