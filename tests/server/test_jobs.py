@@ -148,6 +148,31 @@ def test_a_job_that_is_cancelled_before_its_kernel_has_started_never_runs(tmp_pa
     assert not ran.exists()
 
 
+def test_a_retry_that_is_cancelled_while_its_kernel_is_started_anew_goes_no_further(
+    tmp_path: Path, key_file: Path
+) -> None:
+    gate, ran = tmp_path / "gate", tmp_path / "ran"
+    gate.touch()
+    slow = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)"
+    with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home), KERNELBOX_STARTUP_CODE=slow) as served:
+        served.post("/sessions/slow")
+        code = {
+            "code": f"import os\nos.remove({str(gate)!r})\nos._exit(1)",
+            "replacement_codes": [f"open({str(ran)!r}, 'w')"],
+        }
+        with ThreadPoolExecutor() as pool:
+            retrying = pool.submit(served.post, "/kernels/slow/execute/retry", code, **{"Idempotency-Key": "retry"})
+            while [kernel["status"] for kernel in served.http.get("/kernels").json()["kernels"]] != ["unknown"]:
+                pass
+            (job,) = served.http.get("/jobs").json()["jobs"]
+            assert served.post(f"/jobs/{job['id']}/cancel").status_code == 200
+            gate.touch()
+            result = retrying.result(DEADLINE).json()
+        assert (result["error"]["ename"], len(result["attempts"])) == ("Cancelled", 2)
+        served.http.delete("/kernels")
+    assert not ran.exists()
+
+
 def test_a_job_that_another_server_has_not_begun_to_run_cannot_be_cancelled_and_that_is_said(
     served: Served, service_home: Path
 ) -> None:
