@@ -58,7 +58,8 @@ try:
         print(execute(kernel, hidden.format(closed, mode), timeout=90).error.evalue.partition(",")[0])
     for name, code in secrets.items():
         limits = {"disk": "10MB"} if name == "disk" else {"memory": "150MB"}
-        kernel = create(f"secret-{name}", cwd=f"{work}/0", limits=limits, sandbox=True)
+        os.mkdir(f"{work}/{name}")
+        kernel = create(f"secret-{name}", cwd=f"{work}/{name}", limits=limits, sandbox=True)
         print(execute(kernel, secretly + code, timeout=90).error.evalue.partition(",")[0])
     os.mkdir(f"{work}/guarded")
     os.chdir(f"{work}/guarded")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
 from pathlib import Path
 
@@ -106,6 +107,31 @@ def test_a_kernel_between_cells_is_kept_within_its_limits_too(
         run(kernel, "threading.Thread(target=grow, daemon=True).start(); threading.Timer(0.2, go.set).start()")
         eventually(lambda: status(kernel).status == "dead")
         assert (status(kernel).death or "").startswith("out of memory (limit 150 MB, peak ")
+
+
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 3_100, reason="so many cannot be open here")
+def test_memory_among_more_open_files_than_are_looked_at_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
+    code = """
+import os, resource, time
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+read, write = os.pipe()
+for number in range(8):
+    if os.fork() == 0:
+        if number > 0:
+            for _ in range(3000): os.dup(read)
+            os.write(write, b"x")
+        else:
+            for _ in range(7): os.read(read, 1)
+            held = os.memfd_create("x")
+            for _ in range(60): os.write(held, bytes(8_000_000))
+        time.sleep(100)
+"""
+    with limited(tmp_path, memory="150MB") as kernel:
+        assert death(kernel, code).startswith("out of memory (limit 150 MB, peak ")
 
 
 @pytest.mark.skipif(not GROUPS, reason="no control groups can be made here")
@@ -262,7 +288,7 @@ DISK_BOMBS = {
     "with open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))",
     "a tree too deep to be counted": "import os\nfor i in range(150):\n    os.mkdir('d' * 250)\n"
     "    os.chdir('d' * 250)\nwith open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))",
-    "inodes": "import os\nfor i in range(4000): os.mkdir(str(i))",
+    "inodes": "for i in range(4000): open(str(i), 'w').close()",
     "a deep tree": "import os\nfor i in range(40):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\n"
     "with open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))",
     "an allocation": "import os\nf = os.open('f', os.O_CREAT | os.O_RDWR)\nos.posix_fallocate(f, 0, 100_000_000)",
@@ -286,21 +312,22 @@ def test_only_what_is_added_to_the_working_directory_counts(tmp_path: Path) -> N
     code = """
 import os, time
 for _ in range(5):
-    with open("f", "wb") as f: f.write(bytes(8_000_000))
+    with open("f", "wb") as f: f.write(bytes(12_000_000))  # so much that the directory is counted
     time.sleep(0.1)
 """
     with limited(tmp_path, disk="20MB") as kernel:
-        assert run(kernel, f"{code}os.stat('f').st_size").return_value == "8000000"
+        assert run(kernel, f"{code}os.stat('f').st_size").return_value == "12000000"
         assert death(kernel, "with open('g', 'wb') as f: f.write(bytes(30_000_000))").startswith("out of disk space")
 
 
 @pytest.mark.parametrize("way", ["rename", "link"])
-def test_files_that_come_from_elsewhere_count(way: str, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").write_bytes(bytes(30_000_000))
-    (tmp_path / "here").mkdir()
-    with limited(tmp_path / "here", disk="20MB") as kernel:
-        told = death(kernel, f"import os\nos.{way}('../elsewhere', 'f')")
-        assert told.startswith("out of disk space in its working directory (limit 20 MB, added 30"), told
+def test_files_that_come_from_elsewhere_count(way: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as quiet:  # where nobody else takes space meanwhile
+        (Path(quiet) / "elsewhere").write_bytes(bytes(30_000_000))
+        (Path(quiet) / "here").mkdir()
+        with limited(Path(quiet) / "here", disk="20MB") as kernel:
+            told = death(kernel, f"import os\nos.{way}('../elsewhere', 'f')")
+            assert told.startswith("out of disk space in its working directory (limit 20 MB, added 30"), told
 
 
 def test_what_kernelbox_keeps_in_a_working_directory_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,6 +369,17 @@ def test_of_kernels_that_share_a_directory_the_one_that_fills_it_is_ended(tmp_pa
         told = death(others[0], "with open('g', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))")
         assert told.startswith("out of disk space")
         assert run(others[1], "import time\ntime.sleep(0.5)\n7").return_value == "7"
+
+
+def test_a_kernel_that_was_spared_answers_for_what_it_adds_later(tmp_path: Path) -> None:
+    if os.stat(tmp_path).st_dev == os.stat("/dev/shm").st_dev:
+        pytest.skip("nobody counts what is written to memory")
+    other = get_or_create("more", cwd=tmp_path, limits={"disk": "1GB"})
+    with limited(tmp_path, disk="20MB") as kernel:
+        run(other, "with open('f', 'wb') as f: f.write(bytes(30_000_000))")
+        assert run(kernel, "import time\ntime.sleep(0.5)\n7").return_value == "7", "the other has written it"
+        assert death(kernel, "with open('g', 'wb') as f: f.write(bytes(25_000_000))").startswith("out of disk space")
+        assert run(other, "7").return_value == "7"
 
 
 def processes_in(directory: Path) -> list[int]:

@@ -56,12 +56,21 @@ def test_a_directory_is_added_up_a_part_at_a_time(tmp_path: Path) -> None:
     walk, steps = Walk(str(tmp_path), but=(tmp_path / "apart").stat().st_ino), 0
     while not walk.step(3):
         steps += 1
-    assert walk.entries == 23
-    assert steps == 7
-    assert walk.bytes == 20 * 4096 + 3 * 4096 + 4096
+    assert walk.entries == 24
+    assert steps == 8
+    assert walk.bytes == 21 * 4096 + 3 * 4096 + 4096
     again = walk.again()
     assert again.step(1000)
-    assert (again.entries, again.closed) == (23, 0)
+    assert (again.entries, again.closed) == (24, 0)
+
+
+def test_names_count_for_what_they_take_in_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for number in range(2000):
+        (tmp_path / f"{number:0250}").hardlink_to(tmp_path / "file")
+    walk = Walk(str(tmp_path))
+    assert walk.step(10_000)
+    assert walk.bytes >= tmp_path.stat().st_blocks * 512
 
 
 def test_a_directory_is_known_to_be_too_large_before_all_of_it_is_counted(tmp_path: Path) -> None:

@@ -94,7 +94,9 @@ class _Anchor:
 def _walk(top: _Anchor, but: int) -> Iterator[tuple[os.stat_result, bool]]:
     """Yields what the system knows of every file below a directory and on the same file system, and whether it is a
     directory that is too deep to be looked through."""
-    device = os.fstat(top.fd).st_dev
+    itself = os.fstat(top.fd)
+    device = itself.st_dev
+    yield itself, False  # it grows with the names in it
     waiting = [(top, ".")]
     while waiting:
         anchor, path = waiting.pop()

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 
 # Memory is told exactly by smaps_rollup, whose reading waits for a process that is just forking, and takes the longer
 # the more memory it has. Of more processes than this, so many are asked: half of them are those that have most.
 _MOST_ASKED = 64
+
+# What several processes have open is looked at up to this number, in a tenth of a second or two; and so many bytes are
+# read of what a process has mapped.
+_MOST_OPEN = 20_000
+_MOST_READ = 4_000_000
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -19,7 +26,7 @@ _ANY = 0
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 class Tree:
@@ -94,8 +101,8 @@ def exact_memory(pids: list[int], kernel: int) -> int:
     of them, has for itself, as in a sandbox.
     """
     held: dict[tuple[int, int], int] = {}
-    for pid in pids:  # each: what one has open tells nothing of the others
-        held |= _held_memory(pid)
+    for path in _open_files(pids):  # of each: what one has open tells nothing of the others
+        held |= _held_memory(path)
     if pids:
         private = _private_memory(kernel)
         held = {inode: amount for inode, amount in held.items() if inode[0] not in private}
@@ -116,7 +123,7 @@ def _mapped_memory(pid: int, kernel: int, held: Mapping[tuple[int, int], int]) -
 def _mapped_of(pid: int, held: Mapping[tuple[int, int], int]) -> int:
     """Returns how much of some files a process has mapped, its part of what it shares."""
     found, is_held = 0, False
-    for line in _read(f"/proc/{pid}/smaps").splitlines():
+    for line in _read(f"/proc/{pid}/smaps", _MOST_READ).splitlines()[:-1]:  # the last may be cut
         first, *rest = line.split()
         if not first.endswith(b":"):  # a mapping: its addresses, permissions, offset, device and inode
             device = os.makedev(*(int(number, 16) for number in rest[2].split(b":")))
@@ -128,11 +135,11 @@ def _mapped_of(pid: int, held: Mapping[tuple[int, int], int]) -> int:
 
 def hide(pids: list[int], kernel: int) -> bool:
     """Tells whether one of several processes keeps from others of its user what it has open: by PR_SET_DUMPABLE, or
-    because its program cannot be read (prctl(2)).
+    because its program cannot be read (prctl(2)); or whether they have more open than is looked at.
 
     A guarded kernel's runner does so, and is not meant. No process of a cell's has fewer filters than the kernel.
     """
-    return any(
+    return sum(1 for _ in _open_files(pids)) >= _MOST_OPEN or any(
         not os.access(f"/proc/{pid}/fd", os.R_OK) and _resident(pid) > 0 and _filters(pid) >= _filters(kernel)
         for pid in pids
     )
@@ -167,29 +174,25 @@ def written(pids: list[int]) -> int:
 def unlinked_files(pids: list[int], device: int) -> int:
     """Returns the bytes of files of a file system that processes have open, and that no name leads to any more."""
     held: dict[tuple[int, int], int] = {}
-    for pid in pids:
-        for fd in _descriptors(pid):
-            try:
-                info = os.stat(f"/proc/{pid}/fd/{fd}")
-            except OSError:
-                continue
-            if info.st_nlink == 0 and info.st_dev == device:
-                held[info.st_dev, info.st_ino] = info.st_blocks * 512
+    for path in _open_files(pids):
+        try:
+            info = os.stat(path)
+        except OSError:
+            continue
+        if info.st_nlink == 0 and info.st_dev == device:
+            held[info.st_dev, info.st_ino] = info.st_blocks * 512
     return sum(held.values())
 
 
-def _held_memory(pid: int) -> dict[tuple[int, int], int]:
-    """Returns the files of memory that a process has open: memfd_create(2), shm_open(3), a tmpfs."""
-    held = {}
-    for fd in _descriptors(pid):
-        path = f"/proc/{pid}/fd/{fd}"
-        try:
-            if os.readlink(path).startswith(("/memfd:", "/dev/shm/", "/dev/zero")):
-                info = os.stat(path)
-                held[info.st_dev, info.st_ino] = info.st_blocks * 512
-        except OSError:
-            continue  # closed since, or not for us to see
-    return held
+def _held_memory(path: str) -> dict[tuple[int, int], int]:
+    """Returns what is open, if it is a file of memory: memfd_create(2), shm_open(3), a tmpfs."""
+    try:
+        if os.readlink(path).startswith(("/memfd:", "/dev/shm/", "/dev/zero")):
+            info = os.stat(path)
+            return {(info.st_dev, info.st_ino): info.st_blocks * 512}
+    except OSError:
+        pass  # closed since, or not for us to see
+    return {}
 
 
 def _private_memory(pid: int) -> dict[int, int]:
@@ -207,11 +210,18 @@ def _private_memory(pid: int) -> dict[int, int]:
     return found
 
 
-def _descriptors(pid: int) -> list[str]:
+def _open_files(pids: list[int]) -> Iterator[str]:
+    """Yields the paths of what processes have open, up to a number."""
+    return itertools.islice((path for pid in pids for path in _descriptors(pid)), _MOST_OPEN)
+
+
+def _descriptors(pid: int) -> Iterator[str]:
     try:
-        return os.listdir(f"/proc/{pid}/fd")
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                yield entry.path
     except OSError:
-        return []
+        return  # it has ended, or is not for us to see
 
 
 def _amounts(path: str) -> dict[bytes, int]:
@@ -230,15 +240,16 @@ def _children(pid: int, threads: int) -> list[int]:
     return [int(child) for task in tasks for child in _read(f"/proc/{pid}/task/{task}/children").split()]
 
 
-def _read(path: str) -> bytes:
-    """Returns what a file of the system says; nothing if the process has ended, or is not for us to see."""
+def _read(path: str, most: float = math.inf) -> bytes:
+    """Returns what a file of the system says, `most` bytes or a few more; nothing if the process has ended, or is not
+    for us to see."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
-    parts = []
+    parts: list[bytes] = []
     try:
-        while part := os.read(fd, 65536):
+        while sum(map(len, parts)) < most and (part := os.read(fd, 65536)):
             parts.append(part)
     except OSError:
         pass
