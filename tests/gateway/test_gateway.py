@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.bounded import run
 from tests.conftest import new_home
 from tests.engine.support import DEADLINE, is_running, wait_for_end
 
@@ -348,19 +349,45 @@ def test_ctrl_c_in_a_terminal_does_not_reach_the_gateway(tmp_path: Path) -> None
     asyncio.run(main())
 
 
-def test_a_client_opens_one_kernel_however_often_it_connects(port: int) -> None:
-    def count() -> int:
-        return len(httpx2.get(f"http://127.0.0.1:{port}/api/kernels", trust_env=False).json())
+def test_a_gateway_starts_whatever_modules_are_in_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "uvicorn.py").write_text("1 / 0")
 
     async def main() -> None:
-        before, client = count(), KernelClient(host="127.0.0.1", port=port)
+        async with KernelGateway(port=0, working_dir=tmp_path) as gateway:
+            assert gateway.running
+
+    asyncio.run(main())
+
+
+def count_kernels(port: int) -> int:
+    return len(httpx2.get(f"http://127.0.0.1:{port}/api/kernels", trust_env=False).json())
+
+
+def test_a_disconnect_that_is_cancelled_ends_the_kernel(port: int) -> None:
+    async def main() -> None:
+        before, client = count_kernels(port), KernelClient(host="127.0.0.1", port=port)
+        await client.connect()
+        leaving = asyncio.ensure_future(client.disconnect())
+        await asyncio.sleep(0)  # until it waits
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        while await asyncio.to_thread(count_kernels, port) > before:
+            pass
+
+    run(main)
+
+
+def test_a_client_opens_one_kernel_however_often_it_connects(port: int) -> None:
+    async def main() -> None:
+        before, client = count_kernels(port), KernelClient(host="127.0.0.1", port=port)
         first, second = await asyncio.gather(client.connect(), client.connect(), return_exceptions=True)
         assert (first, str(second)[:31]) == (None, "the client is connected already")
         with pytest.raises(RuntimeError, match="connected already"):
             await client.connect()
-        assert count() == before + 1
+        assert count_kernels(port) == before + 1
         await client.disconnect()
-        assert count() == before
+        assert count_kernels(port) == before
 
     asyncio.run(main())
 

@@ -148,6 +148,30 @@ def test_a_job_that_is_cancelled_before_its_kernel_has_started_never_runs(tmp_pa
     assert not ran.exists()
 
 
+def test_a_retry_that_is_cancelled_while_its_kernel_is_started_anew_is_stopped_when_it_goes_on(
+    tmp_path: Path, key_file: Path
+) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    slow = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)"
+    with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home), KERNELBOX_STARTUP_CODE=slow) as served:
+        served.post("/sessions/slow")
+        code = {
+            "code": f"import os\nos.remove({str(gate)!r})\nos._exit(1)",
+            "replacement_codes": [ENDLESS],
+        }
+        with ThreadPoolExecutor() as pool:
+            retrying = pool.submit(served.post, "/kernels/slow/execute/retry", code, **{"Idempotency-Key": "retry"})
+            while [kernel["status"] for kernel in served.http.get("/kernels").json()["kernels"]] != ["unknown"]:
+                pass
+            (job,) = served.http.get("/jobs").json()["jobs"]
+            assert served.post(f"/jobs/{job['id']}/cancel").status_code == 200
+            gate.touch()
+            result = retrying.result(DEADLINE).json()
+        assert (result["error"]["ename"], len(result["attempts"])) == ("Cancelled", 2)
+        served.http.delete("/kernels")
+
+
 def test_a_job_that_another_server_has_not_begun_to_run_cannot_be_cancelled_and_that_is_said(
     served: Served, service_home: Path
 ) -> None:
@@ -551,9 +575,8 @@ def test_a_request_that_is_refused_is_refused_to_all_who_sent_it_at_once(tmp_pat
         served.post("/kernels/busy/jobs", {"code": "import time; time.sleep(100)"})
 
         def send(number: int) -> int:
-            return served.post(
-                "/kernels/busy/execute", {"code": "1"}, **{"Idempotency-Key": f"{number % 2}"}
-            ).status_code
+            route = "jobs" if number % 2 else "execute"
+            return served.post(f"/kernels/busy/{route}", {"code": "1"}, **{"Idempotency-Key": route}).status_code
 
         with ThreadPoolExecutor(10) as pool:
             assert set(pool.map(send, range(40))) == {429}

@@ -71,21 +71,25 @@ class Jobs:
             entry = await in_thread(self._journal.claim, job_id, self._new_record(job_id, caller, about))
             if entry is not None:
                 return await self._start(entry, caller, about, work)
-            found = await in_thread(self._journal.read, job_id)
-            if found is not None:
-                same = self._same(found, about)
-                if (running := self._mine.get(same)) is not None:
-                    await running.until_begun()  # or until it is refused, which both requests are then
-                return same
+            if await self._has_begun(job_id, about):
+                return job_id
         raise _damaged("what is known of the job of this Idempotency-Key", "; use another key")
 
     def _new_record(self, job_id: str, caller: Caller, about: dict[str, Any]) -> dict[str, Any]:
         return {"id": job_id, "state": "running", "caller": caller.name, "created_at": now(), **about}
 
-    def _same(self, found: dict[str, Any], about: dict[str, Any]) -> str:
-        if found.get("fingerprint") != about["fingerprint"]:
-            raise Refused(409, "idempotency_key_reused", "this Idempotency-Key came with another request before")
-        return str(found["id"])
+    async def _has_begun(self, job_id: str, about: dict[str, Any]) -> bool:
+        """Waits until the kernel of a job that has the same key has its cell; False if it was refused meanwhile."""
+        while (found := await in_thread(self._journal.read, job_id)) is not None:
+            if found.get("fingerprint") != about["fingerprint"]:
+                raise Refused(409, "idempotency_key_reused", "this Idempotency-Key came with another request before")
+            if found["state"] != "running" or "execution_id" in found:
+                return True
+            if (running := self._mine.get(job_id)) is not None:
+                await running.until_begun()  # or until it is refused, which both requests are then
+                return True
+            await asyncio.sleep(LOOK_EVERY)  # it is about to be ours, or another server's
+        return False
 
     async def _start(self, entry: Entry, caller: Caller, about: dict[str, Any], work: Work) -> str:
         running = RunningJob(entry, self._new_record(entry.id, caller, about), self._journal, work)
