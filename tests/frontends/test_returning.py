@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import uvicorn
 from starlette.websockets import WebSocket
-from tests.server.support import DEADLINE, Served
+from tests.bounded import run
+from tests.server.support import Served
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
 
-from kernelbox.frontends._lasting import Kept
+from kernelbox.frontends._lasting import Kept, LastingFrontEnd
 from kernelbox.frontends._message import Author, JupyterMessage
 from kernelbox.frontends._websocket import CodecV1
 from kernelbox.server._socket_front_end import SocketFrontEnd
@@ -165,12 +170,67 @@ def test_replies_are_kept_when_outputs_are_dropped() -> None:
         kept.add(message("stream", 1_000_000))
     kept.add(message("status", 10))
     kinds = []
-    while (first := kept.first()) is not None:
+    while (first := kept.take_first()) is not None:
         kinds.append(first.kind)
-        kept.drop_first()
     assert kinds[:2] == ["stream", "execute_reply"]
     assert kinds[-1] == "status"
     assert 10 < len(kinds) < 30
+
+
+class Slow:
+    """A connection over which nothing is sent before there is room."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.told: list[JupyterMessage] = []
+        self.room = asyncio.Event()
+
+    @property
+    def unread(self) -> list[JupyterMessage]:
+        return [] if self.room.is_set() else self.told
+
+    async def send(self, message: JupyterMessage) -> None:
+        self.told.append(message)
+        await self.room.wait()
+
+    def replace(self) -> None:
+        pass
+
+
+def test_what_comes_while_a_front_end_is_told_what_it_has_missed_is_told_or_said_to_be_dropped() -> None:
+    async def main() -> list[JupyterMessage]:
+        lasting, slow = LastingFrontEnd(Author("s", str)), Slow()
+        for _ in range(14):
+            await lasting.send(message("stream", 1_000_000))
+        coming = asyncio.ensure_future(lasting.come(slow))
+        await asyncio.sleep(0)  # until it sends the first
+        for _ in range(6):
+            await lasting.send(message("stream", 1_000_000))
+        slow.room.set()
+        await coming
+        return slow.told
+
+    texts = [told.content["text"] for told in run(main)]
+    (dropped,) = [text for text in texts if text.startswith("[kernelbox]")]
+    assert len(texts) - 1 + int(dropped.split()[1]) == 20
+
+
+def test_what_a_second_connection_finds_unsent_at_the_first_is_told_once() -> None:
+    async def main() -> list[JupyterMessage]:
+        lasting, first, second = LastingFrontEnd(Author("s", str)), Slow(), Slow()
+        for _ in range(2):
+            await lasting.send(message("stream", 1))
+        coming = asyncio.ensure_future(lasting.come(first))
+        await asyncio.sleep(0)  # until it waits to send the first
+        second.room.set()
+        await lasting.come(second)
+        first.room.set()
+        await coming
+        return second.told
+
+    ids = [told.id for told in run(main)]
+    assert len(ids) == len(set(ids)) == 2
 
 
 def test_a_million_small_messages_are_bounded_too() -> None:
@@ -181,27 +241,45 @@ def test_a_million_small_messages_are_bounded_too() -> None:
     assert int(repr(kept).split()[0]) < 40_000
 
 
-class Unread:
-    """A WebSocket application that sends without end, behind our own protocol, and a client that reads nothing."""
+class Client(NamedTuple):
+    """What a client has, and the server that it has reached."""
 
-    def __init__(self, patience: float) -> None:
+    server: uvicorn.Server
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+class Unread:
+    """A WebSocket application behind our own protocol, and a client that reads nothing.
+
+    It sends without end or, if it `answers`, for every message of the client's one that is long.
+    """
+
+    def __init__(self, patience: float, *, answers: bool = False) -> None:
         self.ended = asyncio.Event()
         self.sent = 0
         self._patience = patience
+        self._answers = answers
 
     async def __call__(self, scope: dict[str, str], receive: object, send: object) -> None:
         websocket = WebSocket(scope, receive, send)  # type: ignore[arg-type]  # an application as uvicorn calls it
         await websocket.accept()
         front_end = SocketFrontEnd(websocket, CodecV1(), patience=self._patience)
-        serving = asyncio.ensure_future(front_end.serve(lambda message: None))
-        while not front_end.closed:
-            await front_end.send(message("stream", 1_000_000))
+        answers: list[asyncio.Future[None]] = []
+
+        async def answer() -> None:
             self.sent += 1
-        await asyncio.wait({serving})
+            await front_end.send(message("stream", 1_000_000))
+
+        serving = asyncio.ensure_future(front_end.serve(lambda _: answers.append(asyncio.ensure_future(answer()))))
+        while not self._answers and not front_end.closed:
+            await answer()
+        await asyncio.wait({serving, *answers})
         self.ended.set()
 
-    async def run(self, ping: float) -> None:
-        """Serves until the connection of a client that reads nothing has been ended by us."""
+    @contextlib.asynccontextmanager
+    async def serve(self, ping: float) -> AsyncIterator[Client]:
+        """Serves a client until its connection has been ended by us."""
         config = uvicorn.Config(
             self,
             ws=BoundedWebSocket,
@@ -213,18 +291,16 @@ class Unread:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             server = uvicorn.Server(config)
             serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-            _, writer = await asyncio.open_connection(*listener.getsockname())
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
             writer.write(
                 b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
                 b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
             )
-            transport = writer.transport
-            assert isinstance(transport, asyncio.ReadTransport)
-            transport.pause_reading()
-            async with asyncio.timeout(DEADLINE):
-                await self.ended.wait()
-                while server.server_state.connections:  # noqa: ASYNC110  # uvicorn says nothing when one has ended
-                    await asyncio.sleep(0.01)
+            await reader.readuntil(b"\r\n\r\n")
+            yield Client(server, reader, writer)
+            await self.ended.wait()
+            while server.server_state.connections:  # noqa: ASYNC110  # uvicorn says nothing when one has ended
+                await asyncio.sleep(0.01)
             writer.close()
             server.should_exit = True
             await serving
@@ -234,7 +310,42 @@ class Unread:
 def test_a_connection_that_nobody_reads_is_ended_and_little_waits_for_it_before(patience: float, ping: float) -> None:
     async def main() -> int:
         unread = Unread(patience)
-        await unread.run(ping)
+        async with unread.serve(ping):
+            pass
         return unread.sent
 
-    assert asyncio.run(main()) < 40, "16 MB wait here, and some in the sockets"
+    assert run(main) < 40, "16 MB wait here, and some in the sockets"
+
+
+def test_a_front_end_that_reads_no_replies_is_not_heard() -> None:
+    async def main() -> int:
+        unread = Unread(0.5, answers=True)
+        async with unread.serve(0.5) as client:
+            request = CodecV1().encode(message("kernel_info_request", 1))
+            client.writer.write(Frame(Opcode.BINARY, request).serialize(mask=True) * 200)
+        return unread.sent
+
+    assert run(main) < 60, "32 MiB wait here, and some in the sockets"
+
+
+def test_a_connection_is_kept_that_answers_no_ping_because_it_is_slow() -> None:
+    async def main() -> None:
+        async with Unread(1000.0).serve(1000.0) as client:
+            (protocol,) = client.server.server_state.connections
+            assert isinstance(protocol, BoundedWebSocket)
+            for _ in range(2):
+                await read_until_written(protocol, client.reader)
+                protocol.keepalive_timeout()  # as a timer calls it when no answer to a ping has come
+                assert not protocol.transport.is_closing(), "it has been reading"
+            protocol.keepalive_timeout()
+            assert protocol.transport.is_closing(), "it has read nothing since"
+
+    run(main)
+
+
+async def read_until_written(protocol: BoundedWebSocket, reader: asyncio.StreamReader) -> None:
+    """Reads, once nothing more can be written, until something can."""
+    while protocol.writable.is_set():  # noqa: ASYNC110  # asyncio tells nobody when it stops
+        await asyncio.sleep(0.001)
+    while not protocol.writable.is_set():
+        assert await reader.read(1_000_000)

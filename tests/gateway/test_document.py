@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.bounded import run
 from tests.engine.support import DEADLINE, is_running, wait_for_end
 
 from kernelbox import list_kernels
-from kernelbox.gateway import KernelClient, KernelGateway
+from kernelbox.gateway import ExecutionError, KernelClient, KernelGateway
 
 from .test_gateway import connected
 
@@ -106,33 +107,84 @@ def test_definitions_of_earlier_executions_are_there_for_later_ones(tmp_path: Pa
 
 def test_a_client_that_does_nothing_pings_its_gateway(tmp_path: Path) -> None:
     async def main() -> None:
-        async with KernelGateway(port=0, working_dir=tmp_path) as gateway, forwarding(gateway.port) as (port, pinged):
-            async with KernelClient(port=port, ping_interval=0.05):
+        async with KernelGateway(port=0, working_dir=tmp_path) as gateway, Way.to(gateway.port) as way:
+            async with KernelClient(port=way.port, ping_interval=0.05):
                 for _ in range(3):
-                    async with asyncio.timeout(DEADLINE):
-                        await pinged.get()
+                    await way.pinged.get()
 
-    asyncio.run(main())
+    run(main)
 
 
-@contextlib.asynccontextmanager
-async def forwarding(port: int) -> AsyncIterator[tuple[int, asyncio.Queue[None]]]:
-    """Stands between client and gateway; yields the port, and a queue that has an item for each ping."""
-    pinged: asyncio.Queue[None] = asyncio.Queue()
+def test_a_client_whose_connection_is_lost_goes_on_in_the_same_kernel(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with KernelGateway(port=0, working_dir=tmp_path) as gateway, Way.to(gateway.port) as way:
+            async with KernelClient(port=way.port) as client:
+                items = client.stream("x = 1\nprint('on')\nimport time\ntime.sleep(1000)")
+                assert await anext(items) == "on\n"
+                way.cut()
+                with pytest.raises(ExecutionError) as caught:
+                    await anext(items)
+                assert (caught.value.ename, caught.value.state) == ("ConnectionLost", "kept")
+                await client.interrupt()
+                assert (await client.execute("x")).text == "1"
 
-    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, watched: bool) -> None:
+    run(main)
+
+
+def test_a_client_that_cannot_reach_its_kernel_leaves_none_behind(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with KernelGateway(port=0, working_dir=tmp_path) as gateway, Way.to(gateway.port) as way:
+            way.refused = b"Upgrade: websocket"
+            with pytest.raises(RuntimeError, match="its channels cannot be reached"):
+                await KernelClient(port=way.port).connect(retries=1)
+            assert list_kernels() == []
+
+    run(main)
+
+
+class Way:
+    """What stands between client and gateway: it tells of pings, cuts connections, and ends those that say a word."""
+
+    def __init__(self, far: int) -> None:
+        self.port = 0
+        self.pinged: asyncio.Queue[None] = asyncio.Queue()
+        self.refused = b""
+        self._far = far
+        self._writers: list[asyncio.StreamWriter] = []
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def to(cls, far: int) -> AsyncIterator[Way]:
+        way = cls(far)
+        async with await asyncio.start_server(way._serve, "localhost", 0) as server:
+            way.port = server.sockets[0].getsockname()[1]
+            yield way
+
+    def cut(self) -> None:
+        """Ends every connection that there is."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("localhost", self._far)
+        self._writers += [writer, far_writer]
+        await asyncio.gather(self._pass_on(reader, far_writer), self._pass_back(far_reader, writer))
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
-                if watched and data[0] == 0x89:  # a whole ping frame (RFC 6455, 5.5.2)
-                    pinged.put_nowait(None)
+                if self.refused and self.refused in data:
+                    break
+                if data[0] == 0x89:  # a whole ping frame (RFC 6455, 5.5.2)
+                    self.pinged.put_nowait(None)
                 writer.write(data)
                 await writer.drain()
         writer.close()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection("localhost", port)
-        await asyncio.gather(pass_on(reader, far_writer, watched=True), pass_on(far_reader, writer, watched=False))
-
-    server = await asyncio.start_server(serve, "localhost", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1], pinged
+    async def _pass_back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()

@@ -15,7 +15,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from tests.bounded import run
 from tests.conftest import new_home
 from tests.engine.support import DEADLINE, is_running, wait_for_end
 
@@ -42,6 +44,7 @@ def port(key_file: Path, gateway_home: Path, tmp_path_factory: pytest.TempPathFa
 def running(directory: Path, **env: str) -> Iterator[int]:
     """Runs a gateway as a program; returns its port."""
     command = [sys.executable, "-m", "kernelbox.gateway", "--host", "127.0.0.1", "--port", "0", "--log-level", "error"]
+    command += ["--limit", "files=2000"]
     with subprocess.Popen(
         command,
         cwd=directory,
@@ -64,6 +67,12 @@ def with_client(port: int, directory: Path, use: Callable[[KernelClient], Awaita
             return await use(client)
 
     return asyncio.run(main())
+
+
+def test_the_program_gives_its_kernels_limits(port: int, tmp_path: Path) -> None:
+    code = "import resource\nprint(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    result = with_client(port, tmp_path, lambda client: client.execute(code))
+    assert result.text == "(2000, 2000)"
 
 
 @asynccontextmanager
@@ -286,6 +295,32 @@ def test_a_gateway_is_started_once_and_stopped_as_often_as_one_likes(tmp_path: P
     asyncio.run(main())
 
 
+def test_a_start_that_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
+    async def main() -> None:
+        gateway = KernelGateway(port=0, working_dir=tmp_path)
+        starting = asyncio.ensure_future(gateway.start())
+        while gateway._process is None:  # noqa: ASYNC110  # there is nothing that tells
+            await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert not gateway.running
+
+    asyncio.run(main())
+
+
+def test_a_client_goes_straight_to_its_gateway_whatever_proxy_is_set(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "ws_proxy", "WS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+
+    async def use(client: KernelClient) -> None:
+        assert (await client.execute("1 + 1")).text == "2"
+
+    with_client(port, tmp_path, use)
+
+
 def test_a_stopped_gateway_leaves_no_kernel(tmp_path: Path) -> None:
     pids: list[int] = []
 
@@ -302,6 +337,78 @@ def test_a_stopped_gateway_leaves_no_kernel(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert list_kernels() == []
+
+
+def test_ctrl_c_in_a_terminal_does_not_reach_the_gateway(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with KernelGateway(port=0, working_dir=tmp_path) as gateway:
+            assert gateway._process is not None
+            pid = gateway._process.pid
+            assert os.getsid(pid) == pid, "a terminal signals the processes of its own session"
+
+    asyncio.run(main())
+
+
+def test_a_gateway_starts_whatever_modules_are_in_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "uvicorn.py").write_text("1 / 0")
+
+    async def main() -> None:
+        async with KernelGateway(port=0, working_dir=tmp_path) as gateway:
+            assert gateway.running
+
+    asyncio.run(main())
+
+
+def count_kernels(port: int) -> int:
+    return len(httpx2.get(f"http://127.0.0.1:{port}/api/kernels", trust_env=False).json())
+
+
+def test_a_disconnect_that_is_cancelled_ends_the_kernel(port: int) -> None:
+    async def main() -> None:
+        before, client = count_kernels(port), KernelClient(host="127.0.0.1", port=port)
+        await client.connect()
+        leaving = asyncio.ensure_future(client.disconnect())
+        await asyncio.sleep(0)  # until it waits
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        while await asyncio.to_thread(count_kernels, port) > before:
+            pass
+
+    run(main)
+
+
+def test_a_client_opens_one_kernel_however_often_it_connects(port: int) -> None:
+    async def main() -> None:
+        before, client = count_kernels(port), KernelClient(host="127.0.0.1", port=port)
+        first, second = await asyncio.gather(client.connect(), client.connect(), return_exceptions=True)
+        assert (first, str(second)[:31]) == (None, "the client is connected already")
+        with pytest.raises(RuntimeError, match="connected already"):
+            await client.connect()
+        assert count_kernels(port) == before + 1
+        await client.disconnect()
+        assert count_kernels(port) == before
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("status", "asked"), [(401, 1), (422, 1), (500, 3), (503, 3)])
+def test_a_gateway_is_asked_again_unless_its_refusal_is_final(status: int, asked: int) -> None:
+    requests: list[bytes] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.readline())
+        writer.write(f"HTTP/1.1 {status} No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+            client = KernelClient("127.0.0.1", server.sockets[0].getsockname()[1])
+            with pytest.raises(RuntimeError, match=f"cannot be used: it answered {status}"):
+                await client.connect(retries=3, retry_interval=0)
+
+    asyncio.run(main())
+    assert requests == [b"POST /api/kernels HTTP/1.1\r\n"] * asked
 
 
 def test_a_port_in_use_is_an_error_of_start(tmp_path: Path) -> None:
@@ -328,6 +435,20 @@ def test_a_gateway_that_is_not_there_is_tried_and_then_an_error() -> None:
             await client.disconnect()
 
     asyncio.run(main())
+
+
+def test_a_cell_that_runs_when_its_client_disconnects_ends_with_its_kernel(port: int, tmp_path: Path) -> None:
+    async def use(client: KernelClient) -> None:
+        items = client.stream("print('on')\nimport time\ntime.sleep(1000)")
+        assert await anext(items) == "on\n"
+        ending = asyncio.ensure_future(anext(items))
+        await asyncio.sleep(0)  # until it waits for the cell
+        await client.disconnect()
+        with pytest.raises(ExecutionError) as caught:
+            await ending
+        assert (caught.value.ename, caught.value.state) == ("KernelDied", "lost")
+
+    with_client(port, tmp_path, use)
 
 
 def test_a_gateway_that_is_killed_ends_the_execution(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from tests.programs import DEADLINE
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
+SETPRIV = shutil.which("setpriv")
 
 PROGRAM = """
 import os, sys
@@ -56,11 +58,33 @@ try:
         print(execute(kernel, hidden.format(closed, mode), timeout=90).error.evalue.partition(",")[0])
     for name, code in secrets.items():
         limits = {"disk": "10MB"} if name == "disk" else {"memory": "150MB"}
-        kernel = create(f"secret-{name}", cwd=f"{work}/0", limits=limits, sandbox=True)
+        os.mkdir(f"{work}/{name}")
+        kernel = create(f"secret-{name}", cwd=f"{work}/{name}", limits=limits, sandbox=True)
         print(execute(kernel, secretly + code, timeout=90).error.evalue.partition(",")[0])
     os.mkdir(f"{work}/guarded")
     os.chdir(f"{work}/guarded")
     asyncio.run(guarded())
+finally:
+    wipe()
+"""
+
+
+# An orphan that has become the superuser's, as by sudo(8): no process of the user's can end it.
+LEAVING = """
+import os, sys
+os.environ.update(KERNELBOX_HOME=sys.argv[1] + "/home", KERNELBOX_KEY_FILE=sys.argv[1] + "/key")
+from kernelbox import create, execute, wipe
+
+start = "import os, subprocess\\np = subprocess.Popen([{!r}, '--reuid=0', '--clear-groups', 'sleep', '100'])\\n"
+start += "while os.stat(f'/proc/{{p.pid}}').st_uid: pass\\nprint(p.pid)"
+try:
+    neighbour = create("neighbour", limits={"memory": "500MB"})
+    execute(neighbour, "kept = 41", timeout=90)
+    kernel = create("leaving")
+    print(execute(kernel, start.format(sys.argv[2]), timeout=90).output.strip(), flush=True)
+    execute(kernel, "os._exit(1)", timeout=90)
+    print(execute(neighbour, "kept + 1", timeout=90).return_value)
+    print(execute(create("next"), "6", timeout=90).return_value)
 finally:
     wipe()
 """
@@ -79,13 +103,10 @@ def base() -> Iterator[Path]:
         shutil.rmtree(path)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only the superuser can become another")
-def test_a_users_kernels_are_kept_within_their_limits_and_in_a_sandbox_survive_their_forks_and_hide_no_file(
-    base: Path,
-) -> None:
+def run_as_user(base: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
     become = [sys.executable, str(ROOT / "tests" / "sandbox" / "as_user.py"), str(NOBODY), str(base)]
-    done = subprocess.run(
-        [*become, sys.executable, "-c", PROGRAM, str(base)],
+    return subprocess.run(
+        [*become, sys.executable, "-c", program, str(base), *words],
         env={**os.environ, "HOME": str(base), "PYTHONPATH": str(ROOT / "src")},
         cwd=base,
         capture_output=True,
@@ -93,6 +114,24 @@ def test_a_users_kernels_are_kept_within_their_limits_and_in_a_sandbox_survive_t
         timeout=DEADLINE,
         check=False,
     )
+
+
+@pytest.mark.skipif(os.getuid() != 0 or SETPRIV is None, reason="only the superuser can become another")
+def test_an_orphan_that_has_become_another_users_harms_no_other_kernel(base: Path) -> None:
+    become = base / "become"
+    shutil.copy(SETPRIV or "", become)
+    become.chmod(0o4755)
+    done = run_as_user(base, LEAVING, str(become))
+    orphan, *rest = done.stdout.splitlines()
+    os.kill(int(orphan), signal.SIGKILL)
+    assert (done.returncode, rest) == (0, ["42", "6"]), done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only the superuser can become another")
+def test_a_users_kernels_are_kept_within_their_limits_and_in_a_sandbox_survive_their_forks_and_hide_no_file(
+    base: Path,
+) -> None:
+    done = run_as_user(base, PROGRAM)
     assert done.returncode == 0, done.stderr
     plain, after, memory, inside, after_inside, memory_inside, *disk, secret, secret_file, last, goes_on = (
         done.stdout.splitlines()

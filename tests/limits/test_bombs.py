@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
+import tempfile
 from pathlib import Path
 
 import pytest
 from tests.engine.support import eventually, is_running
 
-from kernelbox import destroy, execute, get_or_create, status
+from kernelbox import destroy, execute, get_or_create, status, wipe
 
 from .support import GROUPS, WAYS, death, error, limited, run
 
@@ -27,6 +29,9 @@ MEMORY_BOMBS = {
     "for _ in range(60): f.write(bytes(8_000_000)); f.flush()",
     "page tables": "import mmap\nm = mmap.mmap(-1, 1 << 37, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)\n"
     "for i in range(0, len(m), 1 << 21): m[i]",  # MAP_NORESERVE; what is only read takes no memory of its own
+    "a file and a mapping": "import mmap, os\nf = os.memfd_create('x')\n"
+    "for _ in range(12): os.write(f, bytes(8_000_000))\n"
+    "m = mmap.mmap(-1, 96_000_000)\nfor i in range(0, len(m), 4096): m[i] = 1",  # neither alone is too much
     "threads": f"{FILL}import threading\nx = []\ndef grow():\n    for _ in range(15): x.append(block())\n"
     "for _ in range(4): threading.Thread(target=grow).start()",
 }
@@ -76,6 +81,59 @@ for _ in range(75):
         assert death(kernel, code).startswith("out of memory (limit 500 MB, peak ")
 
 
+def test_looks_find_the_one_of_many_children_that_takes_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
+    code = """
+import os, time
+for number in range(75):
+    if os.fork() == 0:
+        if number == 0: x = bytearray(600_000_000)
+        time.sleep(100)
+"""
+    with limited(tmp_path, memory="500MB") as kernel:
+        assert death(kernel, code).startswith("out of memory (limit 500 MB, peak ")
+
+
+@pytest.mark.parametrize("cgroups", WAYS)
+def test_a_kernel_between_cells_is_kept_within_its_limits_too(
+    cgroups: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", cgroups)
+    grow = "    go.wait()\n    for _ in range(60): x.append(block())"
+    with limited(tmp_path, memory="150MB") as kernel:
+        run(kernel, f"{FILL}import threading\nx, go = [], threading.Event()\ndef grow():\n{grow}")
+        run(kernel, "threading.Thread(target=grow, daemon=True).start(); threading.Timer(0.2, go.set).start()")
+        eventually(lambda: status(kernel).status == "dead")
+        assert (status(kernel).death or "").startswith("out of memory (limit 150 MB, peak ")
+
+
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 3_100, reason="so many cannot be open here")
+def test_memory_among_more_open_files_than_are_looked_at_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
+    code = """
+import os, resource, time
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+read, write = os.pipe()
+for number in range(8):
+    if os.fork() == 0:
+        if number > 0:
+            for _ in range(3000): os.dup(read)
+            os.write(write, b"x")
+        else:
+            for _ in range(7): os.read(read, 1)
+            held = os.memfd_create("x")
+            for _ in range(60): os.write(held, bytes(8_000_000))
+        time.sleep(100)
+"""
+    with limited(tmp_path, memory="150MB") as kernel:
+        assert death(kernel, code).startswith("out of memory (limit 150 MB, peak ")
+
+
 @pytest.mark.skipif(not GROUPS, reason="no control groups can be made here")
 def test_in_a_group_the_child_that_takes_too_much_is_killed_and_the_kernel_goes_on(tmp_path: Path) -> None:
     with limited(tmp_path, memory="150MB") as kernel:
@@ -102,6 +160,21 @@ len(children), len(x)
     with limited(tmp_path, memory="200MB") as kernel:
         run(kernel, "import os; kernel = os.getpid()")
         assert run(kernel, code).return_value == "(8, 80000000)"
+
+
+def test_a_file_of_memory_that_is_open_and_mapped_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELBOX_CGROUPS", "0")
+    code = """
+import mmap, os, time
+f = os.memfd_create("x")
+for _ in range(12): os.write(f, bytes(8_000_000))
+m = mmap.mmap(f, 96_000_000)
+seen = sum(m[i] for i in range(0, len(m), 4096))
+time.sleep(0.5)  # in which the keeper looks some ten times
+seen
+"""
+    with limited(tmp_path, memory="150MB") as kernel:
+        assert run(kernel, code).return_value == "0"
 
 
 def test_files_that_are_read_do_not_count_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +280,15 @@ DISK_BOMBS = {
     "many files": "for i in range(100):\n    with open(str(i), 'wb') as f: f.write(bytes(1_000_000))",
     "an unlinked file": "import os\nf = open('f', 'wb')\nos.unlink('f')\n"
     "for _ in range(100): f.write(bytes(1_000_000))",
-    "inodes": "import os\nfor i in range(4000): os.mkdir(str(i))",
+    "a mapping": "import mmap\nf = open('f', 'wb+')\nf.truncate(100_000_000)\nm = mmap.mmap(f.fileno(), 0)\n"
+    "for i in range(0, len(m), 4096): m[i] = 1",
+    "a file, with its log gone": "import os\nfds = [int(fd) for fd in os.listdir('/proc/self/fd')]\n"
+    "paths = [os.path.realpath(f'/proc/self/fd/{fd}') for fd in fds]\n"
+    "os.unlink(next(path for path in paths if path.endswith('/log')))\n"
+    "with open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))",
+    "a tree too deep to be counted": "import os\nfor i in range(150):\n    os.mkdir('d' * 250)\n"
+    "    os.chdir('d' * 250)\nwith open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))",
+    "inodes": "for i in range(4000): open(str(i), 'w').close()",
     "a deep tree": "import os\nfor i in range(40):\n    os.mkdir('d' * 200)\n    os.chdir('d' * 200)\n"
     "with open('f', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))",
     "an allocation": "import os\nf = os.open('f', os.O_CREAT | os.O_RDWR)\nos.posix_fallocate(f, 0, 100_000_000)",
@@ -231,12 +312,47 @@ def test_only_what_is_added_to_the_working_directory_counts(tmp_path: Path) -> N
     code = """
 import os, time
 for _ in range(5):
-    with open("f", "wb") as f: f.write(bytes(8_000_000))
+    with open("f", "wb") as f: f.write(bytes(12_000_000))  # so much that the directory is counted
     time.sleep(0.1)
 """
     with limited(tmp_path, disk="20MB") as kernel:
-        assert run(kernel, f"{code}os.stat('f').st_size").return_value == "8000000"
+        assert run(kernel, f"{code}os.stat('f').st_size").return_value == "12000000"
         assert death(kernel, "with open('g', 'wb') as f: f.write(bytes(30_000_000))").startswith("out of disk space")
+
+
+@pytest.mark.parametrize("way", ["rename", "link"])
+def test_files_that_come_from_elsewhere_count(way: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as quiet:  # where nobody else takes space meanwhile
+        (Path(quiet) / "elsewhere").write_bytes(bytes(30_000_000))
+        (Path(quiet) / "here").mkdir()
+        with limited(Path(quiet) / "here", disk="20MB") as kernel:
+            told = death(kernel, f"import os\nos.{way}('../elsewhere', 'f')")
+            assert told.startswith("out of disk space in its working directory (limit 20 MB, added 30"), told
+
+
+def test_what_kernelbox_keeps_in_a_working_directory_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="kb-") as path:
+        home = Path(path, ".kernelbox")
+        monkeypatch.setenv("KERNELBOX_HOME", str(home))
+        try:
+            with limited(Path(path), disk="10MB") as kernel:
+                (home / "images").mkdir()
+                (home / "images" / "large").write_bytes(bytes(30_000_000))
+                kept = "with open('f', 'wb') as f: f.write(bytes(6_000_000))\nimport time\ntime.sleep(0.5)\n7"
+                assert run(kernel, kept).return_value == "7"
+                told = death(kernel, "with open('g', 'wb') as f: f.write(bytes(6_000_000))")
+                assert told.startswith("out of disk space in its working directory (limit 10 MB, added 12"), told
+        finally:
+            wipe()
+
+
+def test_a_kernel_is_ended_for_what_one_without_the_limit_adds_to_its_directory(tmp_path: Path) -> None:
+    free = get_or_create("free", cwd=tmp_path)
+    with limited(tmp_path, disk="10MB") as kernel:
+        run(free, "with open('f', 'wb') as f: f.write(bytes(30_000_000))")
+        eventually(lambda: status(kernel).status == "dead")
+        assert (status(kernel).death or "").startswith("out of disk space in its working directory (limit 10 MB")
+        assert run(free, "7").return_value == "7"
 
 
 def test_of_kernels_that_share_a_directory_the_one_that_fills_it_is_ended(tmp_path: Path) -> None:
@@ -253,6 +369,17 @@ def test_of_kernels_that_share_a_directory_the_one_that_fills_it_is_ended(tmp_pa
         told = death(others[0], "with open('g', 'wb') as f:\n    for _ in range(100): f.write(bytes(1_000_000))")
         assert told.startswith("out of disk space")
         assert run(others[1], "import time\ntime.sleep(0.5)\n7").return_value == "7"
+
+
+def test_a_kernel_that_was_spared_answers_for_what_it_adds_later(tmp_path: Path) -> None:
+    if os.stat(tmp_path).st_dev == os.stat("/dev/shm").st_dev:
+        pytest.skip("nobody counts what is written to memory")
+    other = get_or_create("more", cwd=tmp_path, limits={"disk": "1GB"})
+    with limited(tmp_path, disk="20MB") as kernel:
+        run(other, "with open('f', 'wb') as f: f.write(bytes(30_000_000))")
+        assert run(kernel, "import time\ntime.sleep(0.5)\n7").return_value == "7", "the other has written it"
+        assert death(kernel, "with open('g', 'wb') as f: f.write(bytes(25_000_000))").startswith("out of disk space")
+        assert run(other, "7").return_value == "7"
 
 
 def processes_in(directory: Path) -> list[int]:

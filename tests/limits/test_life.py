@@ -46,6 +46,8 @@ def test_a_kernel_that_ends_itself_is_followed_by_one_with_the_same_limits_unles
     execute(get_or_create("mine", limits=limits), "import os; os._exit(1)")
     assert get_or_create("mine").limits == limits
     execute("mine", "import os; os._exit(1)")
+    assert get_or_create("mine", limits={"cpu": None}).limits == limits
+    execute("mine", "import os; os._exit(1)")
     monkeypatch.setenv("KERNELBOX_LIMIT_MEMORY", "200MB")
     monkeypatch.setenv("KERNELBOX_LIMIT_FILES", "200")
     assert get_or_create("mine").limits == {"memory": 200_000_000, "files": 100}
@@ -88,7 +90,7 @@ def test_a_restart_keeps_the_limits_and_makes_new_groups(cgroups: str, monkeypat
     assert again.limits == kernel.limits
     assert not any(map(os.path.exists, kernel.groups))
     assert bool(again.groups) == (cgroups == "1")
-    assert "Too many open files" in error(again, "leaked = []\nwhile True: leaked.append(open('/dev/null'))")
+    assert "Too many open files" in error(again, "leaked = [open('/dev/null') for _ in range(200)]")
     assert death(again, "x = [bytearray(8_000_000) for _ in range(60)]").startswith("out of memory (limit 150 MB")
     after = get_or_create("mine", limits={"memory": "150MB"})
     assert after.limits == {"memory": 150_000_000}
@@ -144,7 +146,7 @@ def test_a_kernel_started_cold_is_kept_within_its_limits(cgroups: str, monkeypat
     monkeypatch.setenv("KERNELBOX_CGROUPS", cgroups)
     monkeypatch.setenv("KERNELBOX_TEMPLATE", "0")
     kernel = get_or_create("cold", limits={"memory": "150MB", "files": 100})
-    assert "Too many open files" in error(kernel, "leaked = []\nwhile True: leaked.append(open('/dev/null'))")
+    assert "Too many open files" in error(kernel, "leaked = [open('/dev/null') for _ in range(200)]")
     assert death(kernel, "x = [bytearray(8_000_000) for _ in range(60)]").startswith("out of memory (limit 150 MB")
 
 
@@ -156,7 +158,8 @@ def test_a_jupyter_kernel_is_kept_within_its_limits(
     monkeypatch.setenv("KERNELBOX_ENGINE", "jupyter")
     kernel = get_or_create("jupyter", cwd=tmp_path, limits={"memory": "250MB", "files": 200, "disk": "5MB"})
     assert "Too many open files" in error(
-        kernel, "leaked = []\ntry:\n    while True: leaked.append(open('/dev/null'))\nfinally: del leaked[-50:]"
+        kernel,
+        "leaked = []\ntry:\n    for _ in range(400): leaked.append(open('/dev/null'))\nfinally: del leaked[-50:]",
     )
     assert death(kernel, "x = [bytearray(8_000_000) for _ in range(60)]").startswith("out of memory (limit 250 MB")
 
@@ -195,6 +198,11 @@ def test_one_process_that_its_keeper_does_not_end_in_time_is_ended_by_the_system
     assert run(kernel, "import resource; resource.getrlimit(resource.RLIMIT_CPU)").return_value == "(7, 9)"
 
 
+def test_a_limit_of_time_beyond_all_time_ends_no_kernel() -> None:
+    kernel = get_or_create("mine", limits={"cpu": 2**64 // 10**9 - 1})  # with what is added, 0.3 s to the system
+    assert run(kernel, "import time\nwhile time.process_time() < 1: pass\n7").return_value == "7"
+
+
 def test_a_system_that_does_not_tell_what_kernels_use_starts_none_with_such_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -202,9 +210,9 @@ def test_a_system_that_does_not_tell_what_kernels_use_starts_none_with_such_limi
     monkeypatch.setattr(sys, "platform", "darwin")
     record.limits = {"memory": 10**9, "disk": 10**9, "files": 100}
     with pytest.raises(StartFailed, match=r"limits for disk, memory: these need Linux.* only file_size and files can"):
-        prepare_limits(record, use_groups=False)
+        prepare_limits(record, "/none", use_groups=False)
     record.limits = {"files": 100, "file_size": 10**6}
-    assert prepare_limits(record, use_groups=False) == 0
+    assert prepare_limits(record, "/none", use_groups=False) == 0
 
 
 def test_a_kernel_that_works_far_from_its_limits_is_left_alone(tmp_path: Path) -> None:

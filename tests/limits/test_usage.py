@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from tests.engine.support import DEADLINE
 
 from kernelbox import create, execute, get_or_create, list_kernels, status
+from kernelbox.guest._disk import Disk
 from kernelbox.usage._directory import Walk
 
 from .support import WAYS, run
@@ -49,10 +51,47 @@ def test_a_directory_is_added_up_a_part_at_a_time(tmp_path: Path) -> None:
     (deep / "file").write_bytes(bytes(10_000))
     (tmp_path / "same").hardlink_to(deep / "file")
     (tmp_path / "link").symlink_to("/usr")
-    walk, steps = Walk(str(tmp_path)), 0
+    (tmp_path / "apart").mkdir()
+    (tmp_path / "apart" / "file").write_bytes(bytes(10_000))
+    walk, steps = Walk(str(tmp_path), but=(tmp_path / "apart").stat().st_ino), 0
     while not walk.step(3):
         steps += 1
-    assert walk.entries == 23
-    assert steps == 7
-    assert walk.bytes == 20 * 4096 + 3 * 4096 + 4096
-    assert walk.again().step(1000)
+    assert walk.entries == 24
+    assert steps == 8
+    assert walk.bytes == 21 * 4096 + 3 * 4096 + 4096
+    again = walk.again()
+    assert again.step(1000)
+    assert (again.entries, again.closed) == (24, 0)
+
+
+def test_names_count_for_what_they_take_in_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for number in range(2000):
+        (tmp_path / f"{number:0250}").hardlink_to(tmp_path / "file")
+    walk = Walk(str(tmp_path))
+    assert walk.step(10_000)
+    assert walk.bytes >= tmp_path.stat().st_blocks * 512
+
+
+def test_a_directory_is_known_to_be_too_large_before_all_of_it_is_counted(tmp_path: Path) -> None:
+    disk = Disk(Walk(str(tmp_path)), 0, 5_000_000)
+    for number in range(5000):
+        (tmp_path / str(number)).touch()
+    assert 5_000_000 < disk.measure([], os.getpid()) < 5000 * 4096
+
+
+def test_no_more_than_some_directories_of_a_deep_tree_are_open_at_once(tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(150):
+        for name in ("a" * 250, "b" * 250):  # one is gone into while the other waits
+            os.mkdir(name, dir_fd=fd)
+        below = os.open("a" * 250, os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    os.close(fd)
+    walk, before = Walk(str(tmp_path)), len(os.listdir("/proc/self/fd"))
+    most = 0
+    while not walk.step(1):
+        most = max(most, len(os.listdir("/proc/self/fd")) - before)
+    assert most < 40
+    assert walk.closed > 0, "what is deeper is not counted, and that is known"

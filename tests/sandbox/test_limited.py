@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,16 @@ def test_memory_in_private_directories_counts() -> None:
 def test_files_in_private_directories_count_as_memory_also_when_they_are_closed() -> None:
     fill = "for i in range(60):\n    with open(f'/dev/shm/{i}', 'wb') as file: file.write(bytes(8_000_000))"
     assert "out of memory (limit 200 MB" in death(limited(memory="200MB"), fill)
+
+
+@pytest.mark.parametrize("groups", ["0"])
+def test_files_of_memory_count_also_when_others_have_given_as_much_back() -> None:
+    with tempfile.TemporaryFile(dir="/dev/shm") as others:
+        others.write(bytes(300_000_000))
+        others.flush()
+        kernel = limited(memory="200MB")
+    fill = "for i in range(30):\n    with open(f'/dev/shm/{i}', 'wb') as file: file.write(bytes(8_000_000))"
+    assert "out of memory (limit 200 MB" in death(kernel, fill)
 
 
 @both_ways

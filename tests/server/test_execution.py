@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.frontends.support import attached
 
 import kernelbox
 from kernelbox.server._answers import JsonAnswer
@@ -48,6 +49,48 @@ def test_a_timeout_is_a_result_and_the_kernel_keeps_its_state(served: Served, ke
     result = served.execute(key, "while True: pass", timeout=0.3)
     assert (result["status"], result["error"]["ename"]) == ("timeout", "TimeoutError")
     assert served.execute(key, "x")["return_value"] == "1"
+
+
+def test_no_answer_says_where_a_kernel_was_that_cannot_be_started_again(
+    served: Served, tmp_path: Path, service_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELBOX_HOME", str(service_home))
+    (tmp_path / "vanishing").mkdir()
+    kernel = kernelbox.get_or_create("vanishing", cwd=tmp_path / "vanishing")
+    (tmp_path / "vanishing").rmdir()
+    result = served.execute("vanishing", "sum(range(10**13))", timeout=0.1)
+    assert (result["status"], result["state"]) == ("timeout", "lost")
+    assert "the server's log says why" in result["error"]["evalue"]
+    with attached(served, kernel.kernel_id) as front_end:
+        told = front_end.ask("complete_request", code="x", cursor_pos=1).content["evalue"]
+    answers = [
+        served.http.get("/kernels").text,
+        served.http.get("/kernels/vanishing").text,
+        served.http.get("/kernels/vanishing/variables").text,
+        served.post("/kernels/vanishing/execute", {"code": "1"}).text,
+    ]
+    assert all("its restart failed" in text for text in (told, *answers))
+    assert "FileNotFoundError" in (kernelbox.status("vanishing").death or ""), "who has the home is told why"
+    (tmp_path / "vanishing").mkdir()
+    restarted = served.post("/kernels/vanishing/restart").text
+    assert "its restart failed" in restarted
+    kernelbox.destroy("vanishing")
+    for text in (str(result), told, *answers, restarted):
+        assert "FileNotFoundError" not in text
+        assert str(tmp_path) not in text
+
+
+def test_no_answer_says_where_a_kernel_is_kept_that_cannot_be_reached(
+    served: Served, key: str, service_home: Path
+) -> None:
+    place = service_home / "runtime" / served.http.get(f"/kernels/{key}").json()["kernel"]["kernel_id"]
+    place.rename(place.with_name("moved"))
+    place.symlink_to("moved")
+    told = [served.http.get("/kernels").text, served.http.get(f"/kernels/{key}").text]
+    place.unlink()
+    place.with_name("moved").rename(place)
+    assert all("its directory cannot be used any more" in text for text in told)
+    assert not any(str(service_home) in text for text in told)
 
 
 def test_bash_runs_in_the_same_kernel(served: Served, key: str) -> None:

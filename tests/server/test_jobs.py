@@ -17,6 +17,7 @@ from tests.conftest import new_home
 from kernelbox import KernelBoxConfig
 from kernelbox.host._home import Home
 from kernelbox.host._journal import Journal
+from kernelbox.host._record import now
 from kernelbox.server._jobs import Jobs
 
 from .support import DEADLINE, Served, events_of, serving, steps_during
@@ -40,6 +41,13 @@ def wait_for(served: Served, job_id: str) -> dict[str, Any]:
     while (job := look(served, job_id))["state"] == "running":
         pass
     return job
+
+
+def status_of_return(served: Served, job_id: str, last: dict[str, Any]) -> int:
+    """Returns what a browser is answered that comes back after the end of a stream, as each does by itself."""
+    headers = {"Last-Event-ID": str(last["seq"])}
+    with served.http.stream("GET", f"/jobs/{job_id}/events", headers=headers) as answer:
+        return answer.status_code
 
 
 def wait_for_approval(served: Served, job_id: str) -> dict[str, Any]:
@@ -140,6 +148,40 @@ def test_a_job_that_is_cancelled_before_its_kernel_has_started_never_runs(tmp_pa
     assert not ran.exists()
 
 
+def test_a_retry_that_is_cancelled_while_its_kernel_is_started_anew_is_stopped_when_it_goes_on(
+    tmp_path: Path, key_file: Path
+) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    slow = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)"
+    with new_home() as home, serving(tmp_path, KERNELBOX_HOME=str(home), KERNELBOX_STARTUP_CODE=slow) as served:
+        served.post("/sessions/slow")
+        code = {
+            "code": f"import os\nos.remove({str(gate)!r})\nos._exit(1)",
+            "replacement_codes": [ENDLESS],
+        }
+        with ThreadPoolExecutor() as pool:
+            retrying = pool.submit(served.post, "/kernels/slow/execute/retry", code, **{"Idempotency-Key": "retry"})
+            while [kernel["status"] for kernel in served.http.get("/kernels").json()["kernels"]] != ["unknown"]:
+                pass
+            (job,) = served.http.get("/jobs").json()["jobs"]
+            assert served.post(f"/jobs/{job['id']}/cancel").status_code == 200
+            gate.touch()
+            result = retrying.result(DEADLINE).json()
+        assert (result["error"]["ename"], len(result["attempts"])) == ("Cancelled", 2)
+        served.http.delete("/kernels")
+
+
+def test_a_job_that_another_server_has_not_begun_to_run_cannot_be_cancelled_and_that_is_said(
+    served: Served, service_home: Path
+) -> None:
+    job_id, journal = os.urandom(16).hex(), Journal(Home(str(service_home), KernelBoxConfig.from_env().key_file))
+    journal.claim(job_id, {"id": job_id, "state": "running", "caller": "", "created_at": now()})
+    refusal = served.post(f"/jobs/{job_id}/cancel")
+    assert (refusal.status_code, refusal.json()["code"]) == (409, "job_starting")
+    journal.remove(job_id)
+
+
 def test_an_answer_that_comes_to_another_server_reaches_the_cell(served: Served, other: Served, key: str) -> None:
     job_id = begin(served, key, "!echo ran", approve="ask")
     request = wait_for_approval(other, job_id)
@@ -162,7 +204,9 @@ def test_the_jobs_of_a_server_that_was_killed_are_lost_and_say_so(tmp_path: Path
             keyed.join(DEADLINE)
         with serving(tmp_path, KERNELBOX_HOME=str(home)) as second:
             assert look(second, job_id)["state"] == "lost"
-            assert list(events_of(second, job_id))[-1]["type"] == "lost"
+            *_, lost = events_of(second, job_id)
+            assert lost["type"] == "lost"
+            assert status_of_return(second, job_id, lost) == 204
             again = second.post("/kernels/s/execute", {"code": "1"}, **{"Idempotency-Key": "lost-one"})
             assert (again.status_code, again.json()["code"]) == (409, "job_lost")
             second.http.delete("/kernels")
@@ -371,6 +415,21 @@ def test_events_behind_megabytes_that_a_cell_has_written_are_given_up(
     assert look(served, job_id)["state"] == "done"
 
 
+def test_a_browser_that_was_told_that_events_are_lost_is_told_to_stop(
+    served: Served, other: Served, key: str, service_home: Path
+) -> None:
+    job_id = begin(served, key, f"print('begun', flush=True)\n{ENDLESS}")
+    next(event for event in events_of(served, job_id) if event["type"] == "output")
+    with (service_home / "jobs" / job_id / "events-1").open("ab") as events:
+        events.write(b"x\n" * 2_000_000)
+    *_, lost = events_of(served, job_id)
+    assert lost["type"] == "lost"
+    assert [status_of_return(server, job_id, lost) for server in (served, other)] == [204, 204]
+    served.post(f"/jobs/{job_id}/cancel")
+    assert wait_for(served, job_id)["result"]["error"]["ename"] == "Cancelled"
+    assert status_of_return(served, job_id, lost) == 204
+
+
 def test_a_job_among_whose_files_a_cell_has_put_thousands_is_given_up(
     served: Served, key: str, service_home: Path
 ) -> None:
@@ -516,9 +575,8 @@ def test_a_request_that_is_refused_is_refused_to_all_who_sent_it_at_once(tmp_pat
         served.post("/kernels/busy/jobs", {"code": "import time; time.sleep(100)"})
 
         def send(number: int) -> int:
-            return served.post(
-                "/kernels/busy/execute", {"code": "1"}, **{"Idempotency-Key": f"{number % 2}"}
-            ).status_code
+            route = "jobs" if number % 2 else "execute"
+            return served.post(f"/kernels/busy/{route}", {"code": "1"}, **{"Idempotency-Key": route}).status_code
 
         with ThreadPoolExecutor(10) as pool:
             assert set(pool.map(send, range(40))) == {429}

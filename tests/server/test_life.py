@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,8 +14,14 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.bounded import run
 from tests.conftest import new_home
 from websockets.sync.client import connect
+
+from kernelbox import ExecutionResult
+from kernelbox.server._executions import Cell
+from kernelbox.server._options import ServiceOptions
+from kernelbox.server._state import make_state
 
 from .support import DEADLINE, Served, serving
 
@@ -114,6 +121,23 @@ def test_a_second_signal_ends_the_grace(tmp_path: Path, key_file: Path) -> None:
             assert results[0]["error"]["ename"] == "Cancelled"
         with serving(tmp_path, KERNELBOX_HOME=str(home)) as served:
             served.http.delete("/kernels")
+
+
+def test_a_cell_that_is_on_its_way_to_its_kernel_when_the_server_is_stopped_is_stopped_too(
+    home: Path, tmp_path: Path
+) -> None:
+    async def stop_meanwhile() -> ExecutionResult:
+        state = make_state(ServiceOptions(workspace=str(tmp_path)))
+        await state.kernels.open("late")
+        cell = Cell(code="import time\nwhile True: time.sleep(0.01)")
+        running = asyncio.ensure_future(state.executions.run(await state.kernels.kernel("late"), cell))
+        await asyncio.sleep(0)  # until it connects to the kernel, in a thread
+        await state.executions.drain(1000.0, hurry=asyncio.Event())
+        return await running
+
+    result = run(stop_meanwhile)
+    assert result.error is not None
+    assert result.error.ename == "Cancelled"
 
 
 def test_a_server_that_is_killed_leaves_kernels_that_go_on(tmp_path: Path, key_file: Path) -> None:

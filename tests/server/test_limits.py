@@ -231,18 +231,41 @@ def test_kernels_that_take_long_to_start_keep_nobody_waiting_who_wants_something
         served.http.delete("/kernels")
 
 
-def test_a_job_that_ends_while_the_server_can_open_nothing_is_told_when_it_can(tmp_path: Path, key_file: Path) -> None:
-    gate, log = tmp_path / "gate", tmp_path / "log"
+@contextlib.contextmanager
+def job_that_cannot_be_written(served: Served, key: str, log: Path) -> Iterator[str]:
+    """Has a job end while its server can open nothing, as long as this is entered."""
+    gate = log.parent / "gate"
     code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n6 * 7"
-    with new_home() as home, serving(tmp_path, LOG=str(log), KERNELBOX_HOME=str(home)) as served:
-        job_id = served.post("/sessions/x/jobs", {"code": code}).json()["id"]
-        before = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (3, before[1]))
-        gate.touch()
-        while "not all can be written" not in log.read_text():
+    job_id: str = served.post(f"/sessions/{key}/jobs", {"code": code}).json()["id"]
+    before = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+    gate.touch()
+    while "not all can be written" not in log.read_text():
+        pass
+    yield job_id
+    resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, before)
+
+
+def test_a_job_that_ends_while_the_server_can_open_nothing_is_told_when_it_can(
+    tmp_path: Path, service_home: Path, key: str
+) -> None:
+    log = tmp_path / "log"
+    with serving(tmp_path, LOG=str(log), KERNELBOX_HOME=str(service_home)) as served:
+        with job_that_cannot_be_written(served, key, log) as job_id:
             pass
-        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, before)
         while (job := served.http.get(f"/jobs/{job_id}").json())["state"] == "running":
             pass
-        served.http.delete("/kernels")
     assert job["result"]["return_value"] == "42"
+
+
+def test_a_server_that_is_stopped_waits_until_what_came_of_its_jobs_is_written(
+    tmp_path: Path, service_home: Path, served: Served, key: str
+) -> None:
+    log = tmp_path / "log"
+    with serving(tmp_path, LOG=str(log), KERNELBOX_HOME=str(service_home)) as stopping:
+        with job_that_cannot_be_written(stopping, key, log) as job_id:
+            stopping.process.terminate()
+            while stopping.http.get("/ready").status_code != 503:
+                pass
+        assert stopping.process.wait(DEADLINE) == 0
+    assert served.http.get(f"/jobs/{job_id}").json()["result"]["return_value"] == "42"

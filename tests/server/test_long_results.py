@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from hypothesis import strategies as st
 from starlette.types import Message
 from websockets.sync.client import connect
 
-from kernelbox import ExecutionResult
+from kernelbox import ExecutionResult, KernelBoxConfig
+from kernelbox.host._home import Home
+from kernelbox.host._journal import Entry, Journal
 from kernelbox.server._answers import answer_with, answer_with_json, encode_result
 from kernelbox.server._pieces import PIECE, dump_in_pieces
+from kernelbox.server._running_job import RunningJob
 from kernelbox.server._streams import EventStream
 from kernelbox.wire._json import dump
 
@@ -142,6 +146,37 @@ def test_others_are_served_while_a_long_result_is_encoded() -> None:
         assert await steps_during(encode_result(long_result())) > 3
 
     asyncio.run(count())
+
+
+class SlowDisk(Entry):
+    """A job on a disk that takes what is long only after the event loop has served another."""
+
+    def __init__(self, journal: Journal, job_id: str) -> None:
+        super().__init__(journal, job_id)
+        self._loop = asyncio.get_running_loop()
+        self._others = threading.Event()
+
+    def append(self, kind: str, event: bytes) -> int:
+        if len(event) > PIECE:
+            self._loop.call_soon_threadsafe(self._others.set)
+            assert self._others.wait(DEADLINE)
+        return super().append(kind, event)
+
+
+def test_others_are_served_while_a_long_event_is_written(home: Path) -> None:
+    async def run() -> bytes | None:
+        config = KernelBoxConfig.from_env()
+        journal, record = Journal(Home(config.home, config.key_file)), {"id": "0" * 32, "state": "running"}
+        journal.claim("0" * 32, record)
+
+        async def work(*_: object) -> ExecutionResult:
+            return long_result()
+
+        job = RunningJob(SlowDisk(journal, "0" * 32), record, journal, work)
+        await job.task
+        return journal.read_result("0" * 32)
+
+    assert json.loads(asyncio.run(run()) or b"{}")["output"] == long_result().output
 
 
 def test_others_are_served_while_a_long_event_is_sent() -> None:

@@ -194,6 +194,20 @@ def test_what_is_no_picture_of_a_cell_is_not_fetched_as_one(
     planted.unlink()
 
 
+def test_no_answer_says_where_a_picture_could_not_be_written(served: Served, key: str, service_home: Path) -> None:
+    images, away = service_home / "images", service_home / "away"
+    served.execute(
+        key, f"import base64\nfrom IPython.display import Image\nIt = Image(base64.b64decode('{PICTURE}'))\nIt"
+    )
+    images.rename(away)
+    images.write_text("no directory")
+    result = served.execute(key, "It")
+    images.unlink()
+    away.rename(images)
+    assert "[kernelbox] images could not be written: " in result["stderr"]
+    assert str(service_home) not in str(result)
+
+
 # -- metrics ---------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from kernelbox.wire._results import OutputItem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from typing import Any
 
     from kernelbox.host._home import Home
@@ -42,11 +42,13 @@ class ImageFiles:
     """Writes the images of one execution to a directory, under names that never meet: time, a random part, a number.
 
     A directory by its path is one that `choose_images_dir` has returned, before there was a cell that could put a link
-    in its place. `images` in a home must not be a link either.
+    in its place. `images` in a home must not be a link either. `describe` says why they cannot be written, where the
+    directory is not the caller's to know.
     """
 
-    def __init__(self, directory: str | Home) -> None:
+    def __init__(self, directory: str | Home, describe: Callable[[Exception], str] | None = None) -> None:
         self.paths: list[str] = []
+        self._describe = describe
         self._home = None if isinstance(directory, str) else directory
         self._directory = directory if isinstance(directory, str) else f"{directory.path}/{_NAME}"
         self._stem = ""
@@ -115,12 +117,17 @@ class ImageFiles:
         try:
             self._create(name, raw)
         except OSError as exc:
-            reason = "it is a link" if os.path.islink(self._directory) else exc.strerror or exc
-            self._notice = f"[kernelbox] images could not be written to {self._directory!r}: {reason}"
+            self._notice = f"[kernelbox] images could not be written{self._why(exc)}"
             return None
         self._size += len(raw)
         self.paths.append(os.path.join(self._directory, name))
         return self.paths[-1]
+
+    def _why(self, exc: OSError) -> str:
+        if self._describe is not None:
+            return f": {self._describe(exc)}"
+        reason = "it is a link" if os.path.islink(self._directory) else exc.strerror or exc
+        return f" to {self._directory!r}: {reason}"
 
     def _create(self, name: str, raw: bytes) -> None:
         directory = self._open_directory()

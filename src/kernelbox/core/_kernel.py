@@ -12,6 +12,8 @@ from kernelbox.wire._results import ErrorInfo, ExecutionResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernelbox.core._kernels import Kernels
     from kernelbox.host._directory import KernelDirectory
     from kernelbox.host._engine import Connection
@@ -24,8 +26,8 @@ _ANSWER_PATIENCE = 2.0
 class Kernel:
     """One kernel, as shells and faces use it. `environment` is what a new process of it gets, None the caller's own.
 
-    While the kernel is `starting` its opener holds the lock of its name, and a process that must be killed is not
-    replaced.
+    `describe` puts in words why there could be no new process, for the result of a cell that had to be killed. While
+    the kernel is `starting` its opener holds the lock of its name, and a process that must be killed is not replaced.
     """
 
     def __init__(
@@ -34,11 +36,13 @@ class Kernel:
         record: KernelRecord,
         *,
         environment: dict[str, str] | None = None,
+        describe: Callable[[Exception], str] = str,
         starting: bool = False,
     ) -> None:
         self.record = record
         self.environment = environment
         self._kernels = kernels
+        self._describe = describe
         self._starting = starting
 
     def __repr__(self) -> str:
@@ -150,7 +154,7 @@ class Kernel:
                 return "it was being started"
             self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment, ended=self.record)
         except Exception as exc:  # noqa: BLE001  # whatever keeps another from starting: the execution is over
-            return str(exc) or type(exc).__name__
+            return self._describe(exc) or type(exc).__name__
         return ""
 
 

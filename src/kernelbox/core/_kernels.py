@@ -15,7 +15,7 @@ from kernelbox.core._options import KernelOptions
 from kernelbox.core._pool import Pool
 from kernelbox.core._starting import check_start, new_record, start
 from kernelbox.host._engine import CAUSE_PATIENCE, ENGINES, engine_named
-from kernelbox.host._record import KernelRecord
+from kernelbox.host._record import RESTART_FAILED, KernelRecord
 from kernelbox.host._store import open_store
 from kernelbox.wire._layout import is_kernel_id
 
@@ -110,9 +110,18 @@ class Kernels:
         with self.store.locking(*record.names):
             return self.find(kernel_id)
 
-    def kernel(self, record: KernelRecord, *, environment: dict[str, str] | None = None) -> Kernel:
-        """Returns the handle on a kernel; `environment` is what a new process of it gets."""
-        return Kernel(self, record, environment=environment)
+    def kernel(
+        self,
+        record: KernelRecord,
+        *,
+        environment: dict[str, str] | None = None,
+        describe: Callable[[Exception], str] = str,
+    ) -> Kernel:
+        """Returns the handle on a kernel; `environment` is what a new process of it gets.
+
+        `describe` says, in the result of a cell, why there could be no new process.
+        """
+        return Kernel(self, record, environment=environment, describe=describe)
 
     def environment_given(self, kernel_id: str) -> dict[str, str] | None:
         """Returns what this process has opened a kernel with, None if it has given it none."""
@@ -311,7 +320,7 @@ class Kernels:
     def _note_failed_restart(self, record: KernelRecord, exc: KernelBoxError) -> None:
         """Says in the record why there is no process, if none came to be."""
         if record.status == "unknown":
-            record.status, record.death = "dead", f"its restart failed: {exc}"
+            record.status, record.death = "dead", f"{RESTART_FAILED}{exc}"
             with contextlib.suppress(StoreFailed):  # the same may be wrong again
                 self.store.save(record)
 

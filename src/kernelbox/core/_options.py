@@ -182,11 +182,13 @@ def at_level(sandbox: Sandbox | None, level: str | None) -> Sandbox | None:
 
 
 def _check_limits(limits: Limits | Mapping[str, object] | None) -> Limits | None:
+    """Returns limits as such; None if none is named. Raises InvalidInput."""
     if limits is None:
         return None  # most kernels have none, and the command line counts milliseconds
     from kernelbox.base._limits import check_limits
 
-    return check_limits(limits)
+    checked = check_limits(limits)
+    return checked if checked is not None and checked.given else None
 
 
 def _environment_differences(

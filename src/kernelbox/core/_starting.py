@@ -139,7 +139,7 @@ def _launch(
         if record.limits:
             from kernelbox.host._limiting import prepare_limits
 
-            disk_before = prepare_limits(record, use_groups=config.cgroups)
+            disk_before = prepare_limits(record, config.home, use_groups=config.cgroups)
         launch = Launch(record, directory, given, config, opening, lifeline, disk_before)
         engine_named(record.engine).launch(launch)
     except BaseException as exc:

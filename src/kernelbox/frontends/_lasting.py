@@ -67,11 +67,10 @@ class LastingFrontEnd:
                 other.replace()
                 self.go(other)
         self._coming = front_end
-        while (message := self._kept.first()) is not None and not front_end.closed:
-            await front_end.send(message)
+        while not front_end.closed and (message := self._kept.take_first()) is not None:
+            await front_end.send(message)  # from now on it is among what that has not sent, until it has
             if self._coming is not front_end:
                 return  # another has come meanwhile
-            self._kept.drop_first()
         self._present, self._coming = front_end, None
 
     def go(self, front_end: Present) -> bool:
@@ -110,22 +109,23 @@ class Kept:
         for message in [*messages, *(message for message, _ in later)]:
             self.add(message)
 
-    def first(self) -> JupyterMessage | None:
-        """Returns what is to be told first: that messages were dropped, if there were any."""
+    def take_first(self) -> JupyterMessage | None:
+        """Takes out what is to be told first: that messages were dropped, if there were any."""
         if self._dropped:
-            what = f"{self._dropped_count:,} messages ({self._dropped_size:,} bytes)"
-            text = f"[kernelbox] {what} that came while this front end was away were dropped\n"
-            content = {"name": "stderr", "text": text}
-            return self._author.write("iopub", "stream", content, self._dropped[0].parent)
-        return self._messages[0][0] if self._messages else None
+            return self._take_dropped()
+        if not self._messages:
+            return None
+        message, size = self._messages.popleft()
+        self._size -= size
+        return message
 
-    def drop_first(self) -> None:
-        """Takes that the first has been told."""
-        if self._dropped:
-            self._dropped.clear()
-            self._dropped_count = self._dropped_size = 0
-        else:
-            self._size -= self._messages.popleft()[1]
+    def _take_dropped(self) -> JupyterMessage:
+        what = f"{self._dropped_count:,} messages ({self._dropped_size:,} bytes)"
+        text = f"[kernelbox] {what} that came while this front end was away were dropped\n"
+        parent = self._dropped[0].parent
+        self._dropped.clear()
+        self._dropped_count = self._dropped_size = 0
+        return self._author.write("iopub", "stream", {"name": "stderr", "text": text}, parent)
 
     def _make_room(self) -> None:
         """Drops the oldest outputs, and if that is not enough the oldest of all, until a quarter is free."""

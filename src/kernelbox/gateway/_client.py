@@ -59,6 +59,7 @@ class KernelClient:
         self.ping_interval = check_seconds("ping_interval", ping_interval)
         self._token = host_variable(TOKEN_VARIABLE) if token is None else token
         self._link: Link | None = None
+        self._connecting = asyncio.Lock()
         self._turn = asyncio.Lock()
         self._ending: asyncio.Task[None] | None = None
 
@@ -80,18 +81,20 @@ class KernelClient:
 
     async def connect(self, retries: int = 10, retry_interval: float = 1.0) -> None:
         """Opens a kernel and connects to it; raises RuntimeError if it cannot, after so many tries."""
-        if self._link is not None:
-            raise RuntimeError("the client is connected already; disconnect() first, or reset() for a clean kernel")
-        tries = max(1, retries)
-        for attempt in range(1, tries + 1):
+        async with self._connecting:
+            if self._link is not None:
+                raise RuntimeError("the client is connected already; disconnect() first, or reset() for a clean kernel")
+            self._link = await self._open_link(max(1, retries), retry_interval)
+
+    async def _open_link(self, tries: int, retry_interval: float) -> Link:
+        while True:
             try:
-                self._link = await Link.open(self._url, self._token or None, self.ping_interval or 10)
+                return await Link.open(self._url, self._token or None, self.ping_interval or 10)
             except Unreachable as exc:
-                if exc.final or attempt == tries:
+                tries -= 1
+                if exc.final or not tries:
                     raise RuntimeError(f"the gateway at {self._url} cannot be used: {exc}") from exc
                 await asyncio.sleep(retry_interval)
-            else:
-                return
 
     async def disconnect(self) -> None:
         """Ends the kernel, and the connection to it."""

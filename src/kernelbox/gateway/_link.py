@@ -41,6 +41,7 @@ class Link:
         self._ping_interval = ping_interval
         self._socket: ClientConnection | None = None
         self._codec = CodecV1()
+        self._is_closed = False
 
     @classmethod
     async def open(cls, url: str, token: str | None, ping_interval: float) -> Link:
@@ -96,19 +97,25 @@ class Link:
     async def is_alive(self) -> bool:
         """Tells whether the gateway still has the kernel, and it lives."""
         try:
-            answer = await _request(self._http, "GET", f"/api/kernels/{self.kernel_id}")
+            answer = await self._request("GET")
         except Unreachable:
             return False
         return bool(answer.json()["execution_state"] != "dead")
 
     async def interrupt(self) -> None:
-        await _request(self._http, "POST", f"/api/kernels/{self.kernel_id}/interrupt")
+        await self._request("POST", "/interrupt")
 
     async def restart(self) -> None:
-        await _request(self._http, "POST", f"/api/kernels/{self.kernel_id}/restart")
+        await self._request("POST", "/restart")
+
+    async def _request(self, method: str, what: str = "") -> httpx2.Response:
+        if self._is_closed:
+            raise Unreachable("the client has disconnected, which ends the kernel")
+        return await _request(self._http, method, f"/api/kernels/{self.kernel_id}{what}")
 
     async def close(self) -> None:
         """Ends the kernel, as far as the gateway is there, and the connection."""
+        self._is_closed = True
         try:
             if self._socket is not None:
                 await self._socket.close()

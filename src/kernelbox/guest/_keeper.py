@@ -64,7 +64,9 @@ class Keeper:
                 kept.excess = kept.watch.look()
             if kept.excess is not None and kept.excess[0] == "disk" and kept.watch.spare(self._others(pid)):
                 kept.excess = None
-            if kept.excess is not None:
+            if kept.excess is not None and kept.first:
+                kill(kept.first)  # the system ends all that is in there, however fast they fork
+            elif kept.excess is not None:
                 kill_descendants(pid)  # first: they become others' children when it has ended
                 kill(pid)
 
@@ -154,8 +156,9 @@ class Keeper:
 
     def _end_orphans(self, dead: int) -> None:
         """Kills what a dead kernel left: any child of ours that is neither a kernel nor part of a sandbox."""
-        while orphans := [pid for pid in children() if pid != dead and self._is_orphan(pid)]:
-            _end_each(orphans)
+        others = {dead}
+        while orphans := [pid for pid in children() if pid not in others and self._is_orphan(pid)]:
+            others |= _end_each(orphans)
 
     def _is_orphan(self, pid: int) -> bool:
         """Tells whether a child is none that we know."""
@@ -181,17 +184,22 @@ def appoint_keeper(descriptor: int) -> None:
 
 def end_children() -> None:
     """Ends all children of this process, those too that pass to it meanwhile."""
-    while left := children():
-        _end_each(left)
+    others: set[int] = set()
+    while left := [pid for pid in children() if pid not in others]:
+        others |= _end_each(left)
 
 
-def _end_each(orphans: list[int]) -> None:
+def _end_each(orphans: list[int]) -> set[int]:
+    """Ends children of this process; returns those that have become another user's, as by sudo(8): they go on."""
+    others = set()
     for pid in orphans:
         kill_descendants(pid)  # all of them before one is waited for: they may be forking
-        kill(pid)
+        if not kill(pid):
+            others.add(pid)
     for pid in reversed(orphans):  # the first process of a sandbox ends after the others in it
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)  # it was sent SIGKILL; its own children are ours now, and next
+            os.waitpid(pid, os.WNOHANG if pid in others else 0)  # its own children are ours now, and next
+    return others
 
 
 def _remove_groups(groups: list[str]) -> None:
@@ -208,10 +216,15 @@ def _remove_groups(groups: list[str]) -> None:
             os.rmdir(group)
 
 
-def kill(pid: int) -> None:
-    """Kills a child of ours that has not been waited for: the pid is still its own."""
-    with contextlib.suppress(ProcessLookupError):
+def kill(pid: int) -> bool:
+    """Kills a child of ours that has not been waited for: the pid is still its own. Returns whether that is allowed."""
+    try:
         os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return True
 
 
 def _next_ended() -> tuple[int, int] | None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # Seconds of processor time by which one process may exceed the limit, for its keeper to end it with a better word.
 _GRACE = 2
 
+# Seconds, some 270 years: the system counts them in nanoseconds, and takes more for a few.
+_MOST_SECONDS = 2**33
+
 
 def join(groups: list[int]) -> bool:
     """Moves this process into control groups, by descriptors of their `cgroup.procs`; returns whether all took it."""
@@ -51,7 +54,7 @@ def take(limits: Mapping[str, float], *, alone: bool) -> None:
         # Writing fails with EFBIG: SIGXFSZ is ignored, as Python has it.
         _set(resource.RLIMIT_FSIZE, limits["file_size"], limits["file_size"])
     if "cpu" in limits:
-        seconds = math.ceil(limits["cpu"]) + _GRACE
+        seconds = min(math.ceil(limits["cpu"]), _MOST_SECONDS) + _GRACE
         _set(resource.RLIMIT_CPU, seconds, seconds + _GRACE)
 
 

@@ -343,7 +343,7 @@ class Template:
                 raise ProcessLookupError("its process has ended")
             kept.watch = Watch(
                 *(unborn.pid, kept.first, spawn.limits, spawn.groups, unborn.state, kept.directory, spawn.cwd),
-                spawn.disk_before,
+                *(spawn.disk_before, spawn.home),
                 alone=self._seat is None,
             )
         except OSError as exc:

@@ -13,15 +13,15 @@ import signal
 import time
 
 from kernelbox.guest._descendants import children
+from kernelbox.guest._disk import Disk
 from kernelbox.usage import _groups
-from kernelbox.usage._directory import LEAST_FILE, Walk
+from kernelbox.usage._directory import Walk
 from kernelbox.usage._processes import (
+    beside_resident,
     exact_memory,
     hide,
     look_at,
-    page_tables,
     shared_memory,
-    unlinked_files,
     written,
 )
 from kernelbox.wire import _state
@@ -35,13 +35,6 @@ _IDLE_LOOKS = 8
 
 # A look may take this part of the time at the most: there are other kernels to keep.
 _DUTY = 0.2
-
-# Files that are counted in one look, which takes some ten milliseconds.
-_FILES_AT_ONCE = 2000
-
-# The working directory is counted when so much of what is left of the limit is gone from its file system.
-_PART_OF_REST = 0.5
-_LEAST_PART = 1 / 64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,12 +59,13 @@ class Watch:
         directory: int,
         cwd: str,
         disk_before: int,
+        home: int,
         *,
         alone: bool,
     ) -> None:
         """To be made when the kernel is in its groups, and has not begun to run cells. `first` is the first process of
         its sandbox, 0 if it has none; `state` is its state file, and `directory`, which is not ours to close, where
-        that is.
+        that is; `home` is the inode of the home, which is not counted.
 
         `alone` says that every child of this process is the kernel's: its orphans come here, if it does not get them.
         """
@@ -91,7 +85,7 @@ class Watch:
         self._peak = 0
         self._cpu: dict[int, float] = {}
         self._ended_cpu = 0.0
-        self._disk = _Disk(cwd, disk_before, limits["disk"]) if "disk" in limits else None
+        self._disk = Disk(Walk(cwd, but=home), disk_before, limits["disk"]) if "disk" in limits else None
         self._oom_kills = self._oom_kills_seen = self._count_oom_kills()
         self._idle_looks = 0
         self.due = time.monotonic() if self._looks else float("inf")
@@ -178,8 +172,10 @@ class Watch:
         limit = self._limits.get("memory")
         if limit is None:
             return None
-        shared = max(0, shared_memory() - self._shared_before)
-        if sum(tree.resident.values()) + page_tables(tree.pids) - self._inherited + shared <= limit:
+        now = shared_memory()
+        self._shared_before = min(self._shared_before, now)  # others may have given some back
+        shared = now - self._shared_before
+        if sum(tree.resident.values()) + beside_resident(tree.pids) - self._inherited + shared <= limit:
             return None
         used = exact_memory(tree.pids, self._pid) + (shared if hide(tree.pids, self._pid) else 0)
         self._peak = max(self._peak, used)
@@ -206,9 +202,11 @@ class Watch:
 
     def _own_files(self) -> int:
         """Returns the bytes of the files that the kernel itself writes to, in a sandbox too."""
-        return sum(
-            os.stat(name, dir_fd=self._directory, follow_symlinks=False).st_blocks * 512 for name in (LOG, STATE)
-        )
+        found = 0
+        for name in (LOG, STATE):
+            with contextlib.suppress(FileNotFoundError):
+                found += os.stat(name, dir_fd=self._directory, follow_symlinks=False).st_blocks * 512
+        return found
 
     def _is_idle(self) -> bool:
         """Tells whether the kernel says that it runs no cell."""
@@ -220,62 +218,3 @@ class Watch:
 
     def _count_oom_kills(self) -> int:
         return sum(_groups.oom_kills(group) or 0 for group in self.groups)
-
-
-class _Disk:
-    """What a kernel has added to its working directory."""
-
-    def __init__(self, path: str, before: int, limit: float) -> None:
-        self._before = before
-        self._limit = limit
-        self._walk: Walk | None = None
-        self._gauge = Walk(path)
-        self._free = self._free_before = self._gauge.free
-        self._added = 0
-        self.place = self._gauge.place
-        self._written: dict[int, float] = {}
-        self._anew = False
-
-    def spare(self, pid: int, written: dict[int, float]) -> bool:
-        """Tells whether another kernel has written more than this one, and begins to count anew if so.
-
-        `written` is what each kernel of this directory has written since its start, by pid.
-        """
-        known = {each: amount for each, amount in self._written.items() if amount < math.inf}
-        recent = {each: amount - known.get(each, 0) for each, amount in written.items()}
-        if recent[pid] >= max(recent.values()):
-            return False
-        self._written, self._before, self._added = written, self._before + self._added, 0
-        return True
-
-    def begin_anew(self) -> None:
-        """Counts what is there by now as if it had always been: a kernel that may have added it is gone."""
-        self._walk, self._anew, self._added = self._gauge.again(), True, 0
-        self._free_before = self._gauge.free
-
-    def measure(self, pids: list[int], kernel: int) -> int:
-        """Returns the bytes that were added, as far as they are known; counts on if the file system has lost some."""
-        free = self._gauge.free
-        self._free = (max(self._free[0], free[0]), max(self._free[1], free[1]))  # others may have given some back
-        lost = self._free[0] - free[0] + (self._free[1] - free[1]) * LEAST_FILE
-        if self._walk is None and lost > max((self._limit - self._added) * _PART_OF_REST, self._limit * _LEAST_PART):
-            self._free = free
-            try:
-                self._walk = self._gauge.again()
-            except PermissionError:  # it is closed itself
-                self._added = max(self._added, self._lost(free))
-        if self._walk is not None and self._walk.step(_FILES_AT_ONCE):
-            held = unlinked_files(pids, self._walk.place[0])
-            now = self._walk.bytes + held
-            if self._anew:
-                self._before, self._anew = now, False
-            self._added = now - self._before
-            if self._walk.closed or hide(pids, kernel):
-                self._added = max(self._added, self._lost(free))
-            self._walk = None
-        return self._added
-
-    def _lost(self, free: tuple[int, int]) -> int:
-        """Returns the bytes that the file system has lost: who closes a directory, or hides what they have open,
-        answers for all of them, because that cannot be told from what others have written."""
-        return self._free_before[0] - free[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from kernelbox.base._errors import StartFailed
@@ -21,8 +22,9 @@ _MOST_FILES = 200_000
 _PORTABLE = {"files", "file_size"}
 
 
-def prepare_limits(record: KernelRecord, *, use_groups: bool) -> int:
-    """Makes what a kernel needs to be kept within its limits; returns the bytes that its working directory holds.
+def prepare_limits(record: KernelRecord, home: str, *, use_groups: bool) -> int:
+    """Makes what a kernel needs to be kept within its limits; returns the bytes that its working directory holds, but
+    for those of the home.
 
     Raises StartFailed if the limits cannot be kept.
     """
@@ -32,7 +34,7 @@ def prepare_limits(record: KernelRecord, *, use_groups: bool) -> int:
             f"kernel {record.name!r} cannot be started with limits for {', '.join(refused)}: these need Linux, which "
             f"tells what the processes of a kernel use; here only {' and '.join(sorted(_PORTABLE))} can be limited"
         )
-    disk_before = _measure_directory(record) if "disk" in record.limits else 0
+    disk_before = _measure_directory(record, home) if "disk" in record.limits else 0
     record.groups = make_groups(record.kernel_id, record.limits) if use_groups else []
     return disk_before
 
@@ -63,8 +65,17 @@ def _measure(record: KernelRecord, pid: int) -> dict[str, float] | None:
     }
 
 
-def _measure_directory(record: KernelRecord) -> int:
-    walk = Walk(record.cwd)
+def inode_of_home(home: str, cwd: str) -> int:
+    """Returns what tells a home from other directories below a working directory; 0 if it is on another file system."""
+    try:
+        info, other = os.stat(home), os.stat(cwd)
+    except OSError:
+        return 0
+    return info.st_ino if info.st_dev == other.st_dev else 0
+
+
+def _measure_directory(record: KernelRecord, home: str) -> int:
+    walk = Walk(record.cwd, but=inode_of_home(home, record.cwd))
     if not walk.step(_MOST_FILES):
         raise StartFailed(
             f"kernel {record.name!r} cannot be started with a limit for disk: its working directory {record.cwd!r} has "

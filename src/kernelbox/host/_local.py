@@ -10,7 +10,7 @@ from kernelbox.base._errors import StoreFailed
 from kernelbox.host import _notes
 from kernelbox.host._engine import CAUSE_PATIENCE
 from kernelbox.host._process import Process, boot_id, exists
-from kernelbox.host._record import is_rewritten
+from kernelbox.host._record import UNUSABLE, is_rewritten
 from kernelbox.host._state_file import read_state
 
 TYPE_CHECKING = False
@@ -109,7 +109,7 @@ class LocalEngine(ABC):
         except FileNotFoundError:
             return "its directory was deleted"
         except (StoreFailed, PermissionError, NotADirectoryError) as exc:
-            return f"its directory cannot be used any more: {exc}"
+            return f"{UNUSABLE}{exc}"
         except OSError as exc:  # we have too much open, or the disk fails: nothing is known of the kernel
             raise StoreFailed.because(exc, directory.path, "read") from exc
 

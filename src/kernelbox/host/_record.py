@@ -40,6 +40,10 @@ _LARGEST_PID = 2**31
 # How a kernel ended whose record, and every copy of it, was written by a program that is not a host of this user.
 _REWRITTEN = "its record was rewritten by another program than kernelbox"
 
+# How a kernel ended, where a reason follows that may name any path of the host's, or what a program of it said.
+RESTART_FAILED = "its restart failed: "
+UNUSABLE = "its directory cannot be used any more: "
+
 
 def now() -> str:
     """Returns the time as records have it."""
@@ -149,6 +153,22 @@ def mark_rewritten(record: KernelRecord) -> KernelRecord:
 def is_rewritten(record: KernelRecord) -> bool:
     """Tells whether a record is one that no host has written."""
     return record.pid is None and record.death == _REWRITTEN
+
+
+def without_reasons(record: KernelRecord) -> KernelRecord:
+    """Returns what can be told of a kernel to who may be elsewhere: not why the host could not start it or reach it."""
+    death, lost = _without_reason(record.death), _without_reason(record.lost)
+    if (death, lost) == (record.death, record.lost):
+        return record
+    return KernelRecord(**{**record.to_dict(), "death": death, "lost": lost})
+
+
+def _without_reason(told: str | None) -> str | None:
+    for beginning in (RESTART_FAILED, UNUSABLE):
+        before, found, _ = (told or "").partition(beginning)
+        if found:
+            return before + beginning.removesuffix(": ")
+    return told
 
 
 def are_tags(tags: object) -> TypeGuard[dict[str, str]]:

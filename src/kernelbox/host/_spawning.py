@@ -87,6 +87,7 @@ def preparing(
         limits=launch.record.limits,
         groups=launch.record.groups,
         disk_before=launch.disk_before,
+        home=_inode_of_home(launch) if "disk" in launch.record.limits else 0,
         sandbox=confinement is not None,
         guard=bool(guard),
     )
@@ -106,6 +107,12 @@ def preparing(
             opened.append(stack.enter_context(listen(place, RUNNER)).fileno())
             opened.append(_closed_by(stack, write_secret("filter", guard)))
         yield Request(spawn, opened)
+
+
+def _inode_of_home(launch: Launch) -> int:
+    from kernelbox.host._limiting import inode_of_home  # few kernels have limits
+
+    return inode_of_home(launch.config.home, launch.record.cwd)
 
 
 def spawn_cold(

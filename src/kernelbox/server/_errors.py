@@ -101,13 +101,13 @@ def describe_failure(exc: KernelBoxError | Refused | None) -> dict[str, Any]:
 
 
 def sentence_about(exc: Exception) -> str:
-    """Returns what a front end is told of a failure: as in an answer, no path of the operator's."""
+    """Returns what a front end, or a result, tells of a failure: as in an answer, no path of the operator's."""
     if isinstance(exc, KernelBoxError):
         return str(describe_failure(exc)["detail"])
-    if isinstance(exc, OSError):
-        _log.error("%s", exc)
-        return _INTERNAL
-    return str(exc)
+    if isinstance(exc, ValueError):  # about what was asked for
+        return str(exc)
+    _log.error("%s: %s", type(exc).__name__, exc)
+    return _INTERNAL
 
 
 def answer_to(exc: KernelBoxError | Refused | HTTPException | ClientDisconnect) -> JSONResponse:

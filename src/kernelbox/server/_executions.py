@@ -16,7 +16,7 @@ from kernelbox.core._memory import Sessions
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord
 from kernelbox.server._draining import Drained, wait_for_end
-from kernelbox.server._errors import AFTER_DEATH, about_to_end
+from kernelbox.server._errors import AFTER_DEATH, about_to_end, sentence_about
 from kernelbox.server._metrics import Metrics
 from kernelbox.server._options import ServiceOptions
 from kernelbox.server._tracing import CellSpan
@@ -95,6 +95,8 @@ class Executions:
                 record.name, kernel, request, options, self._sessions, self._toolbox, timeout=timeout, watch=watch
             )
             self._running.add(job)
+            if self.draining:  # it was on its way to the kernel when the server was told to end
+                job.cancel()
             try:
                 if on_begin is not None:
                     on_begin(job)
@@ -154,6 +156,7 @@ class Executions:
             text_limit=text_limit,
             report_changes=False,
             keep_outputs=True,
+            describe=sentence_about,
         )
 
 

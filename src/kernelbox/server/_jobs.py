@@ -26,11 +26,16 @@ if TYPE_CHECKING:
 # The kinds of events that no other follows.
 _LAST = ("result", "failed", "lost")
 
+# The number of an event `lost`, which is in no journal and is the last in any case. Who has seen it is told no more:
+# `EventSource` comes back after every end of a stream, until it is answered 204.
+_END = 10**15 - 1
+
 # Why no more events can come.
 _DAMAGED = "code of this user has written over the events; GET /jobs/ID has what came of the job"
 _GONE = "nothing is known of this job any more: it ended long ago, or what came of it could not be written"
 _MISSING = "the events after this one are gone; GET /jobs/ID has what came of the job"
 _OVER = "all events have been told"
+_STARTING = "another server is starting the kernel of this job; try again when the job has begun, or there"
 LOST = "the server that ran this has ended; how far the cell came is not known"
 
 # Seconds that another server may take to act on an answer.
@@ -66,21 +71,25 @@ class Jobs:
             entry = await in_thread(self._journal.claim, job_id, self._new_record(job_id, caller, about))
             if entry is not None:
                 return await self._start(entry, caller, about, work)
-            found = await in_thread(self._journal.read, job_id)
-            if found is not None:
-                same = self._same(found, about)
-                if (running := self._mine.get(same)) is not None:
-                    await running.until_begun()  # or until it is refused, which both requests are then
-                return same
+            if await self._has_begun(job_id, about):
+                return job_id
         raise _damaged("what is known of the job of this Idempotency-Key", "; use another key")
 
     def _new_record(self, job_id: str, caller: Caller, about: dict[str, Any]) -> dict[str, Any]:
         return {"id": job_id, "state": "running", "caller": caller.name, "created_at": now(), **about}
 
-    def _same(self, found: dict[str, Any], about: dict[str, Any]) -> str:
-        if found.get("fingerprint") != about["fingerprint"]:
-            raise Refused(409, "idempotency_key_reused", "this Idempotency-Key came with another request before")
-        return str(found["id"])
+    async def _has_begun(self, job_id: str, about: dict[str, Any]) -> bool:
+        """Waits until the kernel of a job that has the same key has its cell; False if it was refused meanwhile."""
+        while (found := await in_thread(self._journal.read, job_id)) is not None:
+            if found.get("fingerprint") != about["fingerprint"]:
+                raise Refused(409, "idempotency_key_reused", "this Idempotency-Key came with another request before")
+            if found["state"] != "running" or "execution_id" in found:
+                return True
+            if (running := self._mine.get(job_id)) is not None:
+                await running.until_begun()  # or until it is refused, which both requests are then
+                return True
+            await asyncio.sleep(LOOK_EVERY)  # it is about to be ours, or another server's
+        return False
 
     async def _start(self, entry: Entry, caller: Caller, about: dict[str, Any], work: Work) -> str:
         running = RunningJob(entry, self._new_record(entry.id, caller, about), self._journal, work)
@@ -113,6 +122,8 @@ class Jobs:
 
     async def events(self, job_id: str, after: int) -> AsyncGenerator[tuple[int, str, bytes | bytearray]]:
         """Yields the events of a job after one, by number, kind and JSON, as they come, until the last."""
+        if after >= _END:
+            return
         follower, end = self._journal.follow(job_id, after), ""
         try:
             while True:
@@ -127,7 +138,7 @@ class Jobs:
                 if end == _OVER:
                     return
                 if end or follower.is_damaged:
-                    yield follower.after + 1, "lost", dump({"detail": end or _DAMAGED})
+                    yield _END, "lost", dump({"detail": end or _DAMAGED})
                     return
                 end = await self._wait(job_id, follower.after)
         finally:
@@ -181,12 +192,14 @@ class Jobs:
     # -- acting ----------------------------------------------------------------------------------------------
 
     async def cancel(self, record: dict[str, Any]) -> None:
-        """Begins to stop a job, whichever server runs it."""
+        """Begins to stop a job, whichever server runs it; raises Refused if another has not begun to run it."""
         running = self._mine.get(str(record["id"]))
         if running is not None:
             running.cancel()
         elif record["state"] == "running" and "execution_id" in record:
             await self._kernels.interrupt_execution(str(record["kernel_id"]), str(record["execution_id"]))
+        elif record["state"] == "running":
+            raise Refused(409, "job_starting", _STARTING, {"Retry-After": "1"})
 
     def cancel_here(self, job_id: str) -> None:
         """Begins to stop a job that this process runs."""
@@ -239,7 +252,7 @@ class Jobs:
 
 def has_all_events(record: dict[str, Any], after: int) -> bool:
     """Tells whether who has seen an event of a job has seen its last."""
-    return bool(record["state"] == "done" and after >= record.get("last", 0))
+    return bool(after >= _END or (record["state"] == "done" and after >= record.get("last", 0)))
 
 
 def _damaged(what: str, advice: str = "") -> Refused:

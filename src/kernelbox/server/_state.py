@@ -15,7 +15,7 @@ from kernelbox.host._home import Home
 from kernelbox.host._journal import Journal
 from kernelbox.host._workspace import Workspace
 from kernelbox.server._access import CALLER
-from kernelbox.server._errors import Refused
+from kernelbox.server._errors import Refused, sentence_about
 from kernelbox.server._executions import Executions
 from kernelbox.server._front_ends import FrontEnds
 from kernelbox.server._jobs import Jobs
@@ -70,6 +70,7 @@ def make_state(options: ServiceOptions) -> State:
         most=options.max_kernels,
         lifetime=options.lifetime,
         sandbox=options.sandbox,
+        describe=sentence_about,
     )
     journal = Journal(Home(reached.config.home, reached.config.key_file))
     metrics = Metrics()

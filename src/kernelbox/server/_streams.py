@@ -15,7 +15,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.server._errors import Refused, describe_failure
 from kernelbox.server._pieces import PIECE, cut
-from kernelbox.shells._loop_connection import in_thread
 
 Event = tuple[int, str, bytes | bytearray]
 Events = AsyncGenerator[Event]
@@ -117,8 +116,7 @@ async def send_events(socket: WebSocket, events: Events) -> None:
     """Sends events over a WebSocket, each as one message with its number and type."""
     async with contextlib.aclosing(events):
         async for event in events:
-            text = _as_message(*event) if len(event[2]) <= PIECE else await in_thread(_as_message, *event)
-            await socket.send_text(text)
+            await socket.send_text(_as_message(*event))
 
 
 def _as_message(number: int, kind: str, event: bytes | bytearray) -> str:

@@ -40,7 +40,7 @@ class JobOptions:
     `shell` and `tools` decide the shell commands and tool calls that the policy leaves open, and `patience` is how many
     seconds a request waits for its answer; where `unasked` says why, what would be asked is rejected. `text_limit` is
     how many characters are kept of what a cell writes. `keep_outputs` leaves in the result what its text and files
-    have.
+    have. `describe` says why images cannot be written, where the caller may not know the directory.
     """
 
     images_dir: str | Home
@@ -53,6 +53,7 @@ class JobOptions:
     text_limit: int = 1_000_000
     report_changes: bool = True
     keep_outputs: bool = False
+    describe: Callable[[Exception], str] | None = None
 
     def request(self, code: str, language: str) -> Execute:
         """Returns what is sent to run a cell."""
@@ -93,7 +94,7 @@ class Job:
         self._asks: Asks | None = None
         self._options = options
         self._watch = watch
-        self._images = ImageFiles(options.images_dir)
+        self._images = ImageFiles(options.images_dir, options.describe)
         self._news = asyncio.Event()
         self._attending = 0
         self._leash: asyncio.TimerHandle | None = None

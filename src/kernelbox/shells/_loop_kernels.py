@@ -1,5 +1,6 @@
 """The kernels of a home on an event loop, by id, name or session name: what looks at files or waits runs in a thread.
 
+What it tells of a kernel may go to who is elsewhere: its records do not say why the host could not start or reach one.
 It keeps no state of its own but handles, and a handle is used without a look at the files only while a connection shows
 that its kernel lives. So any number of processes on the same home see the same kernels.
 """
@@ -19,6 +20,7 @@ from kernelbox.core._executor_values import read_variables
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._tagging import retag
 from kernelbox.host._limiting import measured
+from kernelbox.host._record import without_reasons
 from kernelbox.shells._asyncio import query
 from kernelbox.shells._loop_connection import connect, in_thread
 from kernelbox.wire._values import dataclass
@@ -83,11 +85,13 @@ class LoopKernels:
         most: int = 0,
         lifetime: Lifetime = "kernel",
         sandbox: SandboxConfig | None = None,
+        describe: Callable[[Exception], str] = str,
     ) -> None:
         """`most` is how many kernels there may be before none is opened any more, 0 for any number.
 
-        With `sandbox` no kernel is used that has not that one.
+        With `sandbox` no kernel is used that has not that one. `describe` is the handles'.
         """
+        self._describe = describe
         self._sandbox = sandbox
         self._lifetime = lifetime
         self._kernels = kernels
@@ -116,7 +120,7 @@ class LoopKernels:
 
     async def all(self) -> list[KernelRecord]:
         """Returns every kernel, oldest first, as it is now."""
-        return await in_thread(self._kernels.all)
+        return [without_reasons(record) for record in await in_thread(self._kernels.all)]
 
     async def measured(self, records: list[KernelRecord]) -> list[KernelRecord]:
         """Fills in what each live kernel uses."""
@@ -124,11 +128,12 @@ class LoopKernels:
 
     async def find(self, key: str) -> KernelRecord | None:
         """Returns the record of an id, name or session name, as it is now."""
-        return await in_thread(self._kernels.find, check_key(key))
+        found = await in_thread(self._kernels.find, check_key(key))
+        return None if found is None else without_reasons(found)
 
     async def get(self, key: str) -> KernelRecord:
         """Like `find`; raises KernelNotFound."""
-        return await in_thread(self._kernels.get, check_key(key))
+        return without_reasons(await in_thread(self._kernels.get, check_key(key)))
 
     async def kernel(self, key: str) -> Kernel:
         """Returns the handle on a kernel that there is, alive or dead; raises KernelNotFound."""
@@ -147,7 +152,7 @@ class LoopKernels:
         """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists."""
         if name is None:
             name = self.new_name() if wanted.session_name is None else wanted.session_name
-        return await self._in_turn(self._create, check_name(name), self._options(wanted))
+        return without_reasons(await self._in_turn(self._create, check_name(name), self._options(wanted)))
 
     @staticmethod
     def new_name() -> str:
@@ -159,7 +164,7 @@ class LoopKernels:
 
         Raises KernelExists if the live one has other limits than those that are given.
         """
-        return await self._in_turn_unless_live(check_name(name), self._open, self._options(wanted))
+        return without_reasons(await self._in_turn_unless_live(check_name(name), self._open, self._options(wanted)))
 
     async def use(self, name: str) -> Kernel:
         """Returns the kernel for a cell that is sent to a name, as `Kernels.use` does."""
@@ -192,7 +197,7 @@ class LoopKernels:
 
     async def retag(self, kernel_id: str, changes: Mapping[str, str | None]) -> KernelRecord:
         """Sets tags of a kernel, and removes those that are None; raises KernelNotFound."""
-        return await in_thread(retag, self._kernels, kernel_id, changes)
+        return without_reasons(await in_thread(retag, self._kernels, kernel_id, changes))
 
     # -- asking ----------------------------------------------------------------------------------------------
 
@@ -224,7 +229,7 @@ class LoopKernels:
 
     async def restart(self, key: str) -> KernelRecord:
         """Starts a kernel's process anew under the same name and id; raises KernelNotFound."""
-        return await self._in_turn(self._restart, check_key(key))
+        return without_reasons(await self._in_turn(self._restart, check_key(key)))
 
     async def destroy(self, key: str) -> bool:
         """Ends a kernel, its children and its files; returns whether there was one."""
@@ -300,7 +305,9 @@ class LoopKernels:
         )
 
     def _handle(self, record: KernelRecord) -> Kernel:
-        return self._kernels.kernel(record, environment=self._environment(record))
+        return self._kernels.kernel(
+            without_reasons(record), environment=self._environment(record), describe=self._describe
+        )
 
     def _environment(self, record: KernelRecord) -> dict[str, str] | None:
         given = self._kernels.environment_given(record.kernel_id)

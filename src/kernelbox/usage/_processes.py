@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 
 # Memory is told exactly by smaps_rollup, whose reading waits for a process that is just forking, and takes the longer
-# the more memory it has. Of more processes than this, so many are asked, and the others taken to be like them.
+# the more memory it has. Of more processes than this, so many are asked: half of them are those that have most.
 _MOST_ASKED = 64
+
+# What several processes have open is looked at up to this number, in a tenth of a second or two; and so many bytes are
+# read of what a process has mapped.
+_MOST_OPEN = 20_000
+_MOST_READ = 4_000_000
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 # What in smaps_rollup a process takes from others: not the files that it has mapped, which the system can take back.
 _TAKEN = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
+
+# Stands for every inode of a device.
+_ANY = 0
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 
 class Tree:
@@ -60,16 +74,24 @@ def look_at(*roots: int, most_tasks: float = 0) -> Tree:
     return tree
 
 
-def page_tables(pids: list[int]) -> int:
-    """Returns the bytes that the system itself keeps for the addresses of processes."""
-    asked = _sample(pids)
-    lines = (line for pid in asked for line in _read(f"/proc/{pid}/status").splitlines())
-    kilobytes = sum(int(line.split()[1]) for line in lines if line.startswith(b"VmPTE:"))
-    return kilobytes * 1024 * len(pids) // max(1, len(asked))
+def beside_resident(pids: list[int]) -> int:
+    """Returns the bytes of processes that were swapped out, and those that the system keeps for their addresses."""
+    return _add_up(pids, lambda pid: _status(pid, b"VmSwap:", b"VmPTE:"))
 
 
-def _sample(pids: list[int]) -> list[int]:
-    return pids[:: len(pids) // _MOST_ASKED + 1]
+def _status(pid: int, *names: bytes) -> int:
+    told = _amounts(f"/proc/{pid}/status")
+    return sum(told.get(name, 0) for name in names)
+
+
+def _add_up(pids: list[int], ask: Callable[[int], int]) -> int:
+    """Asks each of several processes; of many those that have most in memory, and some like which the others are."""
+    if len(pids) <= _MOST_ASKED:
+        return sum(map(ask, pids))
+    ordered, half = sorted(pids, key=_resident, reverse=True), _MOST_ASKED // 2
+    most, others = ordered[:half], ordered[half:]
+    some = others[:: len(others) // half + 1]
+    return sum(map(ask, most)) + sum(map(ask, some)) * len(others) // len(some)
 
 
 def exact_memory(pids: list[int], kernel: int) -> int:
@@ -78,37 +100,46 @@ def exact_memory(pids: list[int], kernel: int) -> int:
     Files of memory that no process has open or mapped are among them only in file systems that the kernel, which is one
     of them, has for itself, as in a sandbox.
     """
-    asked = _sample(pids)
-    anonymous = shared = 0
     held: dict[tuple[int, int], int] = {}
-    for pid in asked:
-        told = _read(f"/proc/{pid}/smaps_rollup")
-        if not told and hide([pid], kernel):
-            anonymous += _resident(pid)
-        for line in told.splitlines():
-            if line.startswith(_TAKEN):
-                amount = int(line.split()[1]) * 1024
-                if line.startswith(b"Pss_Shmem:"):
-                    shared += amount
-                else:
-                    anonymous += amount
-    for pid in pids:  # each: what one has open tells nothing of the others
-        held |= _held_memory(pid)
+    for path in _open_files(pids):  # of each: what one has open tells nothing of the others
+        held |= _held_memory(path)
     if pids:
         private = _private_memory(kernel)
         held = {inode: amount for inode, amount in held.items() if inode[0] not in private}
-        held |= {(device, 0): amount for device, amount in private.items()}
-    scale = len(pids) / len(asked) if asked else 1
-    return int(anonymous * scale + max(shared * scale, sum(held.values()))) + page_tables(pids)
+        held |= {(device, _ANY): amount for device, amount in private.items()}
+    mapped = _add_up(pids, lambda pid: _mapped_memory(pid, kernel, held))
+    return mapped + sum(held.values()) + _add_up(pids, lambda pid: _status(pid, b"VmPTE:"))
+
+
+def _mapped_memory(pid: int, kernel: int, held: Mapping[tuple[int, int], int]) -> int:
+    """Returns the bytes that a process has mapped, its part of what it shares, without those of files in `held`."""
+    told = _amounts(f"/proc/{pid}/smaps_rollup")
+    if not told:
+        return _resident(pid) if hide([pid], kernel) else 0
+    again = _mapped_of(pid, held) if held and told.get(b"Pss_Shmem:") else 0
+    return max(0, sum(told.get(name, 0) for name in _TAKEN) - again)
+
+
+def _mapped_of(pid: int, held: Mapping[tuple[int, int], int]) -> int:
+    """Returns how much of some files a process has mapped, its part of what it shares."""
+    found, is_held = 0, False
+    for line in _read(f"/proc/{pid}/smaps", _MOST_READ).splitlines()[:-1]:  # the last may be cut
+        first, *rest = line.split()
+        if not first.endswith(b":"):  # a mapping: its addresses, permissions, offset, device and inode
+            device = os.makedev(*(int(number, 16) for number in rest[2].split(b":")))
+            is_held = (device, int(rest[3])) in held or (device, _ANY) in held
+        elif is_held and first in (b"Pss:", b"Anonymous:"):  # what was written to a private mapping is its own
+            found += int(rest[0]) * (1024 if first == b"Pss:" else -1024)
+    return found
 
 
 def hide(pids: list[int], kernel: int) -> bool:
     """Tells whether one of several processes keeps from others of its user what it has open: by PR_SET_DUMPABLE, or
-    because its program cannot be read (prctl(2)).
+    because its program cannot be read (prctl(2)); or whether they have more open than is looked at.
 
     A guarded kernel's runner does so, and is not meant. No process of a cell's has fewer filters than the kernel.
     """
-    return any(
+    return sum(1 for _ in _open_files(pids)) >= _MOST_OPEN or any(
         not os.access(f"/proc/{pid}/fd", os.R_OK) and _resident(pid) > 0 and _filters(pid) >= _filters(kernel)
         for pid in pids
     )
@@ -143,29 +174,25 @@ def written(pids: list[int]) -> int:
 def unlinked_files(pids: list[int], device: int) -> int:
     """Returns the bytes of files of a file system that processes have open, and that no name leads to any more."""
     held: dict[tuple[int, int], int] = {}
-    for pid in pids:
-        for fd in _descriptors(pid):
-            try:
-                info = os.stat(f"/proc/{pid}/fd/{fd}")
-            except OSError:
-                continue
-            if info.st_nlink == 0 and info.st_dev == device:
-                held[info.st_dev, info.st_ino] = info.st_blocks * 512
+    for path in _open_files(pids):
+        try:
+            info = os.stat(path)
+        except OSError:
+            continue
+        if info.st_nlink == 0 and info.st_dev == device:
+            held[info.st_dev, info.st_ino] = info.st_blocks * 512
     return sum(held.values())
 
 
-def _held_memory(pid: int) -> dict[tuple[int, int], int]:
-    """Returns the files of memory that a process has open: memfd_create(2), shm_open(3), a tmpfs."""
-    held = {}
-    for fd in _descriptors(pid):
-        path = f"/proc/{pid}/fd/{fd}"
-        try:
-            if os.readlink(path).startswith(("/memfd:", "/dev/shm/", "/dev/zero")):
-                info = os.stat(path)
-                held[info.st_dev, info.st_ino] = info.st_blocks * 512
-        except OSError:
-            continue  # closed since, or not for us to see
-    return held
+def _held_memory(path: str) -> dict[tuple[int, int], int]:
+    """Returns what is open, if it is a file of memory: memfd_create(2), shm_open(3), a tmpfs."""
+    try:
+        if os.readlink(path).startswith(("/memfd:", "/dev/shm/", "/dev/zero")):
+            info = os.stat(path)
+            return {(info.st_dev, info.st_ino): info.st_blocks * 512}
+    except OSError:
+        pass  # closed since, or not for us to see
+    return {}
 
 
 def _private_memory(pid: int) -> dict[int, int]:
@@ -183,11 +210,24 @@ def _private_memory(pid: int) -> dict[int, int]:
     return found
 
 
-def _descriptors(pid: int) -> list[str]:
+def _open_files(pids: list[int]) -> Iterator[str]:
+    """Yields the paths of what processes have open, up to a number."""
+    return itertools.islice((path for pid in pids for path in _descriptors(pid)), _MOST_OPEN)
+
+
+def _descriptors(pid: int) -> Iterator[str]:
     try:
-        return os.listdir(f"/proc/{pid}/fd")
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                yield entry.path
     except OSError:
-        return []
+        return  # it has ended, or is not for us to see
+
+
+def _amounts(path: str) -> dict[bytes, int]:
+    """Returns the bytes that a file of the system tells, which it does in kilobytes, by their names."""
+    rows = (line.split() for line in _read(path).splitlines())
+    return {row[0]: int(row[1]) * 1024 for row in rows if row[2:] == [b"kB"]}
 
 
 def _children(pid: int, threads: int) -> list[int]:
@@ -200,15 +240,16 @@ def _children(pid: int, threads: int) -> list[int]:
     return [int(child) for task in tasks for child in _read(f"/proc/{pid}/task/{task}/children").split()]
 
 
-def _read(path: str) -> bytes:
-    """Returns what a file of the system says; nothing if the process has ended, or is not for us to see."""
+def _read(path: str, most: float = math.inf) -> bytes:
+    """Returns what a file of the system says, `most` bytes or a few more; nothing if the process has ended, or is not
+    for us to see."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
-    parts = []
+    parts: list[bytes] = []
     try:
-        while part := os.read(fd, 65536):
+        while sum(map(len, parts)) < most and (part := os.read(fd, 65536)):
             parts.append(part)
     except OSError:
         pass

@@ -248,7 +248,8 @@ class Spawn(Message):
 
     `entrances` are the files in the directory that a client needs; some may be made only by the process itself. With
     `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel. `limits`
-    are by the names of `Limits`; `disk_before` is what the working directory holds already, in bytes.
+    are by the names of `Limits`; `disk_before` is what the working directory holds already, in bytes, and `home` the
+    inode of the home, if that may be in there: it does not count.
     """
 
     kernel_id: str
@@ -262,6 +263,7 @@ class Spawn(Message):
     limits: dict[str, float] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
     disk_before: int = 0
+    home: int = 0
     sandbox: bool = False
     guard: bool = False
 
