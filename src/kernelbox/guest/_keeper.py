@@ -65,7 +65,7 @@ class Keeper:
             if kept.excess is not None and kept.excess[0] == "disk" and kept.watch.spare(self._others(pid)):
                 kept.excess = None
             if kept.excess is not None and kept.first:
-                kill(kept.first)  # the system ends all that is in there, however fast they fork
+                kept.kill_first()
             elif kept.excess is not None:
                 kill_descendants(pid)  # first: they become others' children when it has ended
                 kill(pid)
@@ -129,9 +129,7 @@ class Keeper:
 
     def _write_down(self, pid: int, code: int) -> None:
         kept = self.kernels.pop(pid)
-        if kept.process >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(kept.process, signal.SIGKILL)
+        kept.kill_first()  # it ends when its kernel has been reaped: it must not be waited for here
         oom_kills = _count_oom_kills()
         note: dict[str, object] = {
             "reason": kept.reason,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,12 @@ class Kept:
     """What looks after its limits, if it has any."""
     excess: Excess | None = None
     """The limit that it is ended for."""
+
+    def kill_first(self) -> None:
+        """Ends the first process of its sandbox, and so all that is in there, however fast they fork."""
+        if self.process >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.process, signal.SIGKILL)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
