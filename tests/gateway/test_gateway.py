@@ -44,6 +44,7 @@ def port(key_file: Path, gateway_home: Path, tmp_path_factory: pytest.TempPathFa
 def running(directory: Path, **env: str) -> Iterator[int]:
     """Runs a gateway as a program; returns its port."""
     command = [sys.executable, "-m", "kernelbox.gateway", "--host", "127.0.0.1", "--port", "0", "--log-level", "error"]
+    command += ["--limit", "files=2000"]
     with subprocess.Popen(
         command,
         cwd=directory,
@@ -66,6 +67,12 @@ def with_client(port: int, directory: Path, use: Callable[[KernelClient], Awaita
             return await use(client)
 
     return asyncio.run(main())
+
+
+def test_the_program_gives_its_kernels_limits(port: int, tmp_path: Path) -> None:
+    code = "import resource\nprint(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    result = with_client(port, tmp_path, lambda client: client.execute(code))
+    assert result.text == "(2000, 2000)"
 
 
 @asynccontextmanager

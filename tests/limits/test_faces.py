@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -147,7 +146,7 @@ def test_a_gateway_gives_its_kernels_limits(tmp_path: Path) -> None:
                     await client.execute(BOMB)
                 return failed.value.evalue
 
-    assert TOLD in asyncio.run(scenario())
+    assert TOLD in run_async(scenario)
     assert list_kernels() == []
     with pytest.raises(InvalidInput, match="a limit's name cannot be 'ram'"):
         KernelGateway(limits={"ram": 1})

@@ -90,7 +90,7 @@ def test_a_restart_keeps_the_limits_and_makes_new_groups(cgroups: str, monkeypat
     assert again.limits == kernel.limits
     assert not any(map(os.path.exists, kernel.groups))
     assert bool(again.groups) == (cgroups == "1")
-    assert "Too many open files" in error(again, "leaked = []\nwhile True: leaked.append(open('/dev/null'))")
+    assert "Too many open files" in error(again, "leaked = [open('/dev/null') for _ in range(200)]")
     assert death(again, "x = [bytearray(8_000_000) for _ in range(60)]").startswith("out of memory (limit 150 MB")
     after = get_or_create("mine", limits={"memory": "150MB"})
     assert after.limits == {"memory": 150_000_000}
@@ -146,7 +146,7 @@ def test_a_kernel_started_cold_is_kept_within_its_limits(cgroups: str, monkeypat
     monkeypatch.setenv("KERNELBOX_CGROUPS", cgroups)
     monkeypatch.setenv("KERNELBOX_TEMPLATE", "0")
     kernel = get_or_create("cold", limits={"memory": "150MB", "files": 100})
-    assert "Too many open files" in error(kernel, "leaked = []\nwhile True: leaked.append(open('/dev/null'))")
+    assert "Too many open files" in error(kernel, "leaked = [open('/dev/null') for _ in range(200)]")
     assert death(kernel, "x = [bytearray(8_000_000) for _ in range(60)]").startswith("out of memory (limit 150 MB")
 
 
@@ -158,7 +158,8 @@ def test_a_jupyter_kernel_is_kept_within_its_limits(
     monkeypatch.setenv("KERNELBOX_ENGINE", "jupyter")
     kernel = get_or_create("jupyter", cwd=tmp_path, limits={"memory": "250MB", "files": 200, "disk": "5MB"})
     assert "Too many open files" in error(
-        kernel, "leaked = []\ntry:\n    while True: leaked.append(open('/dev/null'))\nfinally: del leaked[-50:]"
+        kernel,
+        "leaked = []\ntry:\n    for _ in range(400): leaked.append(open('/dev/null'))\nfinally: del leaked[-50:]",
     )
     assert death(kernel, "x = [bytearray(8_000_000) for _ in range(60)]").startswith("out of memory (limit 250 MB")
 
