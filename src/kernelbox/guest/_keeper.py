@@ -84,9 +84,7 @@ class Keeper:
             if _HAS_WAITID:
                 os.waitpid(pid, 0)
             if kept is not None:
-                self.of_sandboxes.discard(
-                    kept.first
-                )  # not before: it ends after its kernel, and is not to be waited for
+                self.of_sandboxes.discard(kept.first)  # not before: until then it must not be waited for
 
     def check(self) -> None:
         """Ends kernels whose directory or socket was deleted, replaced or taken away: no client can reach them.
