@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from kernelbox import destroy, get_or_create, restart
+from kernelbox.guest._descriptors import read_file
+from kernelbox.host._spawning import write_secret
 from kernelbox.host.own import _template
 
 from .support import Running, eventually, parent_of, run, value, wait_for_end
@@ -201,3 +203,12 @@ def test_what_a_kernel_started_does_not_survive_it_though_its_template_is_gone(
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_what_a_kernel_is_given_is_whole_for_the_next_template_that_reads_it() -> None:
+    """An opener sends the same descriptors again when a template has ended, which may have read them."""
+    given = write_secret("environment", b"A=1\0B=2")
+    try:
+        assert [read_file(os.dup(given)) for _ in range(2)] == [b"A=1\0B=2"] * 2
+    finally:
+        os.close(given)

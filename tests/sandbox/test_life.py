@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from pathlib import Path
 
 import pytest
 from tests.engine.support import DEADLINE, Running, eventually, is_running, parent_of, run, value, wait_for_end
 
-from kernelbox import KernelExists, KernelRecord, destroy, execute, get_or_create, interrupt, list_kernels, restart
+from kernelbox import (
+    KernelExists,
+    KernelRecord,
+    StartFailed,
+    destroy,
+    execute,
+    get_or_create,
+    interrupt,
+    list_kernels,
+    restart,
+)
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.guest._descendants import children
 from kernelbox.wire._layout import MAKER
@@ -279,3 +290,31 @@ def maker_beside(box: KernelRecord) -> int:
     """Returns the process that makes sandboxes for the template of a kernel."""
     template = parent_of(box.pid or 0)
     return next(pid for pid in children(template) if Path(f"/proc/{pid}/comm").read_text().strip() == MAKER)
+
+
+def test_two_sandboxed_kernels_have_no_pipe_and_no_socket_in_common(own_home: Path, workspace: Path) -> None:
+    """By /proc/self/fd a cell opens the other end of a pipe that it can only read."""
+    boxes = [get_or_create(name, sandbox=True, sandbox_level=LEVEL) for name in ("one", "two")]
+    one, two = (open_channels(box) for box in boxes)
+    assert one
+    assert not one & two
+
+
+def open_channels(box: KernelRecord) -> set[str]:
+    open_files = (fd for pid in processes_in(box) for fd in Path(f"/proc/{pid}/fd").iterdir())
+    return {name for fd in open_files if (name := os.readlink(fd)).startswith(("pipe:", "socket:"))}
+
+
+@of_native
+def test_a_maker_that_has_too_much_open_refuses_and_harms_no_kernel(own_home: Path, workspace: Path) -> None:
+    limited = get_or_create("limited", sandbox=True, limits={"cpu": 1000})
+    maker = maker_beside(limited)
+    most = resource.prlimit(maker, resource.RLIMIT_NOFILE)
+    for spare in range(4):
+        resource.prlimit(maker, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{maker}/fd")) + spare, most[1]))
+        with pytest.raises(StartFailed, match="Too many open files"):
+            get_or_create("refused", sandbox=True)
+    resource.prlimit(maker, resource.RLIMIT_NOFILE, most)
+    allowed = get_or_create("allowed", sandbox=True)
+    assert maker_beside(allowed) == maker
+    assert (value(limited, "1 + 1"), value(allowed, "2 + 2")) == ("2", "4")

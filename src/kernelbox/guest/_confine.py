@@ -6,6 +6,7 @@ template's, in which it owns nothing of what it sees.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from kernelbox.guest._landlock import keep_to
@@ -26,6 +27,9 @@ from kernelbox.guest._system_calls import (
 )
 from kernelbox.guest._view import show_processes
 
+# What stands for users who have no number in a user namespace, unless the system says otherwise.
+_NOBODY = 65534
+
 
 def enter_user_namespace() -> None:
     """Gives the template a user namespace of its own, in which it may make others; raises Unarmed.
@@ -34,7 +38,8 @@ def enter_user_namespace() -> None:
     """
     user, group = os.geteuid(), os.getegid()
     unshare(CLONE_NEWUSER)
-    with open("/proc/sys/kernel/overflowuid") as file:
+    unknown = _NOBODY
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/overflowuid") as file:
         unknown = int(file.read())
     here = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY)
     _map_ids(here, (user if user != unknown else unknown - 1, user), (group, group))

@@ -57,6 +57,16 @@ def read_all(fd: int) -> bytes:
     return b"".join(parts)
 
 
+def read_file(fd: int) -> bytes:
+    """Reads a file from its beginning, and closes it: another keeper, which has ended, may have read it before."""
+    parts, size = [], 0
+    while part := os.pread(fd, 1 << 20, size):
+        parts.append(part)
+        size += len(part)
+    os.close(fd)
+    return b"".join(parts)
+
+
 def close_each(*others: socket.socket | int | None) -> None:
     """Closes what there is of these; -1 and None are nothing."""
     for other in others:

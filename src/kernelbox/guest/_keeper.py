@@ -42,7 +42,7 @@ class Keeper:
     def __init__(self) -> None:
         self.kernels: dict[int, Kept] = {}
         self.of_sandboxes: set[int] = set()
-        """Children of ours that make sandboxes; the first processes of those become children of ours if they end."""
+        """The maker, and the first processes of sandboxes, which become children of ours if the maker ends."""
         self._oom_kills = self._oom_kills_seen = _count_oom_kills()
         become_subreaper()
 

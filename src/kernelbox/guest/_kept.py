@@ -31,6 +31,8 @@ class Kept:
     """A descriptor of that, by which it is killed: it is a child of the maker's, who reaps it."""
     alive: int = -1
     """What keeps it alive, as long as this process does; -1 when the kernel alone does."""
+    here: int = -1
+    """What tells a kernel in a sandbox that this process is still there."""
     is_headless: bool = False
     """Whether it had no main thread, and others, when its keeper looked the last time."""
     reason: str = ""
@@ -48,7 +50,7 @@ class Kept:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        return (self.directory, *self.outputs, self.opening, self.lifeline, self.process, self.alive)
+        return (self.directory, *self.outputs, self.opening, self.lifeline, self.process, self.alive, self.here)
 
     @property
     def watched(self) -> list[int]:

@@ -14,6 +14,7 @@ the template is gone; or the template, if that looks after limits which the kern
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import gc
 import os
@@ -21,10 +22,11 @@ import signal
 import socket
 import struct
 import threading
+import traceback
 from dataclasses import dataclass
 from typing import NoReturn
 
-from kernelbox.guest._descriptors import close_each, read_all
+from kernelbox.guest._descriptors import close_each, read_all, read_file
 from kernelbox.guest._system_calls import (
     CLONE_NEWIPC,
     CLONE_NEWNET,
@@ -47,9 +49,10 @@ _NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS
 # confined to, and what the first process waits at.
 _ASKED = struct.Struct("q?")
 
-# The answer: that number, and the first process, 0 if it could not be started. With it come the pipe that `read_told`
-# reads, and a descriptor of the first process.
+# The answer: that number, and the first process. With it come the pipe that `read_told` reads, and a descriptor of the
+# first process. If that could not be started the number is 0, and why follows.
 _MADE = struct.Struct("qi")
+_LONGEST_REASON = 4000
 
 _FD = struct.Struct("i")
 
@@ -65,13 +68,14 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A sandbox: its first process, by its pid and by a descriptor, and what is told to the kernel that is to enter it.
-    If there is no first process that says why."""
+    """A sandbox: its first process, by its pid and by a descriptor, and what is told to the kernel that is to enter it;
+    or, if there is no first process, why not."""
 
     number: int
     first: int
     process: int
     told: int
+    reason: str = ""
 
 
 class Maker:
@@ -98,14 +102,18 @@ class Maker:
     def take(self) -> Made | None:
         """Takes a sandbox that has been made; None if the maker has ended."""
         try:
-            data, fds = _receive(self.link, _MADE.size)
+            data, fds = _receive(self.link, _MADE.size + _LONGEST_REASON)
         except ConnectionResetError:
             return None
         if len(data) < _MADE.size:
             return None
-        number, first = _MADE.unpack(data)
-        told, process = fds if first else (*fds, -1)
-        return Made(number, first, process, told)
+        number, first = _MADE.unpack_from(data)
+        if first and len(fds) == 2:
+            told, process = fds
+            return Made(number, first, process, told)
+        close_each(*fds)
+        reason = data[_MADE.size :].decode("utf-8", "replace")
+        return Made(number, 0, -1, -1, reason or "its template has too many files open")
 
 
 def _receive(link: socket.socket, size: int) -> tuple[bytes, list[int]]:
@@ -127,7 +135,18 @@ def _serve(link: socket.socket) -> NoReturn:
             data, fds = _receive(link, _ASKED.size)
             if len(data) < _ASKED.size:
                 break
-            threading.Thread(target=_make, args=(link, *_ASKED.unpack(data), *fds), daemon=True).start()
+            number, own_network = _ASKED.unpack(data)
+            try:
+                if len(fds) < 2:
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                confinement, waits = fds
+                args = (link, number, own_network, confinement, waits)
+                threading.Thread(target=_make, args=args, daemon=True).start()
+            except (OSError, RuntimeError) as exc:  # there may be too many threads
+                close_each(*fds)
+                _refuse(link, number, exc)
+    except BaseException:  # noqa: BLE001  # nothing above this frame belongs to the maker
+        traceback.print_exc()
     finally:
         os._exit(0)
 
@@ -137,20 +156,22 @@ def _make(link: socket.socket, number: int, own_network: bool, confinement: int,
 
     It answers when there is a first process: while it builds what is seen, the template forks the kernel.
     """
-    told, tell = os.pipe()
+    opened = [confinement]
     try:
         unshare(_NAMESPACES | (CLONE_NEWNET if own_network else 0))
         drop_bounding_set()
         forbid_new_privileges()
+        opened += os.pipe()
         first = _start_first(waits)
         process = os.pidfd_open(first)
     except Exception as exc:  # noqa: BLE001  # whatever it is, the opener is told
-        _answer(link, number, 0, told)
-        _tell(tell, _describe(exc))
+        close_each(*opened)
+        _refuse(link, number, exc)
     else:
+        _, told, tell = opened
         _answer(link, number, first, told, process)
         try:
-            _tell(tell, _furnish(Confinement.decode(read_all(confinement)), own_network))
+            _tell(tell, _furnish(Confinement.decode(read_file(confinement)), own_network))
         except Exception as exc:  # noqa: BLE001  # as above
             _tell(tell, _describe(exc))
     os.close(waits)
@@ -160,6 +181,11 @@ def _answer(link: socket.socket, number: int, first: int, *fds: int) -> None:
     with contextlib.suppress(OSError):  # the template has ended
         socket.send_fds(link, [_MADE.pack(number, first)], fds)
     close_each(*fds)
+
+
+def _refuse(link: socket.socket, number: int, exc: Exception) -> None:
+    with contextlib.suppress(OSError):  # as above
+        link.send(_MADE.pack(number, 0) + _describe(exc)[:_LONGEST_REASON])
 
 
 def _tell(tell: int, what: bytes) -> None:

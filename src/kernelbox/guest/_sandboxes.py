@@ -8,7 +8,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._confine import enter_user_namespace, fork_beside
-from kernelbox.guest._descriptors import close, read_all
+from kernelbox.guest._descriptors import close
 from kernelbox.guest._maker import Made, Maker
 from kernelbox.guest._specialize import Box
 from kernelbox.guest._system_calls import Unarmed
@@ -37,7 +37,6 @@ class Sandboxes:
         self._maker: Maker | None = None
         self._asked: dict[int, Asked] = {}  # by the numbers that the maker knows them by
         self._numbers = itertools.count()
-        self._lifeline = os.pipe()  # ends with this process
         try:
             enter_user_namespace()
         except Unarmed as exc:
@@ -45,6 +44,11 @@ class Sandboxes:
 
     def __len__(self) -> int:
         return len(self._asked)
+
+    @property
+    def are_awaited(self) -> bool:
+        """Whether a request waits for one."""
+        return bool(self._asked)
 
     def start_maker(self) -> None:
         """Starts the maker; to be done before the first kernel is forked, and once."""
@@ -60,16 +64,18 @@ class Sandboxes:
         """Asks for a sandbox; returns False if there is no maker any more."""
         number = next(self._numbers)
         self._asked[number] = asked
-        waits, asked.alive = os.pipe()
+        waits = -1
         try:
             if self._maker is None:
                 return False
+            asked.lifeline = os.pipe()
+            waits, asked.alive = os.pipe()
             self._maker.ask(number, asked.confinement, waits, own_network=self._srt is None)
         except OSError:
             traceback.print_exc()
             return False
         finally:
-            os.close(waits)
+            close(waits)
         return True
 
     def take(self) -> tuple[Asked, Made] | None:
@@ -84,7 +90,7 @@ class Sandboxes:
     def fork(self, made: Made) -> int:
         """Forks a process into a sandbox; raises OSError, or Refusal if there is none to fork into."""
         if not made.first:
-            raise Refusal(read_all(os.dup(made.told)).decode("utf-8", "replace"))
+            raise Refusal(made.reason)
         try:
             return fork_beside(made.process)
         except Unarmed as exc:
@@ -92,7 +98,7 @@ class Sandboxes:
 
     def box(self, asked: Asked, made: Made) -> Box:
         """Returns what a child is given of its sandbox."""
-        return Box(made.process, made.told, asked.alive, self._lifeline[0], self._user, self._srt, asked.client)
+        return Box(made.process, made.told, asked.alive, asked.lifeline[0], self._user, self._srt, asked.client)
 
     def give_up(self, made: Made) -> None:
         """Forgets a sandbox that no kernel was forked into; it ends with the descriptor that keeps it alive."""

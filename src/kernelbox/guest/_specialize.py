@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from kernelbox.guest import _directory, _environment
-from kernelbox.guest._descriptors import read_all
+from kernelbox.guest._descriptors import read_file
 from kernelbox.guest._identity import Identity
 from kernelbox.guest._subreaper import become_subreaper, die_with_parent
 from kernelbox.wire._layout import IMPORTING, PACKAGES, PROFILE, TOOLS, UNGUARDED, WARM
@@ -195,13 +195,14 @@ def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity,
 
     try:
         own_network = box.srt is None  # in srt it has the way to srt's proxy
-        scratch, program = enter(box.first, box.told, user=box.user, own_network=own_network)
         alive = -1 if watched else box.alive  # else the template's copy counts
         given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
         guard = () if birth.guard is None else (birth.guard.listener, birth.guard.filter)
         opener = (box.opener.fileno(),) if box.srt is not None else ()
-        # A directory or a process would be a way out.
-        close_but((0, 1, 2, *given, *guard, *opener, box.lifeline, *(() if watched else (alive,))))
+        kept = (0, 1, 2, *given, *guard, *opener, box.lifeline, *(() if watched else (alive,)))
+        close_but((*kept, box.first, box.told))  # at once: it may wait for long, and others' sandboxes end with these
+        scratch, program = enter(box.first, box.told, user=box.user, own_network=own_network)
+        close_but(kept)  # a directory or a process would be a way out
         identity = _open(birth)
         identity.lifeline, identity.alive = box.lifeline, alive
         _take_limits(birth, alone=True)
@@ -243,7 +244,7 @@ def _shut_in(birth: Birth, ready: int) -> None:
     from kernelbox.guest._system_calls import Unarmed
 
     try:
-        shut_in(read_all(birth.guard.filter))
+        shut_in(read_file(birth.guard.filter))
     except Unarmed as exc:
         raise RuntimeError(f"{UNGUARDED}{exc.step} failed: {exc.error.strerror} (errno {exc.error.errno})") from exc
     if not os.read(ready, 1):
@@ -317,7 +318,7 @@ def _take_descriptors(birth: Birth) -> None:
 def _take_environment(birth: Birth) -> None:
     """Reads the environment. Only the child does: the memory of its keeper is inherited by every later kernel."""
     given: dict[bytes, bytes] = {}
-    for pair in read_all(birth.environment).split(b"\0"):
+    for pair in read_file(birth.environment).split(b"\0"):
         name, separator, value = pair.partition(b"=")
         if separator:
             given[name] = value

@@ -47,8 +47,8 @@ _CHECK_EVERY = 1.0
 _BACKLOG = 128
 
 # What stays open here for each kernel: what both of its pipes are read by, its directory, its lifeline; in a sandbox
-# its first process, and what keeps that alive.
-_FILES_PER_KERNEL, _FILES_PER_SANDBOX = 4, 2
+# its first process, what keeps that alive, and what tells it that we are there.
+_FILES_PER_KERNEL, _FILES_PER_SANDBOX = 4, 3
 
 # And for each whose limits are looked after: its state file, its working directory, and a directory in that.
 _FILES_PER_WATCH = 3
@@ -56,8 +56,8 @@ _FILES_PER_WATCH = 3
 # And for one that has not reported yet: its opener's connection, what it reports through, its state file.
 _FILES_PER_UNBORN = 3
 
-# For one whose sandbox is being made all that came with the request, its opener's connection, and a pipe.
-_FILES_PER_ASKED = 16
+# For one whose sandbox is being made all that came with the request, its opener's connection, and pipes.
+_FILES_PER_ASKED = 18
 
 # What else is open here at the most, while a request is granted: our own, what came with it, and three pipes.
 _FILES_OF_OWN = 32
@@ -114,7 +114,7 @@ class Template:
             self._serve_once()
 
     def _is_done(self) -> bool:
-        if self._keeper.kernels or self._unborn or self._sandboxes:
+        if self._keeper.kernels or self._unborn or (self._sandboxes is not None and self._sandboxes.are_awaited):
             return False
         if self._seat is None or self._socket.fileno() < 0:
             return not self._clients
@@ -190,8 +190,6 @@ class Template:
             self._retire()
             return
         self._grant(*taken)
-        if self._seat is None:
-            self._sandboxes.dismiss_maker()  # there is no second kernel
 
     def _retire(self) -> None:
         """Serves nobody any more, because the maker has ended, and another would be in the last kernel's sandbox.
@@ -290,7 +288,8 @@ class Template:
         line = os.dup(lifeline[0]) if lifeline else -1
         kept = Kept(*(request.kernel_id, os.dup(directory), outputs, os.dup(opening), line, start_time(pid), entrances))
         if made is not None:
-            kept.first, kept.process, kept.alive, asked.alive = made.first, made.process, asked.alive, -1
+            kept.first, kept.process, kept.alive, kept.here = made.first, made.process, asked.alive, asked.lifeline[1]
+            asked.alive, asked.lifeline = -1, (asked.lifeline[0], -1)
         watched = os.dup(state) if request.limits else -1
         self._keeper.kernels[pid] = kept
         self._unborn[reports] = Unborn(pid, client, request, watched, kept)
@@ -315,7 +314,9 @@ class Template:
         """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""
         said = os.read(reports, 4096)
         os.close(reports)
-        if said == READY:
+        if self._sandboxes is not None and self._seat is None:
+            self._sandboxes.dismiss_maker()  # there is no second kernel
+        if said == READY and self._keeper.kernels.get(unborn.pid) is unborn.kept:  # else its descriptors are closed
             close(unborn.kept.alive)
             unborn.kept.alive = -1
         if said in (READY, READY_WITH_KEEPER) or (unborn.request.argv and not said):  # exec(2) closes a program's pipe
@@ -439,7 +440,7 @@ def _wake_on_child_death() -> tuple[int, int]:
 
 
 def _raise_files_limit() -> tuple[int, int]:
-    """Raises our own limit, four descriptors a kernel; returns the one that kernels get back."""
+    """Raises our own limit, some descriptors a kernel; returns the one that kernels get back."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

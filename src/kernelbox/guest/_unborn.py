@@ -19,6 +19,8 @@ class Asked:
     client: socket.socket
     alive: int = -1
     """What keeps the first process of its sandbox alive; -1 if there is none."""
+    lifeline: tuple[int, int] = (-1, -1)
+    """A pipe that ends with this process, for a kernel in a sandbox. One for each: cells can write to it, too."""
 
     @property
     def confinement(self) -> int:
@@ -27,7 +29,7 @@ class Asked:
 
     def close(self) -> None:
         """Closes the descriptors, in the end."""
-        close_each(*self.fds, self.alive)
+        close_each(*self.fds, self.alive, *self.lifeline)
 
 
 @dataclass(slots=True)

@@ -164,7 +164,7 @@ class Watch:
 
     def _roots(self) -> list[int]:
         """Returns the processes below which all of the kernel's are: it can refuse to take in its orphans."""
-        if self._alone:
+        if self._alone and not self._first:
             return children()
         return [self._pid, *(children(self._first) if self._first else ())]
 

@@ -98,8 +98,11 @@ def find_gap(pid: int) -> str:
         filters = added_filters(status)
         shared = [name for name in _NAMESPACES if _namespace(pid, name) == _namespace(os.getpid(), name)]
         root = os.statvfs(f"/proc/{pid}/root")
+        owns = _namespace(pid, "user") == _namespace(int(status.get("PPid", "0")), "user")
     except OSError as exc:
         return f"its state cannot be read ({exc})"
+    if owns:
+        return "it shares its template's user namespace, which its sandbox belongs to"
     if shared:
         return f"it shares the host's {', '.join(shared)} namespace"
     if status.get("Seccomp") != "2" or status.get("NoNewPrivs") != "1" or filters < 1:

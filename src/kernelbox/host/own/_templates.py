@@ -113,7 +113,9 @@ def wait_for_lock(log: int) -> None:
 
 def _has_kernels(process: Process) -> bool:
     """Tells whether a template is the keeper of live kernels, which others have opened since."""
-    return any(read_start_time(pid) is not None and not is_maker(pid) for pid in children_of(process.pid))
+    # Of those that are called as the maker the first is it: a cell can call its kernel so, and has no older one.
+    maker = next(filter(is_maker, children_of(process.pid)), 0)
+    return any(read_start_time(pid) is not None and pid != maker for pid in children_of(process.pid))
 
 
 def _is_socket(runtime: Place, name: str) -> bool:
