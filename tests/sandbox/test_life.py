@@ -143,7 +143,7 @@ def test_a_daemon_does_not_survive_the_death_of_its_kernel(box: KernelRecord) ->
         "import ctypes; libc = ctypes.PyDLL(None); libc.prctl(36, 0, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER\n"
         "if libc.fork() == 0:\n    libc.fork() or libc.sleep(1000)\n    libc._exit(0)",
     )
-    assert len(processes_in(box)) >= 4
+    eventually(lambda: len(processes_in(box)) >= 4)
     os.kill(box.pid or 0, signal.SIGKILL)
     eventually(lambda: not processes_in_namespace(inside))
 

@@ -59,6 +59,9 @@ _FD = struct.Struct("i")
 # What is told to a kernel begins with this, and has that between paths and the filter.
 _DONE, _FILTER = "done", b"\0\0"
 
+# What the first process finds in its pipe.
+GREETING = b"!"
+
 # Reads its input until it ends, and takes a tenth of a megabyte; where systems have it, NixOS at the last. No other
 # place is looked at: a cell must not choose what runs here.
 FIRST = ("/bin/cat", "/usr/bin/cat", "/run/current-system/sw/bin/cat")
@@ -156,25 +159,28 @@ def _make(link: socket.socket, number: int, own_network: bool, confinement: int,
 
     It answers when there is a first process: while it builds what is seen, the template forks the kernel.
     """
-    opened = [confinement]
+    opened = [confinement, waits]
     try:
         unshare(_NAMESPACES | (CLONE_NEWNET if own_network else 0))
         drop_bounding_set()
         forbid_new_privileges()
-        opened += os.pipe()
-        first = _start_first(waits)
+        for _ in range(2):
+            opened += os.pipe()
+        _, _, told, tell, heard, says = opened
+        first = _start_first(waits, says)
         process = os.pidfd_open(first)
     except Exception as exc:  # noqa: BLE001  # whatever it is, the opener is told
         close_each(*opened)
         _refuse(link, number, exc)
-    else:
-        _, told, tell = opened
-        _answer(link, number, first, told, process)
-        try:
-            _tell(tell, _furnish(Confinement.decode(read_file(confinement)), own_network))
-        except Exception as exc:  # noqa: BLE001  # as above
-            _tell(tell, _describe(exc))
-    os.close(waits)
+        return
+    _answer(link, number, first, told, process)
+    close_each(waits, says)
+    try:
+        _wait_for_first(heard)
+        _tell(tell, _furnish(Confinement.decode(read_file(confinement)), own_network))
+    except Exception as exc:  # noqa: BLE001  # as above
+        _tell(tell, _describe(exc))
+    os.close(heard)
 
 
 def _answer(link: socket.socket, number: int, first: int, *fds: int) -> None:
@@ -234,13 +240,20 @@ def _raise_loopback() -> None:
             raise Unarmed("loopback", exc) from exc
 
 
-def _start_first(waits: int) -> int:
-    """Starts the first process. It has nothing else open, because cells can reach that."""
+def _start_first(waits: int, says: int) -> int:
+    """Starts the first process, which copies to `says` what it reads. It has nothing else open, for cells to reach."""
     dup2 = os.POSIX_SPAWN_DUP2
-    actions = ((dup2, waits, 0), (dup2, waits, 1), (dup2, waits, 2))  # it has nothing to say, and no place to say it
+    actions = ((dup2, waits, 0), (dup2, says, 1), (dup2, waits, 2))  # of errors it has nothing to say, and no place
     for program in FIRST:
         try:
             return os.posix_spawn(program, ["cat"], {}, file_actions=actions, setsid=True)
         except OSError as exc:
             failed = exc
     raise Unarmed("start cat", failed) from failed
+
+
+def _wait_for_first(heard: int) -> None:
+    """Waits until the first process has copied what is in its pipe: then it has loaded its libraries, which what is
+    mounted next may hide."""
+    if os.read(heard, len(GREETING)) != GREETING:
+        raise Unarmed("start cat", ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernelbox.guest._confine import enter_user_namespace, fork_beside
 from kernelbox.guest._descriptors import close
-from kernelbox.guest._maker import Made, Maker
+from kernelbox.guest._maker import GREETING, Made, Maker
 from kernelbox.guest._specialize import Box
 from kernelbox.guest._system_calls import Unarmed
 from kernelbox.wire._confinement import describe_failure
@@ -70,6 +70,7 @@ class Sandboxes:
                 return False
             asked.lifeline = os.pipe()
             waits, asked.alive = os.pipe()
+            os.write(asked.alive, GREETING)
             self._maker.ask(number, asked.confinement, waits, own_network=self._srt is None)
         except OSError:
             traceback.print_exc()
