@@ -98,7 +98,7 @@ PURE_FILES = (
 POWERS = (
     (("zmq", "jupyter_client"), ("host/jupyter/*", "frontends/_zeromq.py", "frontends/_kernelspec.py")),
     # What tells one kind of kernel from another; all others go through the engine.
-    (("kernelbox.host.own",), ("host/own/*", "host/_engine.py", "cli/_doctor.py")),
+    (("kernelbox.host.own",), ("host/own/*", "host/_engine.py", "cli/commands/_doctor.py")),
     (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py", "gateway/_remote_cell.py")),
     (
         ("mcp", "mcp_types"),
@@ -188,7 +188,7 @@ def test_an_import_from_a_forbidden_room_is_caught(tmp_path: Path, path: str, so
         ("guest/_shell.py", "import os, socket\nfrom kernelbox.wire import Done"),
         ("host/own/_launch.py", "from kernelbox.base import _errors\nGUEST = 'kernelbox.guest'"),
         ("api/_sync.py", "from kernelbox.host import _process\nfrom kernelbox.core import _kernels"),
-        ("cli/_exec.py", "from kernelbox import __version__"),
+        ("cli/commands/_exec.py", "from kernelbox import __version__"),
     ],
 )
 def test_an_import_from_a_room_below_is_allowed(tmp_path: Path, path: str, source: str) -> None:

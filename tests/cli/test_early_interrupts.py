@@ -23,15 +23,15 @@ sys.meta_path.insert(0, Finder)
 
 IMPORTS = {
     "kernelbox.cli._main": "list",
-    "kernelbox.cli._commands": "list",
+    "kernelbox.cli._command_table": "list",
     "kernelbox.wire._values": "version",
     "json": "list",
     "kernelbox.cli._parser": "list",
-    "kernelbox.cli._lifecycle": "list",
-    "kernelbox.cli._exec": "exec --name a 1",
+    "kernelbox.cli.commands._lifecycle": "list",
+    "kernelbox.cli.commands._exec": "exec --name a 1",
     "kernelbox.host._store": "list",
-    "kernelbox.cli._mcp": "mcp",
-    "kernelbox.cli._doctor": "doctor",
+    "kernelbox.cli.commands._mcp": "mcp",
+    "kernelbox.cli.commands._doctor": "doctor",
 }
 
 

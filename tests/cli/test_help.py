@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.cli.support import KERNELBOX, kernelbox, succeed
 
-from kernelbox.cli._commands import COMMANDS
+from kernelbox.cli._command_table import COMMANDS
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 NAMES = [command.name for command in COMMANDS]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelbox.cli._excerpt import Excerpt
+from kernelbox.cli.terminal._excerpt import Excerpt
 
 from .support import kernelbox
 

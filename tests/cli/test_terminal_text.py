@@ -12,7 +12,7 @@ from tests.cli.test_console import Terminal
 from tests.wire.strategies import untimed
 
 from kernelbox import get_or_create
-from kernelbox.cli._terminal_text import TerminalText, for_terminal
+from kernelbox.cli.terminal._terminal_text import TerminalText, for_terminal
 
 PASSED = [
     "plain text, größe, 文字　文字, 👩‍👩‍👧, می‌خواهم, \ue0b0, a b\n",

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from kernelbox.cli._commands import COMMANDS
+from kernelbox.cli._command_table import COMMANDS
 from kernelbox.cli._parser import parse
 
 ROOT = Path(__file__).resolve().parents[2]

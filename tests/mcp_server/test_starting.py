@@ -89,7 +89,7 @@ def test_a_server_without_stdin_or_stdout_says_what_it_needs(tmp_path: Path, own
 
 def test_importing_kernelbox_or_its_command_line_does_not_import_the_sdk() -> None:
     code = (
-        "import sys, kernelbox, kernelbox.cli._exec, kernelbox.cli._parser\n"
+        "import sys, kernelbox, kernelbox.cli.commands._exec, kernelbox.cli._parser\n"
         "assert kernelbox.CodeExecutor and kernelbox.execute\n"
         "print([name for name in ('mcp', 'pydantic', 'starlette', 'PIL') if name in sys.modules])"
     )

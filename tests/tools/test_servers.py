@@ -117,7 +117,7 @@ def test_a_server_added_in_another_process_is_known_here(project: Path) -> None:
 
 def test_neither_the_package_nor_the_command_line_imports_the_sdk(tmp_path: Path) -> None:
     code = (
-        "import sys, kernelbox, kernelbox.cli._exec\nfrom kernelbox import CodeExecutor, execute\n"
+        "import sys, kernelbox, kernelbox.cli.commands._exec\nfrom kernelbox import CodeExecutor, execute\n"
         "CodeExecutor()\nprint([name for name in ('mcp', 'mcp_types', 'pydantic', 'httpx2') if name in sys.modules])"
     )
     env = {**os.environ, "KERNELBOX_HOME": str(tmp_path / "home")}

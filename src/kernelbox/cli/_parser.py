@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from kernelbox.cli._commands import Command
+    from kernelbox.cli._command_table import Command
 
 # int() takes no text of thousands of digits, and nothing is counted that needs so many.
 _MOST_DIGITS = 18

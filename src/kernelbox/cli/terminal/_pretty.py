@@ -8,8 +8,8 @@ import sys
 from kernelbox.base._environment import wants_color
 from kernelbox.base._limits import show_amount
 from kernelbox.base._text import escape
-from kernelbox.cli._excerpt import Excerpt
-from kernelbox.cli._terminal_text import TerminalText, for_terminal
+from kernelbox.cli.terminal._excerpt import Excerpt
+from kernelbox.cli.terminal._terminal_text import TerminalText, for_terminal
 from kernelbox.host._record import parse_time
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ from kernelbox.base._config import set_limits
 from kernelbox.base._dotenv import read_dotenv
 from kernelbox.base._environment import add_variables
 from kernelbox.base._limits import parse_limits
-from kernelbox.cli._workspace import enter_workspace
+from kernelbox.cli.commands._serve import enter_workspace
 from kernelbox.core._options import choose_sandbox
 from kernelbox.core._policy import ApprovalPolicy
 from kernelbox.core._policy_file import read_policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelbox.api import _sync
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import KernelBusy, KernelDied
-from kernelbox.cli._output import emit
+from kernelbox.cli.terminal._output import emit
 from kernelbox.core._notebook import build_notebook
 
 TYPE_CHECKING = False

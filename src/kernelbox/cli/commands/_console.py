@@ -22,9 +22,9 @@ from kernelbox.api import _sync
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput
 from kernelbox.base._limits import parse_limits
-from kernelbox.cli._exec import CtrlC, follow
-from kernelbox.cli._output import say
-from kernelbox.cli._pretty import Screen, progress
+from kernelbox.cli.commands._exec import CtrlC, follow
+from kernelbox.cli.terminal._output import say
+from kernelbox.cli.terminal._pretty import Screen, progress
 from kernelbox.core._options import choose_sandbox
 from kernelbox.host._home import Home
 from kernelbox.host._record import KernelRecord

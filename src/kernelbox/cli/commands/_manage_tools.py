@@ -10,7 +10,7 @@ import sys
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import InvalidInput, KernelBoxError
 from kernelbox.base._text import escape
-from kernelbox.cli._output import emit, say
+from kernelbox.cli.terminal._output import emit, say
 from kernelbox.tools._generate import generate_mcp_sources
 from kernelbox.tools._naming import module_name
 from kernelbox.tools._package import remove_package

@@ -9,7 +9,7 @@ from kernelbox.api import _sync
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput
 from kernelbox.base._limits import parse_limits
-from kernelbox.cli._output import FAILED, INTERRUPTED, emit, emit_line, say
+from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, emit, emit_line, say
 from kernelbox.core._arguments import check_name
 from kernelbox.core._options import choose_sandbox
 from kernelbox.wire._layout import is_kernel_id
@@ -33,7 +33,7 @@ def run(options: Namespace) -> int:
             result = follow(steps, key, show, ctrl_c)
     finally:
         if options.approve in ("all", "ask"):
-            from kernelbox.cli._tools import end_sessions
+            from kernelbox.cli.commands._manage_tools import end_sessions
 
             end_sessions()
     finish(result)
@@ -73,7 +73,7 @@ class CtrlC:
 
 
 def _ask_terminal(request: SyncApprovalRequest) -> bool | str:
-    from kernelbox.cli._tools import ask_terminal
+    from kernelbox.cli.commands._manage_tools import ask_terminal
 
     return ask_terminal(str(request))
 
@@ -102,7 +102,7 @@ def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
 
     if not options.pretty:
         return start()
-    from kernelbox.cli._pretty import progress
+    from kernelbox.cli.terminal._pretty import progress
 
     with progress(f"starting kernel {key!r}"):
         return start()
@@ -138,7 +138,7 @@ def follow(steps: Iterator[object], key: str, show: Callable[[OutputItem], None]
 def _presentation(options: Namespace) -> tuple[Callable[[OutputItem], None], Callable[[ExecutionResult], None]]:
     """Returns what to do with each output, and with the result."""
     if options.pretty:
-        from kernelbox.cli._pretty import Screen
+        from kernelbox.cli.terminal._pretty import Screen
 
         screen = Screen(options.output_char_limit or 0)
         return screen.show, screen.finish

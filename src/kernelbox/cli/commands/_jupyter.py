@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kernelbox.cli._output import emit
+from kernelbox.cli.terminal._output import emit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ class Command:
         import importlib
 
         module, _, function = self.home.partition(":")
-        run: Callable[[Namespace], int] = getattr(importlib.import_module(f"kernelbox.cli.{module}"), function)
+        run: Callable[[Namespace], int] = getattr(importlib.import_module(f"kernelbox.cli.commands.{module}"), function)
         return run
 
 
@@ -145,7 +145,7 @@ COMMANDS = (
     Command(
         "tools",
         "add MCP servers, whose tools code can call; list, refresh or remove them",
-        "_tools:run",
+        "_manage_tools:run",
         (
             "kernelbox tools add time -- uvx mcp-server-time",
             "kernelbox tools add github --url https://api.example.com/mcp --header 'Authorization=Bearer ${TOKEN}'",

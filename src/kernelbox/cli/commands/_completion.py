@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelbox.cli._commands import COMMANDS
+from kernelbox.cli._command_table import COMMANDS
 from kernelbox.cli._parser import parser_for
 
 TYPE_CHECKING = False

@@ -14,7 +14,7 @@ from kernelbox.api._here import kernels
 from kernelbox.base._config import KernelBoxConfig, unknown_variables
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._text import escape
-from kernelbox.cli._output import emit
+from kernelbox.cli.terminal._output import emit
 from kernelbox.core._options import KernelOptions
 from kernelbox.host._engine import engine_for
 from kernelbox.host._home import Home
@@ -279,7 +279,7 @@ _CHECKS = (
 
 
 def _print(checks: list[Check]) -> None:
-    from kernelbox.cli._pretty import paint
+    from kernelbox.cli.terminal._pretty import paint
 
     signs = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
     for check in checks:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 
 from kernelbox.base._config import set_limits
-from kernelbox.base._errors import StartFailed
+from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._limits import parse_limits
-from kernelbox.cli._workspace import enter_workspace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,3 +61,12 @@ def _read_tokens(path: str | None) -> tuple[Token, ...]:
 
     own = tokens_from_env()
     return own if path is None else (*own, *read_tokens(os.path.expanduser(path)))
+
+
+def enter_workspace(directory: str) -> str:
+    """Makes the workspace the current directory: kernels start there, and their home is there by default."""
+    try:
+        os.chdir(os.path.expanduser(directory))
+        return os.getcwd()
+    except OSError as exc:
+        raise InvalidInput("the workspace", directory, f"use a directory that is there: {exc.strerror}") from exc

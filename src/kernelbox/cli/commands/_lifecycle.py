@@ -11,7 +11,7 @@ from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.base._limits import parse_limits
 from kernelbox.base._text import escape
-from kernelbox.cli._output import emit, say
+from kernelbox.cli.terminal._output import emit, say
 from kernelbox.core._options import choose_sandbox
 from kernelbox.host._limiting import measured
 from kernelbox.wire._layout import LOG, TEMPLATE
@@ -56,7 +56,7 @@ def show_all(options: Namespace) -> int:
                 record.status = "unknown"
     measured(records)
     if options.pretty:
-        from kernelbox.cli._pretty import show_table
+        from kernelbox.cli.terminal._pretty import show_table
 
         show_table(records)
     else:
@@ -67,7 +67,7 @@ def show_all(options: Namespace) -> int:
 def show_one(options: Namespace) -> int:
     record = _find(options)
     if options.pretty:
-        from kernelbox.cli._pretty import show_record
+        from kernelbox.cli.terminal._pretty import show_record
 
         show_record(record)
     else:
@@ -135,7 +135,7 @@ def _find(options: Namespace) -> KernelRecord:
 def _progress(options: Namespace, what: str) -> AbstractContextManager[None]:
     if not options.pretty:
         return contextlib.nullcontext()
-    from kernelbox.cli._pretty import progress
+    from kernelbox.cli.terminal._pretty import progress
 
     return progress(what)
 

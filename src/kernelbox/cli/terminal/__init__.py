@@ -1,0 +1,1 @@
+"""What commands write: JSON for programs, and text, colours and tables for people."""
