@@ -13,8 +13,12 @@ from kernelbox import ApprovalRequest, CodeExecutionError, CodeExecutor, KernelE
 
 pytestmark = pytest.mark.usefixtures("home")
 
-# How to have a copy of _posixsubprocess that the guards have not seen, and to start a program with it.
-FRESH = "import _imp, _posixsubprocess, importlib.machinery, importlib.util, sys\nO = _posixsubprocess.__file__\n"
+# How to have a copy of _posixsubprocess that the guards have not seen, and to start a program with it. `O` is the file
+# that has the module: its own, or the interpreter's in a Python that has it built in, as Debian's and Ubuntu's do.
+FRESH = (
+    "import _imp, _posixsubprocess, importlib.machinery, importlib.util, sys\n"
+    "O = getattr(_posixsubprocess, '__file__', sys.executable)\n"
+)
 FORK_EXEC = (
     "_posixsubprocess.fork_exec([b'touch', M.encode()], [b'/bin/touch'], True, (), None, None, -1, -1, -1, -1, -1,"
     " -1, 1, 2, False, False, -1, None, None, None, -1, None, False)"
@@ -51,6 +55,10 @@ DIRECT = {
         f"{FRESH}spec = importlib.util.find_spec('_posixsubprocess')\n"
         f"_posixsubprocess = importlib.util.module_from_spec(spec)\n{FORK_EXEC}"
     ),
+    "fresh _posixsubprocess as a part of the interpreter": (
+        f"{FRESH}spec = importlib.machinery.ModuleSpec('_posixsubprocess', None, origin='built-in')\n"
+        f"_posixsubprocess = _imp.create_builtin(spec)\n{FORK_EXEC}"
+    ),
     "fresh _posixsubprocess under another name": (
         f"{FRESH}loader = importlib.machinery.ExtensionFileLoader('mine._posixsubprocess', O)\n"
         "spec = importlib.machinery.ModuleSpec('mine._posixsubprocess', loader, origin=O)\n"
@@ -58,7 +66,8 @@ DIRECT = {
     ),
     **{
         f"fresh _posixsubprocess called {name!r}": (
-            f"{FRESH}spec = importlib.util.spec_from_file_location({name!r}, O)\n"
+            f"{FRESH}loader = importlib.machinery.ExtensionFileLoader({name!r}, O)\n"
+            f"spec = importlib.util.spec_from_file_location({name!r}, O, loader=loader)\n"
             f"_posixsubprocess = importlib.util.module_from_spec(spec)\n{FORK_EXEC}"
         )
         for name in ("-posixsubprocess", "a.-posixsubprocess", "a-b._posixsubprocess", "_posixsubprocess\0x")
