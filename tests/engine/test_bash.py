@@ -45,6 +45,13 @@ def test_a_bash_that_was_killed_between_cells_is_replaced_and_said_to_be(kernel:
     assert bash(kernel, "echo again").stderr == ""
 
 
+def test_a_bash_that_ends_leaves_nothing_in_the_home_directory(kernel: KernelRecord, tmp_path: Path) -> None:
+    execute(kernel, f"import os; os.environ['HOME'] = {str(tmp_path)!r}", timeout=DEADLINE)
+    say(kernel, "echo ~")
+    bash(kernel, "exit")
+    assert os.listdir(tmp_path) == []
+
+
 TAKEN = {
     "functions": "printf() { :; }; set() { :; }; .() { :; }",
     "aliases": "shopt -s expand_aliases; alias printf=false set=false .=false",

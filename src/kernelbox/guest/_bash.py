@@ -192,7 +192,7 @@ class Bash:
         self._last_status, self._flags = 0, b""
         self._report = _REPORT % (b"cell", statuses) + b"; " + _DEBUGS % statuses
         prompt = _REPORT % (b"prompt", statuses) + b" || \\builtin exit"  # a restricted shell can tell nothing more
-        self._send(b"PS1= PS2=; unset MAILCHECK; set +H +m +o history; readonly PROMPT_COMMAND='%b'" % prompt)
+        self._send(b"PS1= PS2=; unset MAILCHECK; set +H +m; readonly PROMPT_COMMAND='%b'" % prompt)
 
     def _line_for(self, code: bytes) -> bytes:
         """Writes a cell to the file that bash reads; returns the line that has it read, in the state that cells see."""

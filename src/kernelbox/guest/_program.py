@@ -83,8 +83,8 @@ def bash_program(code: str, environment: Environment, directory: bytes | None) -
 
 
 def lasting_bash(environment: Environment, directory: bytes | None) -> Program:
-    """Returns the bash that bash cells share. It is interactive, but at no terminal."""
-    words = (b"bash", b"--noprofile", b"--norc", b"--noediting", b"-i")
+    """Returns the bash that bash cells share. It is interactive, but at no terminal, and keeps no history in a file."""
+    words = (b"bash", b"--noprofile", b"--norc", b"--noediting", b"+o", b"history", b"-i")
     pairs = tuple(pair for pair in environment.pairs if pair[0] not in _FOR_TERMINALS)
     return Program("bash", words, Environment((*pairs, (b"MAILCHECK", b"-1"))), "bash", directory=directory)
 
