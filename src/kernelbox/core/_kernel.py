@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
@@ -148,12 +149,15 @@ class Kernel:
 
     def replace_process(self, reason: str) -> str:
         """Kills the process and starts another; returns "", or why there is none."""
+        if self._starting:
+            self.end(reason)
+            return "it was being started"
         try:
-            self.end(reason)  # by the record that we hold: the one in the store may have been lost, or forged
-            if self._starting:
-                return "it was being started"
+            # It is killed under the lock of its name: a client that saw it dead would open a kernel in its place.
             self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment, ended=self.record)
         except Exception as exc:  # noqa: BLE001  # whatever keeps another from starting: the execution is over
+            with contextlib.suppress(OSError):
+                self.end(reason)  # by the record that we hold: the one in the store may have been lost, or forged
             return self._describe(exc) or type(exc).__name__
         return ""
 

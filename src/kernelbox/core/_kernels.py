@@ -280,7 +280,7 @@ class Kernels:
 
         The new process gets `environment`, or what this process opened the kernel with, or the caller's own; of a
         kernel that another process gave an environment to, only what is harmless of it. A process that cannot be
-        followed by another is left alone. `ended` is the record of one that the caller knows to have ended.
+        followed by another is left alone. `ended` is the record of one that has ended, or must end in any case.
         """
         record = self.get(key)
         with self.store.locking(*record.names):
@@ -301,6 +301,8 @@ class Kernels:
             if not was_unreachable:
                 self.store.save(current)  # before its process is gone: others wait for a start, and see no death
             self.end_process(current, reason)
+            if (seen.pid, seen.start_time) != (current.pid, current.start_time):
+                self.end_process(seen, reason)  # the record in the store was an older one
             self.pool.drop(current)
             if was_unreachable:
                 self.store.remake(current)
