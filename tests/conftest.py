@@ -18,6 +18,12 @@ from kernelbox import KernelRecord, destroy, get_or_create, list_kernels
 # Seconds that a template may take to leave once nobody needs it; it only has to notice.
 _TEMPLATE_PATIENCE = 20.0
 
+# What may say, beside HOME, where a program keeps its files.
+_DIRECTORIES = (
+    *("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"),
+    *("HISTFILE", "MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
+)
+
 _numbers = itertools.count(1)
 
 
@@ -34,6 +40,26 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNELBOX_KEY_FILE", str(path))
         yield path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def users_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Gives what the tests start a home directory of its own: shells, IPython and Jupyter write to the user's.
+
+    Tools that install programs keep their caches, and npm its settings: it may need them to reach a registry.
+    """
+    users, own = Path.home(), tmp_path_factory.mktemp("user")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _DIRECTORIES:
+            patch.delenv(name, raising=False)
+        for name, path in (
+            ("XDG_CACHE_HOME", ".cache"),
+            ("npm_config_cache", ".npm"),
+            ("npm_config_userconfig", ".npmrc"),
+        ):
+            patch.setenv(name, os.environ.get(name, str(users / path)))
+        patch.setenv("HOME", str(own))
+        yield own
 
 
 @pytest.fixture(scope="session")

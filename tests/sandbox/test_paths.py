@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import sys
 import tempfile
 from pathlib import Path
@@ -289,7 +290,10 @@ def test_unix_sockets_work_where_they_are_allowed(home: Path, workspace: Path) -
 
 
 @needs_linux
-def test_the_real_temporary_directory_is_shown_where_a_rule_asks_for_it(home: Path, workspace: Path) -> None:
+def test_the_real_temporary_directory_is_shown_where_a_rule_asks_for_it(
+    home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", pwd.getpwuid(os.getuid()).pw_dir)  # the tests' own is in it, and must not be written to
     box = get_or_create("real-tmp", sandbox={"filesystem": {"allowWrite": [".", "/tmp"]}})
     name = f"/tmp/kernelbox-test-{os.getpid()}"
     try:
