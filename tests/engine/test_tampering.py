@@ -181,4 +181,4 @@ def test_a_sign_of_life_is_asked_for_again_if_its_connection_is_closed(kernel: K
         "get_ipython().check_complete = lambda code: (close(), check(code))[1]"
     )
     run(kernel, code)
-    assert kernels().kernel(kernel).ask("is_complete", {"code": ""}) is not None
+    assert kernels().kernel(kernel).ask("is_complete", {"code": ""}, patience=DEADLINE) is not None
