@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +29,8 @@ def same_surroundings(shared_home: Path, tmp_path_factory: pytest.TempPathFactor
         patch.setenv("KERNELBOX_HOME", str(shared_home))
         patch.setenv("KERNELBOX_OUTPUT_CHAR_LIMIT", "0")
         patch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
+        # As `activate` has it: ours would put it there, so that `%%python` is the kernel's own; ipykernel would not.
+        patch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
         yield
 
 
