@@ -43,6 +43,7 @@ PURE = (
     "struct",
     "typing",
 )
+BELOW_FACES = ("wire", "base", "sandbox", "host", "core", "tools", "shells")
 ROOMS = {
     "wire": Room(ours=(), others=PURE),
     "usage": Room(ours=()),
@@ -50,19 +51,29 @@ ROOMS = {
     "base": Room(ours=("wire",)),
     # For those who come from KernelBox 0.1, as are `core/types.py` and `core/exceptions.py`.
     "config": Room(ours=("base",)),
-    "web": Room(ours=("base",)),
     "sandbox": Room(ours=("wire", "base")),
     "host": Room(ours=("wire", "usage", "base", "sandbox")),
     "core": Room(ours=("wire", "base", "sandbox", "host")),
     "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
     "shells": Room(ours=("wire", "base", "sandbox", "host", "core", "tools")),
     "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
-    "frontends": Room(ours=("wire", "base", "host", "core", "tools", "shells", "api", "__version__")),
-    "mcp": Room(ours=("wire", "base", "web", "sandbox", "host", "core", "tools", "shells", "api", "__version__")),
-    "server": Room(
-        ours=("wire", "base", "web", "sandbox", "host", "core", "tools", "shells", "api", "frontends", "__version__")
+    # The MCP server: what its tools do, and above them the server and its transports.
+    "mcp/toolsets": Room(ours=(*BELOW_FACES, "api", "mcp._mcp_options", "mcp._http_requests")),
+    "mcp": Room(ours=(*BELOW_FACES, "api", "server.http", "__version__")),
+    # The HTTP service, from the bottom: HTTP, what callers run, Jupyter's front ends, the routes, the application.
+    "server/http": Room(ours=("wire", "base", "host", "__version__")),
+    "server/jobs": Room(ours=(*BELOW_FACES, "server._service_options", "server.http")),
+    "server/jupyter": Room(
+        ours=(*BELOW_FACES, "api", "server._service_options", "server.http", "server.jobs", "__version__")
     ),
-    "gateway": Room(ours=("wire", "base", "host", "core", "shells", "frontends", "server")),
+    "server/routes": Room(
+        ours=(
+            *(*BELOW_FACES, "api", "server._service_options", "server.http", "server.jobs", "server.jupyter"),
+            "__version__",
+        )
+    ),
+    "server": Room(ours=(*BELOW_FACES, "__version__")),
+    "gateway": Room(ours=("wire", "base", "host", "core", "shells", "server")),
     "cli": Room(
         ours=(
             "wire",
@@ -73,7 +84,6 @@ ROOMS = {
             "tools",
             "shells",
             "api",
-            "frontends",
             "mcp",
             "server",
             "__version__",
@@ -90,13 +100,23 @@ _PURE_JUPYTER = ("actions", "cell", "conversation", "late", "onlooker", "probe",
 PURE_FILES = (
     "core/_policy.py",
     "sandbox/_rules.py",
-    *(f"frontends/_{name}.py" for name in ("exchange", "lasting", "message", "others", "websocket")),
+    *(
+        f"server/jupyter/_{name}.py"
+        for name in ("exchange", "jupyter_message", "other_clients", "reconnecting", "websocket_codec")
+    ),
     *(f"host/jupyter/_{name}.py" for name in _PURE_JUPYTER),
+)
+
+# The files of the HTTP service that may use FastAPI and what is below it. Most of `server/jupyter` may not, so that
+# the bridge to ZeroMQ and the clients of a gateway do not import it.
+WITH_FASTAPI = (
+    *("server/app.py", "server/_serving.py", "server/http/*", "server/jobs/*", "server/routes/*"),
+    *("server/jupyter/_front_ends.py", "server/jupyter/_socket_front_end.py"),
 )
 
 # One importer per power: (what is used, the only files that may).
 POWERS = (
-    (("zmq", "jupyter_client"), ("host/jupyter/*", "frontends/_zeromq.py", "frontends/_kernelspec.py")),
+    (("zmq", "jupyter_client"), ("host/jupyter/*", "server/jupyter/_zeromq.py", "server/jupyter/_kernelspec.py")),
     # What tells one kind of kernel from another; all others go through the engine.
     (("kernelbox.host.own",), ("host/own/*", "host/_engine.py", "cli/commands/_doctor.py")),
     (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py", "gateway/_remote_cell.py")),
@@ -113,12 +133,12 @@ POWERS = (
             "mcp/*",
         ),
     ),
-    (("httpx2",), ("tools/_connecting.py", "tools/_events.py", "tools/_http.py", "mcp/*", "gateway/_link.py")),
-    (("websockets",), ("gateway/_link.py", "web/_websocket.py")),
+    (("httpx2",), ("tools/_connecting.py", "tools/_events.py", "tools/_http.py", "mcp/*", "gateway/_gateway_link.py")),
+    (("websockets",), ("gateway/_gateway_link.py", "server/http/_websocket_protocol.py")),
     (("PIL",), ("mcp/*",)),
-    (("starlette", "uvicorn"), ("mcp/*", "server/*", "web/*")),
-    (("fastapi", "fastapi_offline", "prometheus_client", "pythonjsonlogger"), ("server/*",)),
-    (("opentelemetry",), ("server/_tracing.py",)),
+    (("starlette", "uvicorn"), ("mcp/_http*.py", *WITH_FASTAPI)),
+    (("fastapi", "fastapi_offline", "prometheus_client", "pythonjsonlogger"), WITH_FASTAPI),
+    (("opentelemetry",), ("server/http/_tracing.py",)),
     (
         ("os.environ", "os.environb", "os.getenv", "os.putenv", "os.unsetenv"),
         ("base/_config.py", "base/_environment.py", "guest/*", "tools/_supervisor.py"),
@@ -302,7 +322,7 @@ def room_violations(modules: list[Module]) -> Iterator[str]:
         for line, target in imports(module, ast.walk(module.tree)):
             if inside(target, ("kernelbox",)):
                 ours = below_kernelbox(target)
-                allowed = inside(ours, (*room.ours, *([name] if name else ())))
+                allowed = inside(ours, (*room.ours, *([name.replace("/", ".")] if name else ())))
             else:
                 allowed = inside(target, room.others)
             if not allowed:
@@ -310,8 +330,12 @@ def room_violations(modules: list[Module]) -> Iterator[str]:
 
 
 def room_of(path: str) -> str:
-    """Returns the folder that a module stands in; the package's own `__init__` stands in none."""
-    return "" if path == "__init__.py" else path.partition("/")[0]
+    """Returns the innermost room that a module stands in; the package's own `__init__` stands in none."""
+    if path == "__init__.py":
+        return ""
+    folders = path.split("/")
+    inner = ("/".join(folders[:depth]) for depth in range(len(folders) - 1, 1, -1))
+    return next((folder for folder in inner if folder in ROOMS), folders[0])
 
 
 def power_violations(modules: list[Module]) -> Iterator[str]:

@@ -12,8 +12,8 @@ from tests.server.support import DEADLINE, Served
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from kernelbox.frontends._message import JupyterMessage
-from kernelbox.frontends._websocket import V1, codec_for
+from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+from kernelbox.server.jupyter._websocket_codec import V1, codec_for
 
 
 @dataclass

@@ -19,9 +19,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from kernelbox import ApprovalPolicy, KernelBoxConfig
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._memory import Sessions
-from kernelbox.frontends._channels import Channels
-from kernelbox.frontends._message import JupyterMessage
-from kernelbox.frontends._sides import Reached, Rules
+from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
+from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
+from kernelbox.server.jupyter._jupyter_message import JupyterMessage
 from kernelbox.tools._toolbox import Toolbox
 
 from .support import FrontEnd, attached
@@ -330,10 +330,10 @@ async def never(*_: object) -> Kernel:
     raise AssertionError("no kernel is needed")
 
 
-def channels_to(interrupt: Callable[[], Awaitable[object]] = never) -> Channels:
+def channels_to(interrupt: Callable[[], Awaitable[object]] = never) -> FrontEndChannels:
     """Returns channels to a kernel of which there is no more than this."""
-    rules = Rules(ApprovalPolicy(), Sessions(), Toolbox(KernelBoxConfig.from_env()), "")
-    return Channels(Reached(never, interrupt, never), rules)
+    rules = ChannelRules(ApprovalPolicy(), Sessions(), Toolbox(KernelBoxConfig.from_env()), "")
+    return FrontEndChannels(KernelAccess(never, interrupt, never), rules)
 
 
 def test_requests_that_take_no_time_are_served_in_steps_between_which_others_are() -> None:

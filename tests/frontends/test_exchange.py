@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernelbox.frontends._exchange import (
+from kernelbox.server.jupyter._exchange import (
     Exchange,
     read_cell,
     read_comm,
@@ -15,7 +15,7 @@ from kernelbox.frontends._exchange import (
     read_query,
     stops_on_error,
 )
-from kernelbox.frontends._message import Author, JupyterMessage
+from kernelbox.server.jupyter._jupyter_message import Author, JupyterMessage
 from kernelbox.wire._messages import Clear, Comm, Display, Output, Started
 from kernelbox.wire._results import ErrorInfo, ExecutionResult
 

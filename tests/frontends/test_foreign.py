@@ -14,7 +14,7 @@ import pytest
 from tests.engine.test_watchers import LATER
 from tests.server.support import Served, serving
 
-from kernelbox.frontends._message import JupyterMessage
+from kernelbox.server.jupyter._jupyter_message import JupyterMessage
 
 from .support import FrontEnd, attached
 from .test_watching import state, text, until

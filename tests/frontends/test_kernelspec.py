@@ -15,7 +15,7 @@ from tests.cli.support import fail, succeed
 from tests.engine.support import DEADLINE, wait_for_end
 
 from kernelbox import destroy, execute, list_kernels
-from kernelbox.frontends._kernelspec import install, remove
+from kernelbox.server.jupyter._kernelspec import install, remove
 
 SUITE = """
 import unittest
@@ -182,7 +182,7 @@ def test_only_kernelspecs_of_ours_are_removed_and_only_where_it_is_said(
 def test_a_connection_file_that_is_none_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text("{}")
     ended = subprocess.run(
-        [sys.executable, "-m", "kernelbox.frontends", "-f", str(tmp_path / "c.json")],
+        [sys.executable, "-m", "kernelbox.server.jupyter", "-f", str(tmp_path / "c.json")],
         capture_output=True,
         text=True,
         timeout=DEADLINE,

@@ -18,11 +18,11 @@ from tests.server.support import Served
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from kernelbox.frontends._lasting import Kept, LastingFrontEnd
-from kernelbox.frontends._message import Author, JupyterMessage
-from kernelbox.frontends._websocket import CodecV1
-from kernelbox.server._socket_front_end import SocketFrontEnd
-from kernelbox.web._websocket import BoundedWebSocket
+from kernelbox.server.http._websocket_protocol import BoundedWebSocket
+from kernelbox.server.jupyter._jupyter_message import Author, JupyterMessage
+from kernelbox.server.jupyter._reconnecting import MissedMessages, ReconnectingFrontEnd
+from kernelbox.server.jupyter._socket_front_end import SocketFrontEnd
+from kernelbox.server.jupyter._websocket_codec import CodecV1
 
 from .support import attached
 from .test_watching import until
@@ -166,7 +166,7 @@ def message(kind: str, size: int) -> JupyterMessage:
 
 
 def test_replies_are_kept_when_outputs_are_dropped() -> None:
-    kept = Kept(Author("s", str))
+    kept = MissedMessages(Author("s", str))
     kept.add(message("execute_reply", 1000))
     for _ in range(30):
         kept.add(message("stream", 1_000_000))
@@ -202,7 +202,7 @@ class Slow:
 
 def test_what_comes_while_a_front_end_is_told_what_it_has_missed_is_told_or_said_to_be_dropped() -> None:
     async def main() -> list[JupyterMessage]:
-        lasting, slow = LastingFrontEnd(Author("s", str)), Slow()
+        lasting, slow = ReconnectingFrontEnd(Author("s", str)), Slow()
         for _ in range(14):
             await lasting.send(message("stream", 1_000_000))
         coming = asyncio.ensure_future(lasting.come(slow))
@@ -220,7 +220,7 @@ def test_what_comes_while_a_front_end_is_told_what_it_has_missed_is_told_or_said
 
 def test_what_a_second_connection_finds_unsent_at_the_first_is_told_once() -> None:
     async def main() -> list[JupyterMessage]:
-        lasting, first, second = LastingFrontEnd(Author("s", str)), Slow(), Slow()
+        lasting, first, second = ReconnectingFrontEnd(Author("s", str)), Slow(), Slow()
         for _ in range(2):
             await lasting.send(message("stream", 1))
         coming = asyncio.ensure_future(lasting.come(first))
@@ -236,7 +236,7 @@ def test_what_a_second_connection_finds_unsent_at_the_first_is_told_once() -> No
 
 
 def test_a_million_small_messages_are_bounded_too() -> None:
-    kept = Kept(Author("s", str))
+    kept = MissedMessages(Author("s", str))
     for _ in range(40_000):
         kept.add(message("status", 1))
     assert "dropped" in repr(kept)

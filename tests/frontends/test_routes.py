@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.server.support import Served, serving
 
-OURS = '{"argv": ["python", "-m", "kernelbox.frontends"], "display_name": "Ours", "language": "python"}'
+OURS = '{"argv": ["python", "-m", "kernelbox.server.jupyter"], "display_name": "Ours", "language": "python"}'
 
 
 def test_the_server_says_its_version(served: Served) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelbox.frontends._message import CHANNELS, Author, BadMessage, JupyterMessage
-from kernelbox.frontends._websocket import V1, CodecV1, PlainCodec, codec_for
+from kernelbox.server.jupyter._jupyter_message import CHANNELS, Author, BadMessage, JupyterMessage
+from kernelbox.server.jupyter._websocket_codec import V1, CodecV1, PlainCodec, codec_for
 
 # Without annotations.
 base: Any = importlib.import_module("jupyter_server.services.kernels.connection.base")

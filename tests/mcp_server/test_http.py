@@ -15,9 +15,9 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from kernelbox import InvalidInput, StartFailed
-from kernelbox.mcp._address import Address, parse_address
+from kernelbox.mcp._client_config import Address, parse_address
 from kernelbox.mcp._http_requests import WholeMessages
-from kernelbox.web._listening import listen
+from kernelbox.server.http._listening import listen
 
 from .support import DEADLINE, Served, command, http_client, run, serving, text
 

@@ -15,9 +15,9 @@ from PIL import Image
 
 from kernelbox import ExecutionResult
 from kernelbox.host._workspace import Workspace
-from kernelbox.mcp._outputs import Outputs
-from kernelbox.mcp._pictures import scale
-from kernelbox.mcp._results import DEFAULT_BUDGET, LEAST_BUDGET, describe_changes, fit, shape
+from kernelbox.mcp.toolsets._pictures import scale
+from kernelbox.mcp.toolsets._tool_results import DEFAULT_BUDGET, LEAST_BUDGET, describe_changes, fit, shape
+from kernelbox.mcp.toolsets._tool_state import Outputs
 
 from .support import Served, call, failure, http_client, links, pictures, run, text, text_of
 

@@ -20,9 +20,9 @@ from websockets.sync.client import ClientConnection, connect
 
 import kernelbox
 from kernelbox import InvalidInput
-from kernelbox.server._access import _hostname
-from kernelbox.server._token_file import read_tokens
-from kernelbox.server._tokens import Caller, Token, find_caller
+from kernelbox.server.http._access import _hostname
+from kernelbox.server.http._callers import Caller, Token, find_caller
+from kernelbox.server.http._token_file import read_tokens
 
 from .support import DEADLINE, Served, fill, operations, serving
 

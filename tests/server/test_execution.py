@@ -12,7 +12,7 @@ import pytest
 from tests.frontends.support import attached
 
 import kernelbox
-from kernelbox.server._answers import JsonAnswer
+from kernelbox.server.jobs._answers import JsonAnswer
 
 from .support import DEADLINE, Served
 

@@ -18,7 +18,7 @@ from kernelbox import KernelBoxConfig
 from kernelbox.host._home import Home
 from kernelbox.host._journal import Journal
 from kernelbox.host._record import now
-from kernelbox.server._jobs import Jobs
+from kernelbox.server.jobs._jobs import Jobs
 
 from .support import DEADLINE, Served, events_of, serving, steps_during
 

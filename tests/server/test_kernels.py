@@ -10,7 +10,7 @@ import pytest
 
 import kernelbox
 from kernelbox import KernelBoxError, StartFailed, StoreFailed
-from kernelbox.server._errors import answer_to
+from kernelbox.server.http._failures import answer_to
 
 from .support import Served
 

@@ -19,9 +19,9 @@ from tests.conftest import new_home
 from websockets.sync.client import connect
 
 from kernelbox import ExecutionResult
-from kernelbox.server._executions import Cell
-from kernelbox.server._options import ServiceOptions
-from kernelbox.server._state import make_state
+from kernelbox.server._service_options import ServiceOptions
+from kernelbox.server.jobs._executions import Cell
+from kernelbox.server.routes._app_state import make_state
 
 from .support import DEADLINE, Served, serving
 

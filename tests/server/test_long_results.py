@@ -18,10 +18,10 @@ from websockets.sync.client import connect
 from kernelbox import ExecutionResult, KernelBoxConfig
 from kernelbox.host._home import Home
 from kernelbox.host._journal import Entry, Journal
-from kernelbox.server._answers import answer_with, answer_with_json, encode_result
-from kernelbox.server._pieces import PIECE, dump_in_pieces
-from kernelbox.server._running_job import RunningJob
-from kernelbox.server._streams import EventStream
+from kernelbox.server.http._long_json import PIECE, dump_in_pieces
+from kernelbox.server.jobs._answers import answer_with, answer_with_json, encode_result
+from kernelbox.server.jobs._event_streams import EventStream
+from kernelbox.server.jobs._running_job import RunningJob
 from kernelbox.wire._json import dump
 
 from .support import DEADLINE, Served, events_of, steps_during

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import new_home
 from websockets.sync.client import unix_connect
 
-from kernelbox.server._neighbours import find_owner
+from kernelbox.server.http._connection_owner import find_owner
 
 from .support import DEADLINE, Served, serving
 

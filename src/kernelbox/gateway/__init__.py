@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from kernelbox.gateway._client import ExecutionError, ExecutionResult, KernelClient
-from kernelbox.gateway._process import KernelGateway
+from kernelbox.gateway._gateway_process import KernelGateway
 
 __all__ = ["ExecutionError", "ExecutionResult", "KernelClient", "KernelGateway"]

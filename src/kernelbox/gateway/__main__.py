@@ -13,8 +13,9 @@ from kernelbox.base._config import set_limits
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._limits import parse_limits
 from kernelbox.core._options import choose_sandbox
-from kernelbox.server._options import ServiceOptions, tokens_from_env
+from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server._serving import Binding, serve
+from kernelbox.server.http._callers import tokens_from_env
 
 # Seconds that cells may go on after a signal to stop: `KernelGateway.stop` waits for ten in all.
 _GRACE = 1.0

@@ -12,9 +12,9 @@ from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout
 from kernelbox.core._arguments import check_code, check_path, check_seconds
 from kernelbox.core._images import ImageFiles, choose_images_dir
-from kernelbox.gateway._link import Link, Unreachable
+from kernelbox.gateway._gateway_link import GatewayLink, Unreachable
 from kernelbox.gateway._remote_cell import RemoteCell
-from kernelbox.server._options import TOKEN_VARIABLE
+from kernelbox.server.http._callers import TOKEN_VARIABLE
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -58,7 +58,7 @@ class KernelClient:
         self.images_dir = Path(choose_images_dir(images_dir))
         self.ping_interval = check_seconds("ping_interval", ping_interval)
         self._token = host_variable(TOKEN_VARIABLE) if token is None else token
-        self._link: Link | None = None
+        self._link: GatewayLink | None = None
         self._connecting = asyncio.Lock()
         self._turn = asyncio.Lock()
         self._ending: asyncio.Task[None] | None = None
@@ -86,10 +86,10 @@ class KernelClient:
                 raise RuntimeError("the client is connected already; disconnect() first, or reset() for a clean kernel")
             self._link = await self._open_link(max(1, retries), retry_interval)
 
-    async def _open_link(self, tries: int, retry_interval: float) -> Link:
+    async def _open_link(self, tries: int, retry_interval: float) -> GatewayLink:
         while True:
             try:
-                return await Link.open(self._url, self._token or None, self.ping_interval or 10)
+                return await GatewayLink.open(self._url, self._token or None, self.ping_interval or 10)
             except Unreachable as exc:
                 tries -= 1
                 if exc.final or not tries:
@@ -177,7 +177,7 @@ class KernelClient:
             await asyncio.shield(self._ending)
             self._ending = None
 
-    def _require_link(self) -> Link:
+    def _require_link(self) -> GatewayLink:
         if self._link is None:
             raise RuntimeError("the client is not connected; use `async with KernelClient() as client`, or connect()")
         return self._link

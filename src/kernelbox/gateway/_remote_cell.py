@@ -6,11 +6,11 @@ import asyncio
 import os
 import time
 
-from kernelbox.frontends._exchange import DIED, RESTORE_CWD
-from kernelbox.frontends._message import JupyterMessage
-from kernelbox.gateway._link import Link, Unreachable
+from kernelbox.gateway._gateway_link import GatewayLink, Unreachable
 from kernelbox.host.jupyter._cell import Cell
 from kernelbox.host.jupyter._message import KernelMessage
+from kernelbox.server.jupyter._exchange import DIED, RESTORE_CWD
+from kernelbox.server.jupyter._jupyter_message import JupyterMessage
 from kernelbox.shells._asyncio_cell import Lines
 from kernelbox.wire._execution import LOST, Execution
 from kernelbox.wire._messages import Execute
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class RemoteCell:
     """Follows one cell to its result; when its time is up, the kernel, which is this client's own, is interrupted."""
 
-    def __init__(self, link: Link, request: Execute, images: ImageFiles, seconds: float | None) -> None:
+    def __init__(self, link: GatewayLink, request: Execute, images: ImageFiles, seconds: float | None) -> None:
         self.images = images
         self._link = link
         self._execution = Execution(request, timeout=seconds, now=time.monotonic())
@@ -38,7 +38,7 @@ class RemoteCell:
 
     @classmethod
     async def begin(
-        cls, link: Link, code: str, images: ImageFiles, seconds: float | None, working_dir: Path | None
+        cls, link: GatewayLink, code: str, images: ImageFiles, seconds: float | None, working_dir: Path | None
     ) -> RemoteCell:
         """Sends code to a kernel."""
         cell = cls(link, Execute(os.urandom(8).hex(), code), images, seconds)

@@ -1,16 +1,21 @@
-"""What to paste into an MCP client so that it starts or finds this server."""
+"""What to paste into an MCP client so that it starts or finds this server, and the address of an HTTP server.
+
+It does without the SDK, so that the command prints at once.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import dataclass
 
+from kernelbox.base._addresses import join_address
 from kernelbox.base._errors import InvalidInput
-from kernelbox.mcp._address import PATH, TOKEN_VARIABLE, Address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
 
 # Where each client reads it from.
 PLACES = {
@@ -49,3 +54,29 @@ def _token(client: str) -> str:
     """Returns how a client is told to look a variable up: a token is not written into files."""
     prefix = "env:" if client in ("cursor", "vscode") else ""
     return f"${{{prefix}{TOKEN_VARIABLE}}}"
+
+
+PATH = "/mcp"
+TOKEN_VARIABLE = "KERNELBOX_MCP_TOKEN"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen; port 0 lets the system choose one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return join_address(self.host, self.port)
+
+
+def parse_address(text: str) -> Address:
+    """Returns the address that HOST:PORT names; raises InvalidInput."""
+    host, _, port = text.rpartition(":")
+    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise InvalidInput("the address", text, "use HOST:PORT, such as 127.0.0.1:8765")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or (":" in bare and bare == host):
+        raise InvalidInput("the address", text, "use HOST:PORT, such as 127.0.0.1:8765 or [::1]:8765")
+    return Address(bare, int(port))

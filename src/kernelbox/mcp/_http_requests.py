@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kernelbox.mcp._options import LARGEST_MESSAGE
+from kernelbox.mcp._mcp_options import LARGEST_MESSAGE
 from kernelbox.tools._bounds import check_message
 
 # The key in the scope of an HTTP request under which its end is noted.

@@ -19,15 +19,15 @@ import uvicorn
 
 from kernelbox.base._addresses import join_address
 from kernelbox.base._errors import StartFailed
-from kernelbox.server._draining import Drained
-from kernelbox.server._logs import log_to_stderr
-from kernelbox.server._options import ServiceOptions
-from kernelbox.server._state import State, require_home, require_sandbox
-from kernelbox.server._tokens import Token
+from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.app import create_app
-from kernelbox.web._listening import BACKLOG, LOOPBACK, Server, allow_descriptors, listen
-from kernelbox.web._protocol import BoundedProtocol
-from kernelbox.web._websocket import PING_INTERVAL, PING_TIMEOUT, BoundedWebSocket
+from kernelbox.server.http._callers import Token
+from kernelbox.server.http._listening import BACKLOG, LOOPBACK, UvicornServer, allow_descriptors, listen
+from kernelbox.server.http._logs import log_to_stderr
+from kernelbox.server.http._protocol import BoundedProtocol
+from kernelbox.server.http._websocket_protocol import PING_INTERVAL, PING_TIMEOUT, BoundedWebSocket
+from kernelbox.server.jobs._draining import Drained
+from kernelbox.server.routes._app_state import AppState, require_home, require_sandbox
 
 # Seconds that a connection without a request is kept: an agent thinks between two of them.
 _KEEP_ALIVE = 75
@@ -97,7 +97,7 @@ def serve(
             _log.warning("tokens cross the network unencrypted; put TLS in front")
         _collect_seldom()
         with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-            runner.run(_run(Server(config), listener, app.state.kernelbox, grace, lifeline))
+            runner.run(_run(UvicornServer(config), listener, app.state.kernelbox, grace, lifeline))
     return 0
 
 
@@ -111,7 +111,7 @@ def _collect_seldom() -> None:
 
 
 async def _run(
-    server: uvicorn.Server, listener: socket.socket, state: State, grace: float, lifeline: int | None
+    server: uvicorn.Server, listener: socket.socket, state: AppState, grace: float, lifeline: int | None
 ) -> None:
     """Serves until a signal comes; then lets cells come to their end, and says what became of them.
 

@@ -10,7 +10,14 @@ from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
 
 from kernelbox import __version__
-from kernelbox.server import (
+from kernelbox.server._service_options import ServiceOptions
+from kernelbox.server.http._access import NoWebPages, TokenRequired
+from kernelbox.server.http._failures import add_error_handlers
+from kernelbox.server.http._headers import HeadAsGet, contain_pages
+from kernelbox.server.http._logs import Logged
+from kernelbox.server.http._request_limits import BodyLimited
+from kernelbox.server.http._tracing import telemetry
+from kernelbox.server.routes import (
     _routes_execution,
     _routes_files,
     _routes_jobs,
@@ -21,17 +28,9 @@ from kernelbox.server import (
     _routes_sessions,
     _routes_sockets,
 )
-from kernelbox.server._access import NoWebPages, TokenRequired
-from kernelbox.server._direct_route import DirectRoutes
-from kernelbox.server._errors import add_error_handlers
-from kernelbox.server._head import HeadAsGet
-from kernelbox.server._limits import BodyLimited
-from kernelbox.server._logs import Logged
-from kernelbox.server._options import ServiceOptions
-from kernelbox.server._pages import contain_pages
-from kernelbox.server._responses import COMMON
-from kernelbox.server._state import make_state
-from kernelbox.server._tracing import telemetry
+from kernelbox.server.routes._app_state import make_state
+from kernelbox.server.routes._direct_route import DirectRoutes
+from kernelbox.server.routes._models import COMMON
 from kernelbox.shells._loop_connection import allow_threads
 
 # The routes, each module's in one router; a request is compared with one after the other, so the busiest come first.
@@ -83,11 +82,13 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
     # The last that is added sees a request first.
     app.add_middleware(HeadAsGet)
     app.add_middleware(DirectRoutes, routes=_routes_execution.DIRECT)
-    app.add_middleware(BodyLimited, options=options)
-    app.add_middleware(TokenRequired, options=options)
+    app.add_middleware(
+        BodyLimited, max_body=options.max_body, max_upload=options.max_upload, body_timeout=options.body_timeout
+    )
+    app.add_middleware(TokenRequired, tokens=options.tokens)
     if options.cors_origins:
         app.add_middleware(CORSMiddleware, allow_origins=options.cors_origins, allow_methods=["*"], allow_headers=["*"])
-    app.add_middleware(NoWebPages, options=options)
+    app.add_middleware(NoWebPages, hosts=options.allowed_hosts, origins=options.cors_origins)
     app.add_middleware(Logged)
     return app
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def run(options: Namespace) -> int:
     """Runs the command."""
-    from kernelbox.frontends._kernelspec import install, remove
+    from kernelbox.server.jupyter._kernelspec import install, remove
 
     prefix = sys.prefix if options.sys_prefix else options.prefix and os.path.abspath(options.prefix)
     if options.action == "remove":

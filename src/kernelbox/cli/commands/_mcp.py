@@ -13,13 +13,13 @@ from kernelbox.cli.commands._serve import enter_workspace
 from kernelbox.core._options import choose_sandbox
 from kernelbox.core._policy import ApprovalPolicy
 from kernelbox.core._policy_file import read_policy
-from kernelbox.mcp._address import parse_address
+from kernelbox.mcp._client_config import parse_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from kernelbox.mcp._options import ServerOptions
+    from kernelbox.mcp._mcp_options import McpOptions
 
 
 def run(options: Namespace) -> int:
@@ -31,16 +31,16 @@ def run(options: Namespace) -> int:
         return _print_config(options)
     chosen = _read_options(options)
     if options.http:
-        from kernelbox.mcp._http import serve_http
+        from kernelbox.mcp._http_server import serve_http
 
         return serve_http(chosen, options.http, tuple(options.allow_host))
-    from kernelbox.mcp._stdio import serve_stdio
+    from kernelbox.mcp._stdio_server import serve_stdio
 
     return serve_stdio(chosen)
 
 
-def _read_options(options: Namespace) -> ServerOptions:
-    from kernelbox.mcp._options import ServerOptions
+def _read_options(options: Namespace) -> McpOptions:
+    from kernelbox.mcp._mcp_options import McpOptions
 
     # Before the workspace is entered: a relative path is the caller's, and code in a kernel can write to the workspace.
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
@@ -53,7 +53,7 @@ def _read_options(options: Namespace) -> ServerOptions:
     refused = add_variables(variables)
     if refused:
         print(f"kernelbox: warning: .env may not set {', '.join(refused)}; set them outside", file=sys.stderr)
-    return ServerOptions(
+    return McpOptions(
         workspace=workspace,
         toolsets=tuple(options.toolset),
         approve=options.approve,
@@ -68,7 +68,7 @@ def _read_options(options: Namespace) -> ServerOptions:
 
 def _print_config(options: Namespace) -> int:
     from kernelbox.mcp._client_config import PLACES, client_config
-    from kernelbox.mcp._options import ServerOptions
+    from kernelbox.mcp._mcp_options import McpOptions
 
     # -P: clients start it in the workspace, and a cell could have put there what it would import.
     command = [sys.executable, "-P", "-m", "kernelbox", "mcp", "--workspace", _absolute(options.workspace)]
@@ -76,9 +76,9 @@ def _print_config(options: Namespace) -> int:
         command += ["--toolset", ",".join(options.toolset)]
     if options.approve != "ask":
         command += ["--approve", options.approve]
-    if options.approval_timeout != ServerOptions.approval_timeout:
+    if options.approval_timeout != McpOptions.approval_timeout:
         command += ["--approval-timeout", f"{options.approval_timeout:g}"]
-    if options.log_level != ServerOptions.log_level:
+    if options.log_level != McpOptions.log_level:
         command += ["--log-level", options.log_level]
     if options.policy:
         command += ["--policy", _absolute(options.policy)]

@@ -12,8 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from kernelbox.server._options import ServiceOptions
-    from kernelbox.server._tokens import Token
+    from kernelbox.server._service_options import ServiceOptions
+    from kernelbox.server.http._callers import Token
 
 
 def run(options: Namespace) -> int:
@@ -31,7 +31,8 @@ def _read_options(options: Namespace) -> ServiceOptions:
     from kernelbox.core._options import choose_sandbox
     from kernelbox.core._policy import ApprovalPolicy
     from kernelbox.core._policy_file import read_policy
-    from kernelbox.server._options import MEBIBYTE, TOKEN_VARIABLE, ServiceOptions
+    from kernelbox.server._service_options import MEBIBYTE, ServiceOptions
+    from kernelbox.server.http._callers import TOKEN_VARIABLE
 
     policy = ApprovalPolicy() if options.policy is None else read_policy(os.path.expanduser(options.policy))
     tokens = _read_tokens(options.tokens)
@@ -56,8 +57,8 @@ def _read_options(options: Namespace) -> ServiceOptions:
 
 
 def _read_tokens(path: str | None) -> tuple[Token, ...]:
-    from kernelbox.server._options import tokens_from_env
-    from kernelbox.server._token_file import read_tokens
+    from kernelbox.server.http._callers import tokens_from_env
+    from kernelbox.server.http._token_file import read_tokens
 
     own = tokens_from_env()
     return own if path is None else (*own, *read_tokens(os.path.expanduser(path)))

@@ -24,7 +24,7 @@ _NOT_FOR_US = ("JPY_PARENT_PID", "JPY_INTERRUPT_EVENT", "IPY_INTERRUPT_EVENT", "
 _LOGO = re.compile(r"logo-[\w-]+\.(png|svg|jpg|gif)", re.ASCII)
 
 # What the kernelspec of `kernelbox jupyter install` starts.
-_OUR_MODULE = "kernelbox.frontends"
+_OUR_MODULE = "kernelbox.server.jupyter"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,155 @@
+"""The MCP server: its tools and resources, and its life."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
+
+import anyio
+from mcp.server.mcpserver import MCPServer, RequestStateSecurity
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+
+from kernelbox import __version__
+from kernelbox.api._here import kernels
+from kernelbox.base._environment import scrubbed_environment, variables_for_kernels
+from kernelbox.base._errors import KernelBoxError
+from kernelbox.host._workspace import Workspace
+from kernelbox.mcp._mcp_options import McpOptions
+from kernelbox.mcp.toolsets._tool_definition import Tools
+from kernelbox.mcp.toolsets._tool_state import IMAGES, SCHEME, Outputs, ToolState
+from kernelbox.mcp.toolsets._toolset_files import add_file_tools
+from kernelbox.mcp.toolsets._toolset_ipybox import add_ipybox_tools
+from kernelbox.mcp.toolsets._toolset_kernels import add_kernel_tools
+from kernelbox.shells._asyncio_jobs import JobOptions
+from kernelbox.shells._asyncio_workplace import Workplace
+from kernelbox.shells._loop_connection import allow_threads
+from kernelbox.tools._toolbox import Toolbox
+
+TOOLSETS: dict[str, Callable[[Tools, ToolState], None]] = {
+    "ipybox": add_ipybox_tools,
+    "kernels": add_kernel_tools,
+    "files": add_file_tools,
+}
+
+_INSTRUCTIONS = """\
+Runs code in persistent Python kernels. State stays between calls: compute step by step, keep data in variables, and \
+print only what you need to read. Long output is cut in the middle; the resource named there has all of it."""
+
+_IMAGE_TYPES = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "svg": "image/svg+xml",
+}
+
+
+def make_state(options: McpOptions) -> ToolState:
+    """Returns what the tools share; kernels are opened when they are first used."""
+    files = Workspace(options.workspace, options.sandbox)
+    habit: Literal["accept", "ask"] = "accept" if options.approve == "all" else "ask"
+    jobs = JobOptions(
+        os.path.join(files.root, IMAGES),
+        options.policy,
+        shell=habit,
+        tools=habit,
+        patience=options.approval_timeout,
+        shell_escape_only=options.require_shell_escape,
+    )
+    environment = scrubbed_environment(variables_for_kernels())
+    here = kernels()
+    workplace = Workplace(
+        here,
+        jobs,
+        Toolbox(here.config, sandboxed=options.sandbox is not None),
+        cwd=options.workspace,
+        env=environment,
+        shared=options.keep_kernels,
+        sandbox=options.sandbox,
+        guarded=options.require_shell_escape,
+    )
+    return ToolState(options, workplace, Outputs(files), files)
+
+
+def make_server(state: ToolState) -> MCPServer:
+    """Returns the server with the tools that were chosen."""
+    tools: Tools = {}
+    for name in state.options.toolsets:
+        TOOLSETS[name](tools, state)
+    server = MCPServer(
+        "kernelbox",
+        title="kernelbox",
+        instructions=_INSTRUCTIONS,
+        version=__version__,
+        tools=list(tools.values()),
+        # A client must be able to come back with an answer for as long as a question is open.
+        request_state_security=RequestStateSecurity.ephemeral(ttl=2 * state.options.approval_timeout + 600),
+        log_level=state.options.log_level,
+    )
+    _add_resources(server, state.outputs)
+    return server
+
+
+def _add_resources(server: MCPServer, outputs: Outputs) -> None:
+    @server.resource(
+        f"{SCHEME}://outputs/{{output_id}}{{?start,end}}",
+        name="output",
+        description="A range of characters of an output that was cut; a negative number counts from the end.",
+        mime_type="text/plain",
+    )
+    def read_output(output_id: str, start: str = "0", end: str = "") -> str:
+        try:
+            return outputs.read(output_id, int(start), int(end) if end else None)
+        except ValueError:  # said here: the SDK would write a traceback to the log
+            raise ResourceNotFoundError("start and end must be whole numbers") from None
+        except KernelBoxError as exc:
+            raise ResourceNotFoundError(str(exc)) from exc
+
+    for suffix, kind in _IMAGE_TYPES.items():
+        server.resource(f"{SCHEME}://images/{{name}}.{suffix}", name=f"image ({suffix})", mime_type=kind)(
+            _image_reader(outputs, suffix)
+        )
+
+
+def _image_reader(outputs: Outputs, suffix: str) -> Callable[[str], bytes]:
+    def read_image(name: str) -> bytes:
+        try:
+            return outputs.read_image(f"{name}.{suffix}")
+        except KernelBoxError as exc:
+            raise ResourceNotFoundError(str(exc)) from exc
+
+    return read_image
+
+
+def run_until_ended(state: ToolState, serving: Coroutine[Any, Any, None], *, grace: float) -> int:
+    """Runs a server until it ends or a signal comes; then ends its jobs and kernels."""
+
+    async def run() -> int:
+        allow_threads()
+        loop, signalled = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, signalled.set)
+        server, waiting = asyncio.ensure_future(serving), asyncio.ensure_future(signalled.wait())
+        await asyncio.wait({server, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        server.cancel()
+        state.workplace.cancel_all()
+        await asyncio.wait({server}, timeout=grace)
+        await state.workplace.stop()
+        await asyncio.wait({server})
+        failure = None if server.cancelled() else server.exception()
+        if failure is not None:
+            raise _first(failure)
+        return 0
+
+    return anyio.run(run)
+
+
+def _first(failure: BaseException) -> BaseException:
+    """Returns what went wrong first; task groups wrap it."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure

@@ -1,0 +1,56 @@
+"""Where a server for HTTP listens, and what it needs of its process."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from kernelbox.base._addresses import join_address
+from kernelbox.base._errors import StartFailed
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+# Clients that wait to be accepted: bursts of them come at once.
+BACKLOG = 2048
+
+# Descriptors: thousands of streams, and a thousand kernels.
+_DESCRIPTORS = 65_536
+
+
+class UvicornServer(uvicorn.Server):
+    """Leaves signals to us: cells and kernels come to their end before connections are closed."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens; port 0 lets the system choose one. Raises StartFailed."""
+    try:
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(where)
+            listener.listen(BACKLOG)  # now: who reads the address may connect at once
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as exc:
+        where_to = join_address(host, port)
+        raise StartFailed(f"cannot listen at {where_to}: {exc.strerror or exc}; choose another address") from exc
+    return listener
+
+
+def allow_descriptors() -> None:
+    """Lets this process open more files, where the system does: each connection and each kernel takes some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # macOS has a limit below what it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,70 @@
+"""Logs: one line of JSON for each event, on stderr, with the ids of the request and of its kernel."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from typing import Any
+
+from pythonjsonlogger.json import JsonFormatter
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kernelbox.server.http._headers import first_of
+
+# Where a request carries the fields of its line in the log.
+FIELDS = "kernelbox.log"
+
+# What clients may choose as the id of a request: what is safe in a log, and can be found again.
+_REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+
+_log = logging.getLogger("kernelbox.server.request")
+
+
+def log_to_stderr(level: str) -> None:
+    """Has the whole process log as lines of JSON."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        # In ASCII: paths are the client's to choose, and some characters are commands for a terminal.
+        JsonFormatter("{message}{levelname}{name}", style="{", rename_fields=_NAMES, timestamp="time")
+    )
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger("uvicorn").setLevel(max(logging.getLevelName(level), logging.WARNING))
+
+
+_NAMES = {"levelname": "level", "name": "logger"}
+
+
+class Logged:
+    """Gives each request an id, which its answer has in `X-Request-ID`, and writes a line when it has ended."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        given = first_of(scope, b"x-request-id")
+        request_id = given if given and _REQUEST_ID.fullmatch(given) else os.urandom(8).hex()
+        fields: dict[str, Any] = {"request_id": request_id}
+        scope[FIELDS] = fields
+        began, status = time.perf_counter(), 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode("ascii"))]
+            elif message["type"] == "websocket.accept":
+                status = 101
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        finally:
+            if _log.isEnabledFor(logging.INFO):
+                fields |= {"method": scope.get("method", "WEBSOCKET"), "path": scope["path"], "status": status}
+                fields["duration_ms"] = round((time.perf_counter() - began) * 1000, 3)
+                _log.info("request", extra=fields)

@@ -1,0 +1,1 @@
+"""What callers run: their kernels, cells, jobs and streams of events."""

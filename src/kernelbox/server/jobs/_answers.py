@@ -1,0 +1,73 @@
+"""Results as answers: the fields of `ExecutionResult`, with images as addresses instead of paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
+from starlette.responses import Response, StreamingResponse
+
+from kernelbox.server.http._long_json import PIECE, cut, dump_in_pieces
+from kernelbox.shells._loop_connection import in_thread
+from kernelbox.wire._json import dump
+from kernelbox.wire._results import ExecutionResult
+from kernelbox.wire._transcript import weigh
+
+_JSON = "application/json"
+
+
+class JsonAnswer(Response):
+    """A JSON answer that is made as it is, without being checked against the schema."""
+
+    media_type = _JSON
+
+    def render(self, content: object) -> bytes:
+        try:
+            return to_json(content)
+        except PydanticSerializationError:  # for halves of characters, as names of files can have
+            return dump(content)
+
+
+def answer_with(result: ExecutionResult) -> Response:
+    """Returns the answer that has a result; a long one is made while it is sent."""
+    described = describe_result(result)
+    if _is_long(result):
+        return StreamingResponse(dump_in_pieces(described), media_type=_JSON)
+    return JsonAnswer(described)
+
+
+def answer_with_json(data: bytes, headers: Mapping[str, str] | None = None, *, media_type: str = _JSON) -> Response:
+    """Returns the answer that has JSON; a long one is sent in pieces."""
+    if len(data) > PIECE:
+        return StreamingResponse(cut(data), headers=headers, media_type=media_type)
+    return Response(data, headers=headers, media_type=media_type)
+
+
+async def encode_result(result: ExecutionResult) -> bytes:
+    """Returns a result as JSON; other requests are served while a long one is encoded."""
+    described = describe_result(result)
+    return await in_thread(lambda: b"".join(dump_in_pieces(described))) if _is_long(result) else dump(described)
+
+
+def describe_result(result: ExecutionResult) -> dict[str, Any]:
+    """Returns a result as answers and events have it."""
+    described = result.to_dict()
+    described["images"] = [image_address(path) for path in result.images]
+    return described
+
+
+def image_address(path: str) -> str:
+    """Returns where a picture that a cell has shown can be fetched, relative to the server."""
+    return f"/images/{os.path.basename(path)}"
+
+
+def _is_long(result: ExecutionResult) -> bool:
+    """Tells whether a result takes long to encode. All that was written is in its text as well."""
+    size = len(result.text)
+    for attempt in result.attempts:
+        size += len(attempt.output) + len(attempt.stderr)
+    for item in result.outputs:
+        size += weigh(item.data)
+    return size > PIECE

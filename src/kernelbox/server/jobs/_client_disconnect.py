@@ -1,0 +1,59 @@
+"""What becomes of a cell when the client that waits for its result goes away: it is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from fastapi import Request
+
+from kernelbox.server.http._failures import RequestRefused
+from kernelbox.wire._results import ExecutionResult
+
+# Seconds. Most cells end sooner, and are not worth a second task that looks for the end of the connection.
+_SHORT = 0.05
+
+
+async def run_attended(request: Request, running: Coroutine[Any, Any, ExecutionResult]) -> ExecutionResult:
+    """Returns the result of what runs, and cancels it if the client disconnects first."""
+    attention = _Attention(request)
+    try:
+        return await running
+    except asyncio.CancelledError:
+        if not attention.take_cancellation():
+            raise
+    finally:
+        attention.end()
+    raise RequestRefused(499, "client_gone", "the client has gone; the cell was interrupted")
+
+
+class _Attention:
+    """Looks for the end of a connection, and cancels the task that waits for the answer, as a timeout does."""
+
+    def __init__(self, request: Request) -> None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        self._request = request
+        self._waiting = task
+        self._looking: asyncio.Task[None] | None = None
+        self._gone = False
+        self._timer = loop.call_later(_SHORT, self._begin)
+
+    def take_cancellation(self) -> bool:
+        """Tells whether we have cancelled the task, and only we."""
+        return self._gone and self._waiting.uncancel() == 0
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _begin(self) -> None:
+        self._looking = asyncio.ensure_future(self._look())
+
+    async def _look(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        self._waiting.cancel()

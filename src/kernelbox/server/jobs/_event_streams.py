@@ -1,0 +1,145 @@
+"""Streams of events: server-sent events and WebSockets, both from the numbered events of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from kernelbox.base._errors import KernelBoxError
+from kernelbox.server.http._failures import RequestRefused, describe_failure
+from kernelbox.server.http._long_json import PIECE, cut
+
+Event = tuple[int, str, bytes | bytearray]
+Events = AsyncGenerator[Event]
+
+# Seconds after which a stream without events says that it lives: proxies close what is silent for a minute.
+_SIGN_OF_LIFE = 15.0
+
+# What a WebSocket is closed with where the request was refused (RFC 6455, 7.4.1).
+_REFUSED = 1008
+
+
+class EventStream(Response):
+    """Sends events as they come (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: Events,
+        *,
+        headers: dict[str, str],
+        on_gone: Callable[[], object] | None = None,
+        sign_of_life: float = _SIGN_OF_LIFE,
+    ) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
+        del self.headers["content-length"]
+        self._events = events
+        self._on_gone = on_gone
+        self._sign_of_life = sign_of_life
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        sending = asyncio.ensure_future(self._send_all(send))
+        gone = asyncio.ensure_future(_until_gone(receive))
+        try:
+            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                with contextlib.suppress(OSError):
+                    sending.result()
+        finally:
+            if not sending.done() and self._on_gone is not None:
+                self._on_gone()
+            gone.cancel()
+            sending.cancel()
+
+    async def _send_all(self, send: Send) -> None:
+        async with contextlib.aclosing(_with_signs_of_life(self._events, self._sign_of_life)) as events:
+            async for event in events:
+                for piece in _written(event):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    if len(piece) == PIECE:
+                        await asyncio.sleep(0)  # others are served between the pieces of a long event
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _written(event: Event | None) -> Iterator[bytes]:
+    """Yields an event as it is sent, a long one in pieces; None is a sign of life, which clients pass over."""
+    if event is None:
+        yield b": \n\n"
+        return
+    number, kind, data = event
+    head = b"id: %d\nevent: %s\ndata: " % (number, kind.encode("ascii"))
+    if len(data) <= PIECE:
+        yield b"%s%s\n\n" % (head, data)
+    else:
+        yield head
+        yield from cut(data)
+        yield b"\n\n"
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _with_signs_of_life(events: Events, seconds: float) -> AsyncGenerator[Event | None]:
+    """Yields the events, and None where there is none for so long."""
+    coming: asyncio.Future[Event] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(events))
+            await asyncio.wait({coming}, timeout=seconds)
+            if not coming.done():
+                yield None
+                continue
+            try:
+                yield coming.result()
+            except StopAsyncIteration:
+                return
+            coming = None
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.wait({coming})
+        await events.aclose()
+
+
+async def send_events(socket: WebSocket, events: Events) -> None:
+    """Sends events over a WebSocket, each as one message with its number and type."""
+    async with contextlib.aclosing(events):
+        async for event in events:
+            await socket.send_text(_as_message(*event))
+
+
+def _as_message(number: int, kind: str, event: bytes | bytearray) -> str:
+    return f'{{"seq":{number},"type":"{kind}",{str(memoryview(event)[1:], "utf-8")}'
+
+
+async def refuse(socket: WebSocket, exc: KernelBoxError | RequestRefused) -> None:
+    """Says on a WebSocket why nothing is done, and closes it."""
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # it is closed already
+        await socket.send_text(json.dumps({"type": "failed", **describe_failure(exc)}))
+        await socket.close(_REFUSED)
+
+
+async def receive_message(socket: WebSocket) -> dict[str, Any]:
+    """Returns the next message of a client's; raises RequestRefused if it is no JSON object."""
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", 1005))
+    text = message.get("text")
+    try:
+        value = json.loads(text if text is not None else message.get("bytes", b""))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise RequestRefused(422, "invalid_request", "send JSON objects")
+    return value

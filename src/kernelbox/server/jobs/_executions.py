@@ -1,0 +1,184 @@
+"""Executions: cells of callers, run one after the other in each kernel, within the limits of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from kernelbox.base._errors import LimitReached
+from kernelbox.core._arguments import check_code, check_language, check_limit, check_timeout
+from kernelbox.core._kernel import Kernel, dead_result
+from kernelbox.core._memory import Sessions
+from kernelbox.host._home import Home
+from kernelbox.host._record import KernelRecord
+from kernelbox.server._service_options import ServiceOptions
+from kernelbox.server.http._failures import AFTER_DEATH, about_to_end, sentence_about
+from kernelbox.server.http._metrics import Metrics
+from kernelbox.server.http._tracing import CellSpan
+from kernelbox.server.jobs._draining import Drained, wait_for_end
+from kernelbox.shells._asyncio_jobs import Job, JobOptions
+from kernelbox.shells._loop_kernels import LoopKernels
+from kernelbox.tools._toolbox import Toolbox
+from kernelbox.wire._results import ExecutionResult
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.shells._asyncio_jobs import Watch
+
+Approve = Literal["ask", "all", "none"]
+
+
+# Why what would be asked is rejected, and what to send instead, by what the request says.
+_UNASKED: dict[str | None, str] = {
+    None: 'no one was asked; send "approve": "all", or send "approve": "ask" to a job or stream and answer, or allow '
+    "it by a rule of the server's --policy",
+    "all": 'the server\'s --policy has it asked; send "approve": "ask" to a job or stream and answer',
+    "none": 'the request says "approve": "none"',
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What a caller wants run. Without `approve`, shell commands run and tool calls are rejected."""
+
+    code: str
+    language: str = "python"
+    timeout: float | None = None
+    approve: Approve | None = None
+    output_char_limit: int | None = None
+
+
+class Executions:
+    """Runs cells in kernels, and knows how many wait or run in each."""
+
+    def __init__(self, kernels: LoopKernels, options: ServiceOptions, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._kernels = kernels
+        self._options = options
+        self._home = Home(kernels.config.home, kernels.config.key_file)
+        self._toolbox = Toolbox(kernels.config, sandboxed=options.sandbox is not None)
+        self._sessions = Sessions()
+        self._waiting: Counter[str] = Counter()
+        self._job_options = lru_cache(maxsize=64)(self._make_options)  # the same for most cells
+        self._running: set[Job] = set()
+        self.draining = False
+
+    def __repr__(self) -> str:
+        return f"<Executions {len(self._running)} running>"
+
+    @property
+    def count(self) -> int:
+        """How many cells run or wait in their kernels, those of front ends among them."""
+        return self._waiting.total()
+
+    async def run(
+        self, kernel: Kernel, cell: Cell, *, watch: Watch | None = None, on_begin: Callable[[Job], None] | None = None
+    ) -> ExecutionResult:
+        """Runs a cell to its end. Cancelling this interrupts the cell, and does not wait for it.
+
+        `on_begin` gets the job once the kernel has the cell; `watch` is called with what comes of it meanwhile.
+        """
+        config = self._kernels.config
+        options = self._job_options(cell.approve, check_limit(cell.output_char_limit, config.output_char_limit))
+        request = options.request(check_code(cell.code), check_language(cell.language))
+        timeout = check_timeout(cell.timeout, config.execution_timeout)
+        record = kernel.record
+        with self.noted(record, cell.language) as note:
+            if record.status == "dead" and not kernel.is_connected:
+                await self._kernels.note_death(kernel)
+                return dead_result(record, AFTER_DEATH)
+            job = await Job.begin(
+                record.name, kernel, request, options, self._sessions, self._toolbox, timeout=timeout, watch=watch
+            )
+            self._running.add(job)
+            if self.draining:  # it was on its way to the kernel when the server was told to end
+                job.cancel()
+            try:
+                if on_begin is not None:
+                    on_begin(job)
+                result = await job.drive()
+                note(result)
+            finally:
+                job.cancel()
+                self._running.discard(job)
+        if result.error is not None and result.ending == "died":
+            await self._kernels.note_death(kernel)
+            if not result.error.evalue.startswith("restarted"):
+                result.error.evalue += f"; {AFTER_DEATH}"
+        return result
+
+    def noted(self, record: KernelRecord, language: str) -> _Noted:
+        """Returns a place for a cell, to be held while it waits and runs; raises LimitReached if there is none."""
+        here, most = record.kernel_id, self._options
+        if self.draining:
+            raise about_to_end()
+        if most.max_queue and self._waiting[here] >= most.max_queue:
+            sentence = (
+                f"the most cells that kernel {record.name!r} may have to run is {most.max_queue}; try again later"
+            )
+            raise LimitReached(sentence, of_server=False)
+        if most.max_running and self._waiting.total() >= most.max_running:
+            sentence = f"the most cells that this server may have to run is {most.max_running}; try again later"
+            raise LimitReached(sentence, of_server=True)
+        return _Noted(record, language, self._waiting, self._metrics)
+
+    async def drain(self, grace: float, *, hurry: asyncio.Event) -> Drained:
+        """Takes no more cells, and returns when those that run have ended.
+
+        They have `grace` seconds, or until `hurry` is set; then they are interrupted.
+        """
+        self.draining = True
+        began = list(self._running)
+        ending = [asyncio.ensure_future(job.finished()) for job in began]
+        await wait_for_end(ending, grace, hurry)
+        interrupted = [job for job in began if not job.done]
+        await asyncio.gather(*(job.stop() for job in interrupted))
+        await asyncio.gather(*ending, return_exceptions=True)
+        return Drained(len(began) - len(interrupted), len(interrupted))
+
+    async def close(self) -> None:
+        """Ends the sessions with tool servers."""
+        if (closing := self._toolbox.close()) is not None:
+            await asyncio.wrap_future(closing)
+
+    def _make_options(self, approve: Approve | None, text_limit: int) -> JobOptions:
+        return JobOptions(
+            self._home,
+            self._options.policy,
+            shell="ask" if approve in ("ask", "none") else "accept",
+            tools="accept" if approve == "all" else "ask",
+            unasked=_UNASKED.get(approve, ""),
+            patience=self._options.approval_timeout,
+            text_limit=text_limit,
+            report_changes=False,
+            keep_outputs=True,
+            describe=sentence_about,
+        )
+
+
+class _Noted:
+    """A place in the queue of a kernel, and a span; the function that it gives takes the result."""
+
+    def __init__(self, record: KernelRecord, language: str, waiting: Counter[str], metrics: Metrics) -> None:
+        self._kernel_id = record.kernel_id
+        self._waiting = waiting
+        self._metrics = metrics
+        self._span = CellSpan(record, language)
+
+    def __enter__(self) -> Callable[[ExecutionResult], None]:
+        self._waiting[self._kernel_id] += 1
+        return self._note
+
+    def __exit__(self, *_: object) -> None:
+        self._span.end()
+        self._waiting[self._kernel_id] -= 1
+        if not self._waiting[self._kernel_id]:
+            del self._waiting[self._kernel_id]
+
+    def _note(self, result: ExecutionResult) -> None:
+        self._metrics.count(result)
+        self._span.tell(result)

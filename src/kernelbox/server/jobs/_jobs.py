@@ -1,0 +1,278 @@
+"""Jobs: executions that go on whether their caller waits or not, and that every server on the home can tell of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from kernelbox.host._journal import Entry, Journal
+from kernelbox.host._record import now
+from kernelbox.server.http._callers import Caller
+from kernelbox.server.http._failures import RequestRefused
+from kernelbox.server.jobs._running_job import LOOK_EVERY, RunningJob, approval_closed
+from kernelbox.shells._loop_connection import in_thread
+from kernelbox.shells._loop_kernels import LoopKernels
+from kernelbox.wire._json import dump
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.server.jobs._running_job import Work
+
+# The kinds of events that no other follows.
+_LAST = ("result", "failed", "lost")
+
+# The number of an event `lost`, which is in no journal and is the last in any case. Who has seen it is told no more:
+# `EventSource` comes back after every end of a stream, until it is answered 204.
+_END = 10**15 - 1
+
+# Why no more events can come.
+_DAMAGED = "code of this user has written over the events; GET /jobs/ID has what came of the job"
+_GONE = "nothing is known of this job any more: it ended long ago, or what came of it could not be written"
+_MISSING = "the events after this one are gone; GET /jobs/ID has what came of the job"
+_OVER = "all events have been told"
+_STARTING = "another server is starting the kernel of this job; try again when the job has begun, or there"
+LOST = "the server that ran this has ended; how far the cell came is not known"
+
+# Seconds that another server may take to act on an answer.
+_ANSWER_PATIENCE = 10.0
+
+# Another server may remove a job between two steps of ours; not again and again.
+_ATTEMPTS = 10
+
+# Old jobs are looked for each time that this many have begun.
+_SWEEP_EVERY = 50
+
+
+class Jobs:
+    """The jobs of a home; those in `_mine` are run by this process."""
+
+    def __init__(self, journal: Journal, kernels: LoopKernels) -> None:
+        self._journal = journal
+        self._kernels = kernels
+        self._mine: dict[str, RunningJob] = {}
+        self._begun = 0
+
+    def __repr__(self) -> str:
+        return f"<Jobs {len(self._mine)} running here>"
+
+    async def begin(self, caller: Caller, about: dict[str, Any], work: Work, *, key: str | None = None) -> str:
+        """Begins a job and returns its id, once its kernel has the cell; raises what keeps it from that.
+
+        With a key, an earlier job with the same key is returned; raises RequestRefused if that one was asked for
+        something else.
+        """
+        job_id = os.urandom(16).hex() if key is None else _id_of(caller, key)
+        for _ in range(_ATTEMPTS):
+            entry = await in_thread(self._journal.claim, job_id, self._new_record(job_id, caller, about))
+            if entry is not None:
+                return await self._start(entry, caller, about, work)
+            if await self._has_begun(job_id, about):
+                return job_id
+        raise _damaged("what is known of the job of this Idempotency-Key", "; use another key")
+
+    def _new_record(self, job_id: str, caller: Caller, about: dict[str, Any]) -> dict[str, Any]:
+        return {"id": job_id, "state": "running", "caller": caller.name, "created_at": now(), **about}
+
+    async def _has_begun(self, job_id: str, about: dict[str, Any]) -> bool:
+        """Waits until the kernel of a job that has the same key has its cell; False if it was refused meanwhile."""
+        while (found := await in_thread(self._journal.read, job_id)) is not None:
+            if found.get("fingerprint") != about["fingerprint"]:
+                raise RequestRefused(
+                    409, "idempotency_key_reused", "this Idempotency-Key came with another request before"
+                )
+            if found["state"] != "running" or "execution_id" in found:
+                return True
+            if (running := self._mine.get(job_id)) is not None:
+                await running.until_begun()  # or until it is refused, which both requests are then
+                return True
+            await asyncio.sleep(LOOK_EVERY)  # it is about to be ours, or another server's
+        return False
+
+    async def _start(self, entry: Entry, caller: Caller, about: dict[str, Any], work: Work) -> str:
+        running = RunningJob(entry, self._new_record(entry.id, caller, about), self._journal, work)
+        self._mine[entry.id] = running
+        running.task.add_done_callback(lambda _: self._mine.pop(entry.id, None))
+        self._begun += 1
+        if self._begun % _SWEEP_EVERY == 0:
+            await in_thread(self._journal.sweep)
+        await running.until_begun()
+        return entry.id
+
+    async def settle(self) -> None:
+        """Waits until what came of the jobs of this process is written."""
+        if self._mine:
+            await asyncio.wait([running.task for running in self._mine.values()])
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    async def get(self, caller: Caller, job_id: str) -> dict[str, Any]:
+        """Returns the record of a job of a caller's; raises RequestRefused if there is none."""
+        record = await in_thread(self._journal.read, job_id) if _is_id(job_id) else None
+        if record is None or (caller.name and record.get("caller") != caller.name):
+            raise RequestRefused(404, "job_not_found", f"there is no job {job_id[:64]!r}; it may have ended long ago")
+        return record
+
+    async def all(self, caller: Caller) -> list[dict[str, Any]]:
+        """Returns the records of the jobs of a caller's, oldest first."""
+        records = await in_thread(self._journal.records)
+        return [record for record in records if not caller.name or record.get("caller") == caller.name]
+
+    async def events(self, job_id: str, after: int) -> AsyncGenerator[tuple[int, str, bytes | bytearray]]:
+        """Yields the events of a job after one, by number, kind and JSON, as they come, until the last."""
+        if after >= _END:
+            return
+        follower, end = self._journal.follow(job_id, after), ""
+        try:
+            while True:
+                found = follower.read()
+                for number, kind, event in found:
+                    yield number, kind, event
+                    if kind in _LAST:
+                        return
+                if follower.is_behind:
+                    await asyncio.sleep(0)  # there may be megabytes more, and others are served too
+                    continue
+                if end == _OVER:
+                    return
+                if end or follower.is_damaged:
+                    yield _END, "lost", dump({"detail": end or _DAMAGED})
+                    return
+                end = await self._wait(job_id, follower.after)
+        finally:
+            follower.close()
+
+    async def _wait(self, job_id: str, after: int) -> str:
+        """Waits for another event; returns why none can come any more, after those that have just been written."""
+        running = self._mine.get(job_id)
+        if running is not None and running.last <= after and not running.task.done():
+            await running.until_event(after)
+            return ""
+        record = await in_thread(self._journal.read, job_id)
+        if record is None:
+            return _GONE
+        if record["state"] == "lost":
+            return LOST
+        if record["state"] == "done":
+            return _OVER if has_all_events(record, after) else _MISSING
+        await asyncio.sleep(LOOK_EVERY)  # another server runs it, or its events have been deleted
+        return ""
+
+    async def result(self, job_id: str) -> tuple[dict[str, Any], bytes | None] | None:
+        """Returns the record of a job once it has ended, and its result; None if it was refused, and nothing is left.
+
+        Raises RequestRefused if a cell has damaged the result.
+        """
+        while (running := self._mine.get(job_id)) is not None:
+            await asyncio.wait({running.task})
+            if running.outcome is not None:
+                return running.outcome, running.result
+        while True:
+            record = await in_thread(self._journal.read, job_id)
+            if record is None:
+                return None
+            if record["state"] != "running":
+                return record, await in_thread(self.read_result, record)
+            await asyncio.sleep(LOOK_EVERY)
+
+    def read_result(self, record: dict[str, Any]) -> bytes | None:
+        """Returns the result of a job as JSON, in which it may have megabytes; None if it has none.
+
+        Raises RequestRefused if a cell has damaged it.
+        """
+        if record["state"] != "done" or "failed" in record:
+            return None
+        result = self._journal.read_result(str(record["id"]))
+        if result is None:
+            raise _damaged("the result of this job")
+        return result
+
+    # -- acting ----------------------------------------------------------------------------------------------
+
+    async def cancel(self, record: dict[str, Any]) -> None:
+        """Begins to stop a job, whichever server runs it; raises RequestRefused if another has not begun to run it."""
+        running = self._mine.get(str(record["id"]))
+        if running is not None:
+            running.cancel()
+        elif record["state"] == "running" and "execution_id" in record:
+            await self._kernels.interrupt_execution(str(record["kernel_id"]), str(record["execution_id"]))
+        elif record["state"] == "running":
+            raise RequestRefused(409, "job_starting", _STARTING, {"Retry-After": "1"})
+
+    def cancel_here(self, job_id: str) -> None:
+        """Begins to stop a job that this process runs."""
+        if (running := self._mine.get(job_id)) is not None:
+            running.cancel()
+
+    async def approvals(self, job_id: str) -> list[dict[str, Any]]:
+        """Returns the approval requests of a job that wait for an answer."""
+        running = self._mine.get(job_id)
+        return await in_thread(self._read_approvals, job_id) if running is None else running.approvals()
+
+    def _read_approvals(self, job_id: str) -> list[dict[str, Any]]:
+        """Returns those of a job that another server runs."""
+        waiting: dict[str, dict[str, Any]] = {}
+        follower = self._journal.follow(job_id, 0)
+        try:
+            while (found := follower.read()) or follower.is_behind:
+                for _, kind, event in found:
+                    if kind == "approval":
+                        request = json.loads(event)
+                        waiting[request["id"]] = request
+                    elif kind == "decision":
+                        waiting.pop(json.loads(event)["id"], None)
+        finally:
+            follower.close()
+        return list(waiting.values())
+
+    async def answer(self, record: dict[str, Any], request_id: str, answer: dict[str, Any]) -> None:
+        """Answers an approval request of a job; raises ApprovalClosed if it is none that waits."""
+        job_id = str(record["id"])
+        running = self._mine.get(job_id)
+        if running is not None:
+            await running.answer(request_id, answer)
+            return
+        if record["state"] != "running" or not _is_request_id(request_id):
+            raise approval_closed(request_id)
+        if not await in_thread(self._journal.answer, job_id, request_id, answer):
+            raise approval_closed(request_id, "answered")
+        await self._until_decided(job_id, request_id)
+
+    async def _until_decided(self, job_id: str, request_id: str) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER_PATIENCE):
+                async with contextlib.aclosing(self.events(job_id, 0)) as events:
+                    async for _, kind, event in events:
+                        if kind == "decision" and json.loads(event)["id"] == request_id:
+                            return
+        raise approval_closed(request_id)
+
+
+def has_all_events(record: dict[str, Any], after: int) -> bool:
+    """Tells whether who has seen an event of a job has seen its last."""
+    return bool(after >= _END or (record["state"] == "done" and after >= record.get("last", 0)))
+
+
+def _damaged(what: str, advice: str = "") -> RequestRefused:
+    return RequestRefused(409, "job_damaged", f"{what} is damaged{advice}")
+
+
+def fingerprint(path: str, body: str) -> str:
+    """Returns what tells one request from another."""
+    return hashlib.sha256(f"{path}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _id_of(caller: Caller, key: str) -> str:
+    return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
+
+
+def _is_id(text: str) -> bool:
+    return len(text) == 32 and set(text) <= set("0123456789abcdef")
+
+
+def _is_request_id(text: str) -> bool:
+    return 0 < len(text) <= 100 and set(text) <= set("0123456789abcdef-")

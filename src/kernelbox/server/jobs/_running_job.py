@@ -1,0 +1,235 @@
+"""A job that this process runs: its work is driven to the end, and what comes of it is written into the journal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kernelbox.base._errors import EXHAUSTED, ApprovalClosed, KernelBoxError
+from kernelbox.core._requests import ApprovalRequest
+from kernelbox.core._tool_events import ToolEvent
+from kernelbox.host._journal import Entry, Journal
+from kernelbox.host._record import now
+from kernelbox.server.http._failures import RequestRefused, describe_failure
+from kernelbox.server.http._long_json import PIECE
+from kernelbox.server.jobs._answers import encode_result, image_address
+from kernelbox.shells._asyncio_jobs import Job
+from kernelbox.shells._loop_connection import in_thread
+from kernelbox.wire._json import dump
+from kernelbox.wire._results import ExecutionResult, OutputItem
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.shells._asyncio_jobs import Watch
+
+    OnBegin = Callable[[Job], None]
+    Work = Callable[[Watch, OnBegin], Coroutine[Any, Any, ExecutionResult]]
+
+_log = logging.getLogger("kernelbox.server")
+
+# Seconds between looks for what another server writes: a person does not notice, and a disk neither.
+LOOK_EVERY = 0.05
+
+
+# How often it is tried to write what came of a job, and seconds between: a server that has too much open for the moment
+# can write nothing.
+_ATTEMPTS = 60
+_TRY_AGAIN = 1.0
+
+
+class RunningJob:
+    """A job of this process: drives its work, and writes down what comes of it."""
+
+    def __init__(self, entry: Entry, record: dict[str, Any], journal: Journal, work: Work) -> None:
+        self._entry = entry
+        self._record = record
+        self._journal = journal
+        self._job: Job | None = None
+        self._is_cancelled = False
+        self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._news = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+        self._is_written = True
+        self.outcome: dict[str, Any] | None = None
+        self.result: bytes | None = None
+        self.task = asyncio.ensure_future(self._drive(work))
+        self.task.add_done_callback(lambda _: self._announce())
+
+    def __repr__(self) -> str:
+        return f"<RunningJob {self._entry.id}>"
+
+    async def until_begun(self) -> None:
+        """Waits until the kernel has the cell; raises what kept it from that, when nothing is left of the job."""
+        await asyncio.shield(self._begun)
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self._entry.last
+
+    async def until_event(self, after: int) -> None:
+        """Waits until there is an event after one."""
+        while self._entry.last <= after and not self.task.done():
+            news = self._news
+            await news.wait()
+
+    def cancel(self) -> None:
+        """Begins to stop the cell, and any that would be run after it; a job that has not begun is refused."""
+        self._is_cancelled = True
+        if self._job is not None:
+            self._job.cancel()
+        elif not self.task.done():
+            self.task.cancel()
+
+    def approvals(self) -> list[dict[str, Any]]:
+        """Returns the approval requests that wait for an answer."""
+        return [] if self._job is None else [describe_request(request) for request in self._job.open_requests()]
+
+    async def answer(self, request_id: str, answer: dict[str, Any]) -> None:
+        """Answers an approval request; raises ApprovalClosed, and InvalidInput for an answer that is none."""
+        request = self._job.requests.get(request_id) if self._job is not None else None
+        if request is None:
+            raise approval_closed(request_id)
+        if answer.get("accept") is True:
+            await request.accept(remember=answer.get("remember"))
+        else:
+            await request.reject(answer.get("reason"))
+
+    async def _drive(self, work: Work) -> None:
+        try:
+            result = await self._run(work)
+        except (KernelBoxError, RequestRefused) as exc:
+            if not self._begun.done():
+                await in_thread(self._entry.discard)
+                self._begun.set_exception(exc)
+                return
+            await self._fail(describe_failure(exc))
+        except BaseException:
+            await self._fail(describe_failure(None))
+            raise
+        else:
+            self.result = await encode_result(result)
+            await self._end("result", b"".join((b'{"result":', self.result, b"}")), {})
+        finally:
+            if self._looking is not None:
+                self._looking.cancel()
+            if not self._begun.done():
+                self._begun.set_result(None)
+
+    async def _run(self, work: Work) -> ExecutionResult:
+        try:
+            return await work(self._watch, self._on_begin)
+        except asyncio.CancelledError:
+            if self._is_cancelled and self._job is None:
+                raise RequestRefused(
+                    409, "job_cancelled", "the job was cancelled before its kernel had started"
+                ) from None
+            raise
+
+    async def _fail(self, failure: dict[str, Any]) -> None:
+        await self._end("failed", dump(failure), {"failed": failure})
+
+    async def _end(self, kind: str, event: bytes, outcome: dict[str, Any]) -> None:
+        if len(event) > PIECE:
+            await in_thread(self._write_event, kind, event)
+        else:
+            self._write_event(kind, event)
+        self._announce()
+        self.outcome = {**self._record, "state": "done", "ended_at": now(), "last": self._entry.last, **outcome}
+        for _ in range(_ATTEMPTS):
+            if await in_thread(self._write_outcome, self.outcome):
+                return
+            await asyncio.sleep(_TRY_AGAIN)
+
+    def _write_outcome(self, outcome: dict[str, Any]) -> bool:
+        """Writes what came of the job, or that there was one; False if neither can be done for the moment."""
+        try:
+            self._entry.finish(outcome, self.result)
+        except OSError as exc:
+            self._note_failure(exc)
+            if _is_exhausted(exc):
+                return False
+            self._entry.give_up()  # no client must wait for what cannot be told
+        return True
+
+    def _on_begin(self, job: Job) -> None:
+        self._job = job
+        self._append("started", {"job_id": self._entry.id, "execution_id": job.execution_id})
+        self._record |= {"kernel_id": job.kernel_id, "kernel": job.kernel_name, "execution_id": job.execution_id}
+        try:
+            self._entry.update(self._record)
+        except OSError as exc:
+            self._note_failure(exc)
+        if not self._begun.done():
+            self._begun.set_result(None)
+        if self._is_cancelled:
+            job.cancel()
+
+    def _watch(self, event: OutputItem | ToolEvent | ApprovalRequest, image: str | None) -> None:
+        match event:
+            case OutputItem():
+                shown = {**event.to_dict(), "display_id": event.display_id}
+                self._append("output", {**shown, "image": None if image is None else image_address(image)})
+            case ToolEvent():
+                names = ("kind", "server_name", "tool_name", "text", "progress", "total", "level")
+                self._append("tool", {name: getattr(event, name) for name in names})
+            case ApprovalRequest():
+                self._append("approval", describe_request(event))
+                event.on_decision(lambda accepted: self._on_decision(event))
+                if self._looking is None:
+                    self._looking = asyncio.ensure_future(self._look_for_answers())
+
+    def _on_decision(self, request: ApprovalRequest) -> None:
+        assert request.verdict is not None
+        verdict = {"accepted": request.verdict.accepted, "reason": request.verdict.reason}
+        self._append("decision", {"id": request.id, **verdict})
+
+    async def _look_for_answers(self) -> None:
+        """Takes the answers that came to other servers, for as long as there is a question."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if self._job is None or not self._job.open_requests():
+                continue
+            for request_id, answer in await in_thread(lambda: list(self._journal.answers(self._entry.id))):
+                with contextlib.suppress(KernelBoxError):
+                    await self.answer(request_id, answer)
+
+    def _append(self, kind: str, event: dict[str, Any]) -> None:
+        self._write_event(kind, dump(event))
+        self._announce()
+
+    def _write_event(self, kind: str, event: bytes) -> None:
+        """Writes an event; where that cannot be done the cell goes on all the same, and followers miss the event."""
+        try:
+            self._entry.append(kind, event)
+        except OSError as exc:
+            self._note_failure(exc)
+
+    def _note_failure(self, exc: OSError) -> None:
+        if self._is_written:
+            self._is_written = False
+            _log.error("of job %s not all can be written: %s", self._entry.id, exc)
+
+    def _announce(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+def _is_exhausted(exc: OSError) -> bool:
+    """Tells whether too much is open for the moment; a full disk is another matter."""
+    cause = exc.__cause__ if isinstance(exc.__cause__, OSError) else exc
+    return cause.errno in EXHAUSTED
+
+
+def describe_request(request: ApprovalRequest) -> dict[str, Any]:
+    """Returns an approval request as events have it; `call` shows it on one line, for people."""
+    names = ("id", "server_name", "tool_name", "tool_args")
+    return {**{name: getattr(request, name) for name in names}, "call": str(request)}
+
+
+def approval_closed(request_id: str, outcome: str = "closed") -> ApprovalClosed:
+    """Returns what is raised for an answer to a request that does not wait for one."""
+    return ApprovalClosed(f"the request {request_id[:64]!r}", outcome)

@@ -1,0 +1,77 @@
+"""`python -m kernelbox.server.jupyter -f FILE`: what the kernelspec of `kernelbox jupyter install` starts."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+
+from kernelbox import __version__
+from kernelbox.api._here import kernels
+from kernelbox.base._environment import host_variable
+from kernelbox.base._errors import KernelBoxError
+from kernelbox.core._memory import Sessions
+from kernelbox.core._policy import ApprovalPolicy
+from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
+from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
+from kernelbox.server.jupyter._zeromq import ConnectionFile, Sockets, until_the_end
+from kernelbox.shells._loop_kernels import LoopKernels
+from kernelbox.tools._toolbox import Toolbox
+
+# Seconds. A front end that has asked for the end gets its reply before the sockets are closed.
+_LAST_REPLY = 0.2
+
+# The variable in which Jupyter says which process started a kernel.
+_PARENT_VARIABLE = "JPY_PARENT_PID"
+
+
+async def run(connection_file: str, name: str | None) -> None:
+    """Serves a kernel until a front end shuts it down: a new one, or the one of a name, which stays."""
+    file = ConnectionFile.read(connection_file)
+    reached = LoopKernels(kernels(), cwd=os.getcwd(), env=None, lifetime="kernel" if name else "process")
+    record = await (reached.open(name) if name else reached.create(f"jupyter-{os.urandom(6).hex()}"))
+    asked_to_end = asyncio.Event()
+
+    async def end(restart: bool) -> None:
+        """Ends this process soon; Jupyter starts another to restart a kernel, so a named one is restarted here."""
+        if restart and name:
+            await reached.restart(record.kernel_id)
+        asyncio.get_running_loop().call_later(_LAST_REPLY, asked_to_end.set)
+
+    rules = ChannelRules(ApprovalPolicy(), Sessions(), Toolbox(reached.config), __version__)
+    channels = FrontEndChannels(
+        KernelAccess(lambda: reached.kernel(record.kernel_id), lambda: reached.interrupt(record.kernel_id), end), rules
+    )
+    sockets = Sockets(file)
+    serving = asyncio.ensure_future(sockets.serve(channels))
+    try:
+        await until_the_end(serving, asked_to_end, _parent())
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await channels.close()
+        await reached.end_own()
+        sockets.close()
+
+
+def _parent() -> int | None:
+    said = host_variable(_PARENT_VARIABLE) or ""
+    return int(said) if said.isdecimal() and int(said) > 1 else None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m kernelbox.server.jupyter", description=__doc__)
+    parser.add_argument("-f", dest="connection_file", required=True, metavar="FILE", help="Jupyter's connection file")
+    parser.add_argument("--name", help="use the kernel of this name, which stays when the front end has gone")
+    options, _ = parser.parse_known_args()  # `jupyter run` passes on the names of the files that it runs
+    try:
+        asyncio.run(run(options.connection_file, options.name))
+    except KernelBoxError as exc:
+        print(f"kernelbox: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""One request of a front end and all that follows from it, as a pure machine: our messages in, Jupyter's out.
+
+    execute_request ▶ status busy · execute_input · stream, display_data, … · error · execute_reply · status idle
+
+Everything that follows has the request for its parent. The reply goes to the front end that asked, on the channel that
+it asked on; the rest goes to all, on iopub.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+from kernelbox.wire._messages import Clear, Comm, Display, Execute, Output, Started
+from kernelbox.wire._schema import MAX_PARENT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kernelbox.server.jupyter._jupyter_message import Author, Channel
+    from kernelbox.wire._results import ErrorInfo, ExecutionResult
+
+# What a `history_request` may say besides its kind and `raw`.
+_HISTORY = ("session", "start", "stop", "n", "pattern", "unique", "output")
+
+# In the metadata of the reply to a cell whose kernel died; what a cell raises can have any name.
+DIED = "kernelbox.died"
+
+# In the metadata of an `execute_request`: the directory that the cell begins in, and that is gone back to after it.
+RESTORE_CWD = "kernelbox.restore_cwd"
+
+
+class Exchange:
+    """Writes what one request leads to."""
+
+    def __init__(self, author: Author, request: JupyterMessage) -> None:
+        self.request = request
+        self._author = author
+        self._count: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.request.kind} {self.request.id}>"
+
+    @property
+    def silent(self) -> bool:
+        return _flag(self.request.content, "silent", False)
+
+    def begin(self) -> JupyterMessage:
+        return self._author.status("busy", self.request.header)
+
+    def end(self) -> JupyterMessage:
+        return self._author.status("idle", self.request.header)
+
+    def broadcast(self, message: Started | Output | Display | Clear | Comm) -> list[JupyterMessage]:
+        """Returns what all front ends are told when the kernel says something about the request."""
+        match message:
+            case Started():
+                self._count = message.execution_count
+                if self._count == 0:
+                    return []  # of a Jupyter kernel, which says its number later
+                if self.request.kind != "execute_request" or self.silent:
+                    return []
+                code = _text(self.request.content, "code")
+                return [self._tell("execute_input", {"code": code, "execution_count": self._count})]
+            case Output():
+                return [self._tell("stream", {"name": message.name, "text": message.text})]
+            case Clear():
+                return [self._tell("clear_output", {"wait": message.wait})]
+            case Comm():
+                return [self._tell_comm(message)]
+            case Display(kind="error"):
+                text = message.data.get("text/plain", "")
+                names = {name: str(message.metadata.get(name, "")) for name in ("ename", "evalue")}
+                return [self._tell("error", {**names, "traceback": str(text).split("\n")})]
+            case Display():
+                return [self._tell(message.kind, self._show(message))]
+
+    def fail(self, error: ErrorInfo) -> list[JupyterMessage]:
+        """Returns what all front ends are told of the error that ended a cell; one without a traceback was shown."""
+        return [self._tell("error", error.to_dict())] if error.traceback else []
+
+    def reply(self, content: dict[str, Any], metadata: dict[str, Any] | None = None) -> JupyterMessage:
+        """Returns the reply to the request."""
+        channel: Channel = "control" if self.request.channel == "control" else "shell"
+        kind = f"{self.request.kind.removesuffix('_request')}_reply"
+        return self._author.write(channel, kind, content, self.request.header, metadata=metadata)
+
+    def reply_to_cell(self, result: ExecutionResult, expressions: dict[str, Any]) -> JupyterMessage:
+        """Returns the reply to an `execute_request` that has come to its end; its metadata say if the kernel died."""
+        count = self._count if result.execution_count is None else result.execution_count
+        if result.error is not None:
+            content = {"status": "error", **result.error.to_dict(), "execution_count": count}
+            metadata = {DIED: True} if result.ending == "died" else {}
+            return self.reply({**content, "payload": [], "user_expressions": {}}, metadata)
+        content = {"status": "ok", "execution_count": count, "payload": [], "user_expressions": expressions}
+        return self.reply(content)
+
+    def ask_for_input(self, prompt: str, *, password: bool) -> JupyterMessage:
+        """Returns the question that a cell puts to the person at the front end."""
+        content = {"prompt": prompt, "password": password}
+        return self._author.write("stdin", "input_request", content, self.request.header)
+
+    def _tell(self, kind: str, content: dict[str, Any]) -> JupyterMessage:
+        return self._author.write("iopub", kind, content, self.request.header)
+
+    def _tell_comm(self, message: Comm) -> JupyterMessage:
+        content = {name: value for name, value in message.content.items() if name != "metadata"}
+        metadata = message.content.get("metadata")
+        return self._author.write(
+            "iopub",
+            message.msg_type,
+            content,
+            self.request.header,
+            metadata=metadata if isinstance(metadata, dict) else {},
+            buffers=tuple(message.buffers),
+        )
+
+    def _show(self, message: Display) -> dict[str, Any]:
+        blobs = {mime: base64.b64encode(blob).decode("ascii") for mime, blob in message.blobs.items()}
+        content: dict[str, Any] = {"data": {**message.data, **blobs}, "metadata": message.metadata}
+        if message.kind == "execute_result":
+            content["execution_count"] = self._count if message.execution_count is None else message.execution_count
+        content["transient"] = {"display_id": message.display_id} if message.display_id else {}
+        return content
+
+
+def failure(ename: str, evalue: str) -> dict[str, Any]:
+    """Returns the content of a reply that says why there is no other."""
+    return {"status": "error", "ename": ename, "evalue": evalue, "traceback": [f"{ename}: {evalue}"]}
+
+
+def read_cell(request: JupyterMessage, execution_id: str, *, approve_shell: bool = False) -> Execute:
+    """Returns what runs the cell of an `execute_request`; raises ValueError for one without code."""
+    content = request.content
+    if not isinstance(content.get("code"), str):
+        raise ValueError("execute_request.code must be text")  # noqa: TRY004  # of a message, not of an argument
+    silent = _flag(content, "silent", False)
+    return Execute(
+        execution_id,
+        content["code"],
+        silent=silent,
+        store_history=_flag(content, "store_history", True) and not silent,
+        allow_stdin=_flag(content, "allow_stdin", True),
+        approve_shell=approve_shell,
+        restore_cwd=_text(request.metadata, RESTORE_CWD),
+        parent=request.id[:MAX_PARENT],
+    )
+
+
+def read_comm(request: JupyterMessage, execution_id: str, *, approve_shell: bool = False) -> Execute:
+    """Returns what gives a front end's message to its comm; raises ValueError for one that names none."""
+    names = ("comm_id", "target_name") if request.kind == "comm_open" else ("comm_id",)
+    if not all(isinstance(request.content.get(name), str) for name in names):
+        raise ValueError(f"{request.kind} must have {' and '.join(names)}")
+    message = {
+        "header": request.header,
+        "parent_header": request.parent,
+        "metadata": request.metadata,
+        "msg_type": request.kind,
+        "msg_id": request.id,
+        "content": {"data": {}, **request.content},
+    }
+    return Execute(
+        execution_id,
+        json.dumps(message),
+        "comm",
+        store_history=False,
+        approve_shell=approve_shell,
+        parent=request.id[:MAX_PARENT],
+        buffers=list(request.buffers),
+    )
+
+
+def read_query(request: JupyterMessage) -> tuple[str, dict[str, Any]]:
+    """Returns which query of ours answers a request, and its arguments; raises ValueError for one that none does."""
+    content = request.content
+    match request.kind:
+        case "complete_request" | "inspect_request":
+            code = _text(content, "code")
+            cursor = _number(content, "cursor_pos", len(code))
+            args = {"code": code, "cursor_pos": len(code) if cursor < 0 else min(cursor, len(code))}
+            if request.kind == "complete_request":
+                return "complete", args
+            return "inspect", {**args, "detail_level": _number(content, "detail_level", 0)}
+        case "is_complete_request":
+            return "is_complete", {"code": _text(content, "code")}
+        case "history_request":
+            args = {name: content.get(name) for name in _HISTORY}
+            kind = content.get("hist_access_type", "tail")
+            return "history", {**args, "raw": _flag(content, "raw", True), "hist_access_type": kind}
+        case "comm_info_request":
+            return "comms", {"target_name": _text(content, "target_name")}
+    raise ValueError(f"there is no {request.kind!r:.100} here")
+
+
+def read_expressions(request: JupyterMessage) -> dict[str, str]:
+    """Returns what an `execute_request` wants to have evaluated after its cell."""
+    asked = request.content.get("user_expressions")
+    return {name: text for name, text in asked.items() if isinstance(text, str)} if isinstance(asked, dict) else {}
+
+
+def stops_on_error(request: JupyterMessage) -> bool:
+    """Tells whether the cells that wait behind this one are not to be run if it fails."""
+    return _flag(request.content, "stop_on_error", True)
+
+
+def _text(content: dict[str, Any], name: str) -> str:
+    value = content.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _number(content: dict[str, Any], name: str, default: int) -> int:
+    value = content.get(name)
+    return value if type(value) is int else default
+
+
+def _flag(content: dict[str, Any], name: str, default: bool) -> bool:
+    value = content.get(name)
+    return value if isinstance(value, bool) else default

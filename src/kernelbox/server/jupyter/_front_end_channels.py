@@ -1,0 +1,348 @@
+"""The channels of one kernel: front ends send requests, the kernel serves them in order, all see what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from datetime import UTC, datetime
+
+from kernelbox.base._errors import KernelBoxError
+from kernelbox.host._engine import language_of
+from kernelbox.server.jupyter._channel_options import take_no_notes
+from kernelbox.server.jupyter._exchange import (
+    Exchange,
+    failure,
+    read_cell,
+    read_comm,
+    read_expressions,
+    read_query,
+    stops_on_error,
+)
+from kernelbox.server.jupyter._front_end_cell import FrontEndCell
+from kernelbox.server.jupyter._jupyter_message import TIME_FORMAT, Author
+from kernelbox.server.jupyter._kernel_info import NO_DEBUGGER, debug_refusal, kernel_info
+from kernelbox.server.jupyter._other_clients import OtherClients
+from kernelbox.shells._asyncio import query
+from kernelbox.shells._asyncio_watch import Ended, Lent, Missed, Restarted, Watch
+from kernelbox.shells._loop_connection import in_thread
+from kernelbox.wire._messages import Output
+from kernelbox.wire._schema import COMM_KINDS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+    from typing import Any
+
+    from kernelbox.core._kernel import Kernel
+    from kernelbox.server.jupyter._channel_options import ChannelRules, FrontEnd, KernelAccess
+    from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+    from kernelbox.wire._messages import Execute
+    from kernelbox.wire._results import ExecutionResult
+
+# Requests that wait; a front end that runs a large notebook at once sends a few hundred.
+_MOST_WAITING = 10_000
+
+# Requests that are served at once, at the same time: a person interrupts a kernel once or twice.
+_MOST_AT_ONCE = 100
+
+# Seconds that a Jupyter kernel has to describe itself; one that is busy is described by us.
+_INFO_PATIENCE = 2.0
+
+# Seconds that a cell has to end when it is interrupted because its server ends.
+_STOP_PATIENCE = 5.0
+
+_MISSED = "the connection to the kernel was lost for a moment; what it said meanwhile is missing here"
+
+# What is served at once, also while a cell runs and whichever channel it comes on.
+_AT_ONCE = ("interrupt_request", "shutdown_request", "debug_request")
+
+
+class FrontEndChannels:
+    """Serves the front ends of one kernel: requests on shell one after the other, the others at once."""
+
+    def __init__(self, reached: KernelAccess, rules: ChannelRules) -> None:
+        self._reached = reached
+        self._rules = rules
+        self.author = Author(os.urandom(16).hex(), _now)
+        self._front_ends: set[FrontEnd] = set()
+        self._waiting: deque[tuple[FrontEnd, JupyterMessage]] = deque()
+        self._aborted: set[str] = set()
+        self._cell: FrontEndCell | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._at_once: set[asyncio.Task[None]] = set()
+        self._watch = Watch(reached.find)
+        self._others = OtherClients(self.author)
+        self._following: asyncio.Task[None] | None = None
+        self._said = ""  # the last state that all were told and that is none of a request
+        self._death_told = False
+
+    def __repr__(self) -> str:
+        return f"<FrontEndChannels of {len(self._front_ends)} front ends, {len(self._waiting)} requests waiting>"
+
+    @property
+    def unused(self) -> bool:
+        """Whether no front end is connected, and nothing runs for one that was."""
+        return not self._front_ends and self._worker is None and not self._at_once
+
+    def attach(self, front_end: FrontEnd) -> None:
+        """Takes a front end; it is told from now on what the kernel says, in the cells of all clients."""
+        self._front_ends.add(front_end)
+        if self._following is None:
+            self._following = asyncio.get_running_loop().create_task(self._follow())
+
+    def detach(self, front_end: FrontEnd) -> None:
+        """Lets go of a front end; its cells go on, and what they ask it for is refused."""
+        self._front_ends.discard(front_end)
+        if self._cell is not None:
+            self._cell.lose(front_end)
+
+    @property
+    def working(self) -> asyncio.Task[None] | None:
+        """What serves the requests that wait, while there are any."""
+        return self._worker
+
+    async def stop(self) -> None:
+        """Interrupts the cell that runs, so that its front end is told; one that does not stop is left to `close`."""
+        if (working := self._worker) is not None:
+            with contextlib.suppress(KernelBoxError):  # it has gone meanwhile
+                await self._reached.interrupt()
+            await asyncio.wait({working}, timeout=_STOP_PATIENCE)
+
+    async def close(self) -> None:
+        """Interrupts what runs for front ends, and returns when it has ended."""
+        self._waiting.clear()
+        tasks = [task for task in (self._worker, *self._at_once) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.rest()
+        if self._following is not None:
+            await asyncio.wait({self._following})
+
+    def rest(self) -> None:
+        """Ends the watch over the kernel."""
+        if self._following is not None:
+            self._following.cancel()
+
+    def take(self, front_end: FrontEnd, request: JupyterMessage, *, may_end: bool = True) -> None:
+        """Has a message of a front end served; without `may_end` none that ends the kernel, or starts it anew."""
+        if request.kind == "shutdown_request" and not may_end:
+            self._refuse(front_end, request, "NotAllowed", "this front end may not end the kernel, nor start it anew")
+        elif request.channel == "stdin":
+            if self._cell is not None:
+                self._cell.answer_input(front_end, request)
+        elif request.channel == "control" or request.kind in _AT_ONCE:
+            if len(self._at_once) < _MOST_AT_ONCE:
+                self._begin(self._serve(front_end, request))
+            else:
+                self._refuse_for_now(front_end, request, _MOST_AT_ONCE)
+        elif len(self._waiting) < _MOST_WAITING:
+            self._waiting.append((front_end, request))
+            if self._worker is None:
+                self._worker = asyncio.get_running_loop().create_task(self._work())
+        else:
+            self._refuse_for_now(front_end, request, _MOST_WAITING)
+
+    def _refuse_for_now(self, front_end: FrontEnd, request: JupyterMessage, most: int) -> None:
+        sentence = f"{most:,} requests wait for this kernel already; wait for some, or interrupt it"
+        self._refuse(front_end, request, "QueueFull", sentence)
+
+    def _refuse(self, front_end: FrontEnd, request: JupyterMessage, ename: str, sentence: str) -> None:
+        self._begin(front_end.send(Exchange(self.author, request).reply(failure(ename, sentence))))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._at_once.add(task)
+        task.add_done_callback(self._at_once.discard)
+
+    async def restart(self) -> None:
+        """Tells every front end that the kernel is about to be restarted; what waits is not run any more."""
+        self.abort_waiting()
+        await self._say("restarting")
+
+    def look(self) -> None:
+        """Has a dead kernel looked at: it may have been restarted."""
+        self._watch.look()
+
+    def abort_waiting(self) -> None:
+        """Has the cells that wait not run any more."""
+        self._aborted |= {request.id for _, request in self._waiting if request.kind == "execute_request"}
+
+    # -- what becomes of the kernel --------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        """Tells all front ends what the kernel says that none of them has asked for, and what becomes of it."""
+        async with contextlib.aclosing(self._watch.follow()) as news:
+            async for item in news:
+                match item:
+                    case Missed():
+                        await self._broadcast_all([*self._others.lose(), *self._note(_MISSED)])
+                    case Ended(cause):
+                        await self._tell_end(cause)
+                    case Restarted():
+                        self._death_told = False
+                        await self._broadcast_all(self._others.lose())
+                        await self._say("restarting")
+                        await self._say("idle")
+                    case _:
+                        await self._broadcast_all(self._others.tell(item))
+
+    async def _tell_end(self, cause: str | None) -> None:
+        """Tells that the kernel is dead, and why, unless the cell that it died in has."""
+        self.abort_waiting()
+        await self._broadcast_all(self._others.lose())
+        if cause is not None and not self._death_told:
+            await self._broadcast_all(self._note(f"the kernel is dead: {cause}; its variables are lost; restart it"))
+        self._death_told = True
+        await self._say("dead")
+
+    async def _say(self, state: str) -> None:
+        if state != self._said:
+            self._said = state
+            await self._broadcast(self.author.status(state))
+
+    def _note(self, sentence: str) -> list[JupyterMessage]:
+        return self._others.tell(Output("", "stderr", f"[kernelbox] {sentence}\n"))
+
+    # -- serving ---------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """Serves what waits, in order."""
+        try:
+            while self._waiting:
+                await self._serve(*self._waiting.popleft())
+                await asyncio.sleep(0)  # thousands may wait of which none takes any time, and others are served too
+        finally:
+            self._worker = None
+
+    async def _serve(self, front_end: FrontEnd, request: JupyterMessage) -> None:
+        exchange = Exchange(self.author, request)
+        await self._broadcast(exchange.begin())
+        try:
+            reply = await self._answer(front_end, exchange)
+        except (KernelBoxError, OSError, ValueError) as exc:
+            reply = exchange.reply(failure(type(exc).__name__, self._rules.describe(exc)))
+        if reply is not None and request.kind not in COMM_KINDS:  # to which there is none
+            await front_end.send(reply)
+        await self._broadcast(exchange.end())
+
+    async def _answer(self, front_end: FrontEnd, exchange: Exchange) -> JupyterMessage | None:
+        request = exchange.request
+        match request.kind:
+            case "execute_request" if request.id in self._aborted:
+                self._aborted.discard(request.id)
+                return exchange.reply({"status": "aborted"})
+            case "execute_request":
+                return await self._run_cell(front_end, exchange)
+            case "comm_open" | "comm_msg" | "comm_close":
+                await self._run(front_end, exchange, read_comm(request, _new_id(), approve_shell=self._holds_commands))
+                return None
+            case "kernel_info_request":
+                return exchange.reply(await self._describe_kernel())
+            case "interrupt_request":
+                await self._reached.interrupt()
+                return exchange.reply({"status": "ok"})
+            case "shutdown_request":
+                return await self._shut_down(exchange)
+            case "debug_request":
+                return exchange.reply(debug_refusal(request.content))
+        what, args = read_query(request)
+        return exchange.reply(await query(await self._reached.find(), what, args, timeout=None))
+
+    async def _describe_kernel(self) -> dict[str, Any]:
+        """Returns what the kernel says of itself; one that is not there any more was ours, for all that matters."""
+        version = self._rules.version
+        try:
+            kernel = await self._reached.find()
+        except KernelBoxError:
+            return kernel_info(version)
+        if kernel.record.engine == "kernelbox":
+            return kernel_info(version)
+        try:
+            said = await query(kernel, "kernel_info", {}, timeout=_INFO_PATIENCE)
+        except (KernelBoxError, TimeoutError):  # it is dead, or busy
+            return kernel_info(version, await in_thread(language_of, kernel.record.kernel_type))
+        return {**said, **NO_DEBUGGER}
+
+    async def _run_cell(self, front_end: FrontEnd, exchange: Exchange) -> JupyterMessage:
+        request = exchange.request
+        cell = read_cell(request, _new_id(), approve_shell=self._holds_commands)
+        result = await self._run(front_end, exchange, cell)
+        if result.error is not None and stops_on_error(request):
+            self.abort_waiting()
+        expressions = read_expressions(request)
+        if result.error is None and expressions:
+            asked = await query(await self._reached.find(), "expressions", {"expressions": expressions}, timeout=None)
+            expressions = asked.get("user_expressions", {})
+        return exchange.reply_to_cell(result, expressions)
+
+    async def _run(self, front_end: FrontEnd, exchange: Exchange, request: Execute) -> ExecutionResult:
+        place = await self._watch.take() or await self._reached.find()
+        with self._noted(place, request) as note:
+            cell = await FrontEndCell.begin(place, request, front_end, exchange, self._others, self._rules)
+            await self._follow_cell(cell, exchange, request)
+            note(cell.result)
+        result = cell.result
+        if result.error is not None:
+            for message in exchange.fail(result.error):
+                await self._broadcast(message)
+        self._death_told |= result.ending == "died"
+        return result
+
+    @contextlib.contextmanager
+    def _noted(self, place: Kernel | Lent, request: Execute) -> Iterator[Callable[[ExecutionResult], None]]:
+        """Has a cell noted; what comes for comms is none: a widget that is moved sends hundreds."""
+        noted = take_no_notes if request.language == "comm" else self._rules.noted
+        kernel = place.kernel if isinstance(place, Lent) else place
+        with contextlib.ExitStack() as ending:
+            try:
+                note = ending.enter_context(noted(kernel.record, request.language))
+            except KernelBoxError:
+                if isinstance(place, Lent):
+                    place.give_back()
+                raise
+            yield note
+
+    async def _follow_cell(self, cell: FrontEndCell, exchange: Exchange, request: Execute) -> None:
+        """Tells all front ends what a cell says until it has ended."""
+        self._cell = cell
+        if request.language != "comm":
+            self._others.follow_up(exchange)
+        try:
+            async with contextlib.aclosing(cell.messages()) as messages:
+                async for message in messages:
+                    await self._broadcast(message)
+        finally:
+            self._cell = None
+
+    async def _shut_down(self, exchange: Exchange) -> JupyterMessage:
+        restart = exchange.request.content.get("restart") is True
+        self.abort_waiting()
+        await self._reached.end(restart)
+        self._watch.look()
+        content = {"status": "ok", "restart": restart}
+        await self._broadcast(self.author.write("iopub", "shutdown_reply", content, exchange.request.header))
+        return exchange.reply(content)
+
+    @property
+    def _holds_commands(self) -> bool:
+        return self._rules.policy.concerns_shell()
+
+    async def _broadcast_all(self, messages: list[JupyterMessage]) -> None:
+        for message in messages:
+            await self._broadcast(message)
+
+    async def _broadcast(self, message: JupyterMessage) -> None:
+        for front_end in list(self._front_ends):
+            with contextlib.suppress(ConnectionError):  # it has gone this moment
+                await front_end.send(message)
+
+
+def _new_id() -> str:
+    return os.urandom(8).hex()
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime(TIME_FORMAT)

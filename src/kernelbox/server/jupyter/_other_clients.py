@@ -1,0 +1,82 @@
+"""What a kernel says that no front end here has asked for: cells of other clients, and what comes between cells.
+
+A cell of another client is told as Jupyter tells one of another front end: busy, `execute_input`, its outputs, idle.
+What threads and tasks write, show and send between cells has the last cell for its parent, where front ends show it.
+"""
+
+from __future__ import annotations
+
+from kernelbox.server.jupyter._exchange import Exchange
+from kernelbox.server.jupyter._jupyter_message import PROTOCOL_VERSION, JupyterMessage
+from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Output, Started
+from kernelbox.wire._results import ErrorInfo
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.server.jupyter._jupyter_message import Author
+
+    News = Begun | Output | Display | Clear | Comm | Done
+
+# Whose request the cell of another client is said to be.
+_SESSION = "kernelbox"
+
+
+class OtherClients:
+    """Follows the cells of other clients, one at a time."""
+
+    def __init__(self, author: Author) -> None:
+        self._author = author
+        self._running: tuple[str, Exchange] | None = None  # the cell of another client, by its id
+        self._last = Exchange(author, JupyterMessage("shell", {}))
+
+    def __repr__(self) -> str:
+        return f"<OtherClients {'running' if self._running else 'at rest'}>"
+
+    def follow_up(self, exchange: Exchange) -> None:
+        """Notes which cell was the last to run, for what comes after it."""
+        self._last = exchange
+
+    def tell(self, news: News) -> list[JupyterMessage]:
+        """Returns what all front ends are told of a message that is about no request of theirs."""
+        match news:
+            case Begun():
+                exchange = Exchange(self._author, _request(news))
+                told = [*self.lose(), exchange.begin()]
+                self._running = (news.id, exchange)
+                if exchange.request.kind == "execute_request":
+                    self._last = exchange
+                return [*told, *exchange.broadcast(Started(news.id, news.execution_count))]
+            case Done():
+                return self._end(news)
+            case Output() | Display() | Clear() | Comm():
+                return self._exchange_of(news.id).broadcast(news)
+
+    def lose(self) -> list[JupyterMessage]:
+        """Returns what front ends are told when no more will come of the cell that runs."""
+        running, self._running = self._running, None
+        return [] if running is None else [running[1].end()]
+
+    def _end(self, done: Done) -> list[JupyterMessage]:
+        if self._running is None or self._running[0] != done.id:
+            return []
+        exchange = self._running[1]
+        failed = exchange.fail(ErrorInfo(done.ename, done.evalue, done.traceback)) if done.status == "error" else []
+        return [*failed, *self.lose()]
+
+    def _exchange_of(self, execution_id: str) -> Exchange:
+        if self._running is not None and self._running[0] == execution_id:
+            return self._running[1]
+        return self._last
+
+
+def _request(begun: Begun) -> JupyterMessage:
+    """Returns the request of a cell as a front end would have sent it."""
+    header = {
+        "msg_id": begun.parent or begun.id,
+        "msg_type": "comm_msg" if begun.language == "comm" else "execute_request",
+        "session": _SESSION,
+        "username": _SESSION,
+        "version": PROTOCOL_VERSION,
+    }
+    code = f"%%bash\n{begun.code}" if begun.language == "bash" else begun.code
+    return JupyterMessage("shell", header, content={"code": code, "silent": begun.silent})

@@ -1,0 +1,1 @@
+"""The routes of the service, and the models of requests and answers."""

@@ -1,0 +1,120 @@
+"""What the routes of one application share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+from starlette.requests import HTTPConnection
+
+from kernelbox.api._here import kernels
+from kernelbox.base._environment import scrubbed_environment, variables_for_kernels
+from kernelbox.core._options import KernelOptions
+from kernelbox.host._home import Home
+from kernelbox.host._journal import Journal
+from kernelbox.host._workspace import Workspace
+from kernelbox.server._service_options import ServiceOptions
+from kernelbox.server.http._access import CALLER
+from kernelbox.server.http._callers import Caller, Scope
+from kernelbox.server.http._failures import RequestRefused, sentence_about
+from kernelbox.server.http._logs import FIELDS
+from kernelbox.server.http._metrics import Metrics
+from kernelbox.server.jobs._caller_kernels import CallerKernels
+from kernelbox.server.jobs._executions import Executions
+from kernelbox.server.jobs._jobs import Jobs
+from kernelbox.server.jupyter._front_ends import FrontEnds
+from kernelbox.shells._loop_kernels import LoopKernels
+
+
+@dataclass(frozen=True)
+class AppState:
+    """The options, the kernels, and what runs in them."""
+
+    options: ServiceOptions
+    kernels: LoopKernels
+    executions: Executions
+    metrics: Metrics
+    jobs: Jobs
+    front_ends: FrontEnds
+
+
+def require_home() -> None:
+    """Raises StoreFailed for a home that was not made by this user; one that is missing is made when it is needed."""
+    with contextlib.suppress(FileNotFoundError), kernels().store.runtime():
+        pass
+
+
+def require_sandbox(state: AppState) -> None:
+    """Raises what keeps kernels from being confined, where they are to be: better now than at the first request."""
+    if state.options.sandbox is None:
+        return
+    name = f"trial-{os.urandom(4).hex()}"
+    trial = KernelOptions(
+        cwd=os.path.realpath(state.options.workspace), lifetime="process", sandbox=state.options.sandbox
+    )
+    try:
+        kernels().create(name, trial)
+    finally:
+        kernels().destroy(name)
+
+
+def make_state(options: ServiceOptions) -> AppState:
+    """Returns what the routes share; nothing is opened before it is used."""
+    environment = scrubbed_environment(variables_for_kernels())
+    cwd = os.path.realpath(options.workspace)
+    reached = LoopKernels(
+        kernels(),
+        cwd=cwd,
+        env=environment,
+        most=options.max_kernels,
+        lifetime=options.lifetime,
+        sandbox=options.sandbox,
+        describe=sentence_about,
+    )
+    journal = Journal(Home(reached.config.home, reached.config.key_file))
+    metrics = Metrics()
+    executions = Executions(reached, options, metrics)
+    return AppState(
+        options=options,
+        kernels=reached,
+        executions=executions,
+        metrics=metrics,
+        jobs=Jobs(journal, reached),
+        front_ends=FrontEnds(reached, options, executions),
+    )
+
+
+def state_of(connection: HTTPConnection) -> AppState:
+    """Returns what the routes share, for a request or a WebSocket."""
+    state: AppState = connection.app.state.kernelbox
+    return state
+
+
+def caller_of(connection: HTTPConnection, scope: Scope) -> Caller:
+    """Returns who sends a request; raises RequestRefused if that caller may not do what the scope is for."""
+    caller: Caller = connection.scope[CALLER]
+    if scope not in caller.scopes:
+        raise RequestRefused(403, "scope_missing", f"this token lacks the scope {scope!r}")
+    if caller.name:
+        connection.scope[FIELDS]["caller"] = caller.name
+    return caller
+
+
+def kernels_of(connection: HTTPConnection, scope: Scope) -> CallerKernels:
+    """Returns the kernels as the sender of a request sees them."""
+    caller = caller_of(connection, scope)
+    reached = state_of(connection).kernels
+    return CallerKernels(reached.within(caller.name) if caller.name else reached, caller, connection.scope[FIELDS])
+
+
+def workspace_of(connection: HTTPConnection, scope: Scope) -> Workspace:
+    """Returns the files that the sender of a request sees: of a caller with a name, those in its own folder."""
+    caller, options = caller_of(connection, scope), state_of(connection).options
+    root = options.workspace
+    if caller.name:
+        root = os.path.join(root, caller.name)
+        os.makedirs(root, exist_ok=True)
+        if os.path.islink(root):  # a cell has put it there
+            raise RequestRefused(409, "folder_replaced", "the folder of this caller has been replaced by a link")
+    return Workspace(root, options.sandbox)

@@ -1,0 +1,377 @@
+"""What requests and answers look like; names, fields and defaults are those of KernelBox 0.1, with more beside them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+# Entries of an object or a list in a request. Of each that does not fit there would be something to say.
+_MOST_ENTRIES = 1_000
+
+
+def _require_few(value: object) -> object:
+    """Refuses what has too many entries before any of them is looked at: a body can have millions."""
+    if isinstance(value, dict | list) and len(value) > _MOST_ENTRIES:
+        raise PydanticCustomError("too_long", f"use at most {_MOST_ENTRIES:,} entries")
+    return value
+
+
+# Says of an object or a list that it has few entries.
+Few = (Field(max_length=_MOST_ENTRIES), BeforeValidator(_require_few))
+
+_Tags = Annotated[dict[str, str], *Few, Field(examples=[{"task": "eda", "owner": "agent"}])]
+
+# A number of seconds: at least a tenth, as KernelBox has it; at most a week, which no caller outlives.
+_Seconds = Annotated[float | None, Field(ge=0.1, le=604_800, allow_inf_nan=False, examples=[30])]
+
+
+class Body(BaseModel):
+    """What a request brings: nothing is taken for what it is not, such as `true` for 1, and nothing is passed over."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_fields(cls, value: object) -> object:
+        return _require_few(value)
+
+
+class Failure(BaseModel):
+    """A request that failed: a sentence for people, and a code for programs."""
+
+    detail: str = Field(examples=["there is no kernel 'demo'"])
+    code: str = Field(examples=["kernel_not_found"])
+
+
+class InvalidField(BaseModel):
+    """What does not fit the schema."""
+
+    loc: list[str | int] = Field(examples=[["body", "code"]])
+    msg: str = Field(examples=["Field required"])
+    type: str = Field(examples=["missing"])
+
+
+class InvalidRequest(BaseModel):
+    """A request that does not fit the schema, or has a value that cannot be used."""
+
+    detail: str | list[InvalidField]
+    code: Literal["invalid_request"]
+
+
+class Health(BaseModel):
+    status: Literal["ok"]
+    service: str
+    version: str
+
+
+class Ready(BaseModel):
+    status: Literal["ready"]
+
+
+class ApiLink(BaseModel):
+    href: str
+    description: str
+
+
+class ServiceLinks(BaseModel):
+    service: str
+    links: dict[str, ApiLink]
+
+
+_Limits = Annotated[
+    Annotated[dict[str, int | float | str | None], *Few] | None,
+    Field(
+        description="what the kernel may use: memory, cpu, processes, files, file_size, disk; at most what the server "
+        "allows, which is what it gets for all that are not named",
+        examples=[{"memory": "512MB", "cpu": "10min", "processes": 50}],
+    ),
+]
+
+
+class KernelCreate(Body):
+    name: str | None = Field(None, description="what to call it; a new name if there is none", examples=["analysis"])
+    session_name: str | None = Field(None, description="a second name", examples=["agent-run-42"])
+    tags: _Tags = Field(default_factory=dict, description="labels of your own")
+    limits: _Limits = None
+
+
+class SessionCreate(Body):
+    tags: _Tags = Field(default_factory=dict, description="labels for the kernel, if it is a new one")
+    limits: _Limits = None
+
+
+class KernelModel(BaseModel):
+    """A kernel. `death` says how a dead one ended, `lost` what an earlier process of the name took with it."""
+
+    kernel_id: str
+    connection_file: str = Field(description="relative to the workspace; if it is elsewhere, only its name")
+    name: str
+    created_at: str = Field(description="ISO 8601, UTC")
+    last_used_at: str
+    status: Literal["running", "idle", "dead", "unknown"]
+    session_name: str | None
+    attempt_count: int = Field(description="how many cells it has run")
+    tags: dict[str, str]
+    age_seconds: float
+    kernel_type: str
+    engine: str
+    busy_since: str | None
+    stale: bool = Field(description="idle for longer than KERNELBOX_KERNEL_IDLE_TIMEOUT")
+    death: str | None
+    lost: str | None
+    limits: dict[str, int | float] = Field(
+        description="what it may use: bytes, seconds or numbers", examples=[{"cpu": 600}]
+    )
+    usage: dict[str, int | float] | None = Field(
+        description="what it and all that it started use: bytes of memory, seconds of processor time, processes and "
+        "threads; null if it is dead",
+        examples=[{"memory": 9_500_000, "cpu": 0.31, "processes": 2}],
+    )
+    sandbox: str | None = Field(description="the level of the sandbox that confines it")
+    guarded: bool = Field(description="whether it starts no program but what an application approves")
+
+
+class KernelList(BaseModel):
+    kernels: list[KernelModel]
+
+
+class KernelStatus(BaseModel):
+    alive: bool
+    kernel: KernelModel
+
+
+class Destroyed(BaseModel):
+    destroyed: bool
+
+
+class Wiped(BaseModel):
+    destroyed: list[str] = Field(description="the ids of the kernels")
+
+
+class Interrupted(BaseModel):
+    interrupted: bool = Field(description="whether anything ran")
+
+
+class ErrorModel(BaseModel):
+    """An exception that a cell raised, or why it did not finish."""
+
+    ename: str
+    evalue: str
+    traceback: list[str]
+
+
+class OutputModel(BaseModel):
+    """One thing that a cell wrote or showed."""
+
+    kind: Literal["stream", "display_data", "execute_result", "update_display_data", "clear_output", "error"]
+    text: str | None
+    name: str | None = Field(description="stdout or stderr, of a stream")
+    data: dict[str, Any] = Field(description="by MIME type; pictures are base64")
+    metadata: dict[str, Any]
+
+
+class AttemptModel(BaseModel):
+    attempt: int
+    code: str
+    status: str
+    output: str
+    stderr: str
+    error: ErrorModel | None
+
+
+class ResultModel(BaseModel):
+    """What came of a cell. The first ten fields are those of KernelBox 0.1."""
+
+    status: Literal["success", "error", "timeout", "max_attempts_exceeded"]
+    output: str = Field(description="what was written to stdout")
+    stderr: str
+    error: ErrorModel | None
+    return_value: str | None = Field(description="the last expression, as text")
+    execution_count: int | None
+    duration_ms: int
+    outputs: list[OutputModel] = Field(description="all that was written and shown, in order")
+    attempts: list[AttemptModel]
+    truncated: bool = Field(description="whether something was cut at KERNELBOX_OUTPUT_CHAR_LIMIT")
+    text: str = Field(description="everything that a model should read, in order")
+    images: list[str] = Field(description="where pictures can be fetched, relative to the server")
+    state: Literal["kept", "lost"] = Field(description="whether the kernel has its variables")
+    ending: Literal["finished", "interrupted", "restarted", "died", "never ran"]
+
+
+class CellBody(Body):
+    code: str = Field(examples=["import math\nmath.sqrt(81)"])
+    language: Literal["python", "bash"] = "python"
+    timeout: _Seconds = Field(None, description="seconds; by default KERNELBOX_EXECUTION_TIMEOUT")
+    output_char_limit: int | None = Field(
+        None,
+        ge=0,
+        le=100_000_000,
+        description="characters that are kept of each text, 0 for all; by default KERNELBOX_OUTPUT_CHAR_LIMIT",
+    )
+
+
+class ExecuteBody(CellBody):
+    approve: Literal["all", "none"] | None = Field(
+        None,
+        description="what becomes of shell commands and tool calls that the server's policy leaves open: all run, none "
+        "runs; without it, commands run and tool calls are rejected",
+    )
+
+
+class JobExecute(CellBody):
+    approve: Literal["ask", "all", "none"] | None = Field(
+        None, description="as for `execute`; `ask` puts each to the clients that follow the events"
+    )
+
+
+class StreamExecute(JobExecute):
+    on_disconnect: Literal["continue", "interrupt"] = Field(
+        "continue", description="what becomes of the cell when the client goes away; what goes on can be followed again"
+    )
+
+
+class ApprovalModel(BaseModel):
+    """A shell command or tool call that waits for an answer; `call` shows it on one line."""
+
+    id: str
+    server_name: str
+    tool_name: str
+    tool_args: dict[str, Any]
+    call: str
+
+
+class ApprovalAnswer(Body):
+    accept: bool
+    reason: str | None = Field(None, max_length=10_000, description="why not, for the cell to read")
+    remember: Literal["execution", "session"] | None = Field(
+        None, description="accept the very same call again: in this cell, or while the kernel's process lives"
+    )
+
+
+class Answered(BaseModel):
+    accepted: bool
+
+
+class JobFailure(BaseModel):
+    """Why a job has no result."""
+
+    status: int
+    code: str
+    detail: str | list[InvalidField]
+
+
+class JobModel(BaseModel):
+    """A job. It is `lost` if the server that ran it was killed: how far its cell came is not known."""
+
+    id: str
+    state: Literal["running", "done", "lost"]
+    kernel_id: str | None
+    kernel: str | None = Field(description="the kernel's name")
+    created_at: str
+    ended_at: str | None
+    result: ResultModel | None
+    failed: JobFailure | None
+
+
+class JobStatus(JobModel):
+    approvals: list[ApprovalModel] = Field(description="what waits for an answer")
+
+
+class JobList(BaseModel):
+    jobs: list[JobModel]
+
+
+class JobBegun(BaseModel):
+    id: str
+    events: str = Field(description="where its events are, relative to the server")
+
+
+class VariableModel(BaseModel):
+    name: str
+    type: str
+    size: int = Field(description="bytes")
+    preview: str
+
+
+class VariableList(BaseModel):
+    variables: list[VariableModel]
+
+
+class Complete(Body):
+    code: str = Field(max_length=1_000_000, examples=["import os\nos.pa"])
+    cursor_pos: int | None = Field(None, ge=0, description="in characters; the end of the code, if it is missing")
+
+
+class Completions(BaseModel):
+    """What can stand between `cursor_start` and `cursor_end`."""
+
+    matches: list[str]
+    cursor_start: int
+    cursor_end: int
+
+
+class Input(BaseModel):
+    execution_count: int
+    code: str
+
+
+class InputHistory(BaseModel):
+    inputs: list[Input]
+
+
+class FileEntry(BaseModel):
+    name: str
+    kind: Literal["file", "directory", "link", "other"]
+    size: int
+
+
+class FileList(BaseModel):
+    path: str
+    entries: list[FileEntry]
+    total: int = Field(description="how many there are; of many only the first are listed")
+
+
+class Written(BaseModel):
+    path: str
+    size: int
+
+
+class RetryExecute(ExecuteBody):
+    max_attempts: int | None = Field(None, ge=1, le=1000, description="by default KERNELBOX_MAX_RETRIES", examples=[5])
+    replacement_codes: Annotated[list[str], *Few] = Field(
+        default_factory=list, description="what to run after the first failure, the second, …; then the last again"
+    )
+    on_error_code: str | None = Field(None, description="what to run after failures that have no replacement")
+
+    def code_after(self, failures: int) -> str | None:
+        """Returns what to run after the n-th failure; None for the same again."""
+        if failures <= len(self.replacement_codes):
+            return self.replacement_codes[failures - 1]
+        return self.on_error_code
+
+
+Responses = dict[int | str, dict[str, Any]]
+
+NOT_FOUND: Responses = {404: {"model": Failure, "description": "there is no such thing"}}
+CONFLICT: Responses = {409: {"model": Failure, "description": "it cannot be done as things are"}}
+QUEUE_FULL: Responses = {429: {"model": Failure, "description": "too many cells wait in the kernel; see Retry-After"}}
+FULL: Responses = {503: {"model": Failure, "description": "the server has all it may have; see Retry-After"}}
+
+# The headers of what others have made: a browser runs no script in it.
+HARMLESS = {
+    "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+}
+
+# What every route may answer.
+COMMON: Responses = {
+    400: {"model": Failure, "description": "the request makes no sense"},
+    401: {"model": Failure, "description": "a token is missing, or is none of this server's"},
+    403: {"model": Failure, "description": "the token, or the web page that sends it, may not do this"},
+    413: {"model": Failure, "description": "the request is too large"},
+    421: {"model": Failure, "description": "the request is meant for another host"},
+    422: {"model": InvalidRequest, "description": "the request does not fit the schema"},
+    500: {"model": Failure, "description": "the server failed"},
+}

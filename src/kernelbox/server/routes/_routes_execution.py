@@ -1,0 +1,107 @@
+"""Routes that run code and answer with its result, whatever the code does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from kernelbox.server.http._failures import failure
+from kernelbox.server.jobs._answers import answer_with, answer_with_json
+from kernelbox.server.jobs._client_disconnect import run_attended
+from kernelbox.server.jobs._jobs import LOST
+from kernelbox.server.routes._app_state import kernels_of, state_of
+from kernelbox.server.routes._models import (
+    CONFLICT,
+    FULL,
+    NOT_FOUND,
+    QUEUE_FULL,
+    ExecuteBody,
+    ResultModel,
+    RetryExecute,
+)
+from kernelbox.server.routes._retrying import run_until_success
+from kernelbox.server.routes._starting_jobs import FindKernel, Key, begin_job, cell_of, running
+from kernelbox.wire._results import ExecutionResult
+
+if TYPE_CHECKING:
+    from kernelbox.server.jobs._running_job import OnBegin, Work
+    from kernelbox.shells._asyncio_jobs import Watch
+
+router = APIRouter(tags=["Execution"])
+
+_IN_KERNEL = {200: {"model": ResultModel}, **CONFLICT, **NOT_FOUND, **QUEUE_FULL, **FULL}
+_IN_SESSION = {200: {"model": ResultModel}, **CONFLICT, **QUEUE_FULL, **FULL}
+
+
+@router.post("/kernels/{key}/execute", summary="Run code in a kernel", responses=_IN_KERNEL)
+async def execute(key: str, body: ExecuteBody, request: Request, idempotency_key: Key = None) -> Response:
+    kernels = kernels_of(request, "run")
+    return await _execute(request, body, lambda: kernels.kernel(key), idempotency_key)
+
+
+@router.post("/kernels/{key}/execute/retry", summary="Run code, and other code where it fails", responses=_IN_KERNEL)
+async def execute_with_retry(key: str, body: RetryExecute, request: Request, idempotency_key: Key = None) -> Response:
+    kernels = kernels_of(request, "run")
+    return await _retry(request, body, lambda: kernels.kernel(key), idempotency_key)
+
+
+@router.post(
+    "/sessions/{name}/execute", summary="Run code in the kernel of a name, opened if it is new", responses=_IN_SESSION
+)
+async def execute_in_session(name: str, body: ExecuteBody, request: Request, idempotency_key: Key = None) -> Response:
+    kernels = kernels_of(request, "run")
+    return await _execute(request, body, lambda: kernels.use(name), idempotency_key)
+
+
+@router.post(
+    "/sessions/{name}/execute_with_retry",
+    summary="Run code in the kernel of a name, and other code where it fails",
+    responses=_IN_SESSION,
+)
+async def execute_in_session_with_retry(
+    name: str, body: RetryExecute, request: Request, idempotency_key: Key = None
+) -> Response:
+    kernels = kernels_of(request, "run")
+    return await _retry(request, body, lambda: kernels.use(name), idempotency_key)
+
+
+# The same for requests that have nothing odd in them.
+DIRECT = {
+    "/kernels/{key}/execute": execute,
+    "/sessions/{name}/execute": execute_in_session,
+}
+
+
+async def _execute(request: Request, body: ExecuteBody, find: FindKernel, once: str | None) -> Response:
+    if once is not None:
+        return await _run_once(request, body, running(request, body, find), once)
+    return answer_with(await run_attended(request, state_of(request).executions.run(await find(), cell_of(body))))
+
+
+async def _retry(request: Request, body: RetryExecute, find: FindKernel, once: str | None) -> Response:
+    state = state_of(request)
+    if once is not None:
+
+        async def work(watch: Watch, on_begin: OnBegin) -> ExecutionResult:
+            return await run_until_success(state, body, find, watch=watch, on_begin=on_begin)
+
+        return await _run_once(request, body, work, once)
+    return answer_with(await run_attended(request, run_until_success(state, body, find)))
+
+
+async def _run_once(request: Request, body: ExecuteBody, work: Work, once: str) -> Response:
+    """Answers with the result of the job that the key began, also where the first answer was lost."""
+    ended = None
+    while ended is None:  # where another request with the key was refused this moment, this one is the first
+        job_id = await begin_job(request, body, work, once)
+        ended = await state_of(request).jobs.result(job_id)
+    record, result = ended
+    headers = {"Location": f"/jobs/{job_id}"}
+    if result is not None:
+        return answer_with_json(result, headers)
+    match record:
+        case {"failed": {"status": int(status), "code": str(code), "detail": detail}}:
+            return failure(status, code, detail, headers)
+    return failure(409, "job_lost", LOST, headers)

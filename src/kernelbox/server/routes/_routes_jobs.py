@@ -1,0 +1,164 @@
+"""Routes for jobs: begin, list, look, follow, answer, cancel."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from kernelbox.server.http._callers import Caller
+from kernelbox.server.http._failures import RequestRefused
+from kernelbox.server.http._long_json import cut
+from kernelbox.server.jobs._answers import answer_with_json
+from kernelbox.server.jobs._event_streams import EventStream
+from kernelbox.server.jobs._jobs import Jobs, has_all_events
+from kernelbox.server.routes._app_state import caller_of, state_of
+from kernelbox.server.routes._models import (
+    CONFLICT,
+    FULL,
+    NOT_FOUND,
+    QUEUE_FULL,
+    Answered,
+    ApprovalAnswer,
+    JobBegun,
+    JobExecute,
+    JobList,
+    JobModel,
+    JobStatus,
+    StreamExecute,
+)
+from kernelbox.server.routes._starting_jobs import Key, begin_in_kernel, begin_in_session
+from kernelbox.shells._loop_connection import in_thread
+from kernelbox.wire._json import dump
+
+router = APIRouter(tags=["Jobs"])
+
+_BEGUN = {**CONFLICT, **NOT_FOUND, **QUEUE_FULL, **FULL}
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "the events"}
+}
+After = Annotated[int, Query(ge=0, le=2**53, description="the number of the last event that was seen")]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="as `after`; browsers send it")]
+
+
+@router.post("/kernels/{key}/jobs", status_code=202, summary="Run code as a job", responses=_BEGUN)
+async def begin_job(key: str, body: JobExecute, request: Request, idempotency_key: Key = None) -> JobBegun:
+    return _begun(await begin_in_kernel(request, key, body, idempotency_key))
+
+
+@router.post(
+    "/sessions/{name}/jobs", status_code=202, summary="Run code as a job in the kernel of a name", responses=_BEGUN
+)
+async def begin_job_in_session(name: str, body: JobExecute, request: Request, idempotency_key: Key = None) -> JobBegun:
+    return _begun(await begin_in_session(request, name, body, idempotency_key))
+
+
+@router.post("/kernels/{key}/stream", summary="Run code and follow its events", responses={**_STREAM, **_BEGUN})
+async def stream(key: str, body: StreamExecute, request: Request, idempotency_key: Key = None) -> Response:
+    return _follow_new(request, body, await begin_in_kernel(request, key, body, idempotency_key))
+
+
+@router.post(
+    "/sessions/{name}/stream",
+    summary="Run code in the kernel of a name and follow its events",
+    responses={**_STREAM, **_BEGUN},
+)
+async def stream_in_session(name: str, body: StreamExecute, request: Request, idempotency_key: Key = None) -> Response:
+    return _follow_new(request, body, await begin_in_session(request, name, body, idempotency_key))
+
+
+@router.get("/jobs", summary="List the jobs, oldest first", responses={200: {"model": JobList}})
+async def list_jobs(
+    request: Request, kernel: Annotated[str | None, Query(description="only those in this kernel")] = None
+) -> Response:
+    caller, jobs = caller_of(request, "read"), state_of(request).jobs
+    shown = [(record, describe(record, caller)) for record in await jobs.all(caller)]
+    wanted = [each for each in shown if kernel in (None, each[1]["kernel"], each[1]["kernel_id"])]
+    return StreamingResponse(_list(jobs, wanted), media_type="application/json")
+
+
+@router.get("/jobs/{job_id}", summary="Look at a job", responses={200: {"model": JobStatus}, **CONFLICT, **NOT_FOUND})
+async def get_job(job_id: str, request: Request) -> Response:
+    caller, jobs = caller_of(request, "read"), state_of(request).jobs
+    record = await jobs.get(caller, job_id)
+    approvals = await jobs.approvals(job_id) if record["state"] == "running" else []
+    shown = {**describe(record, caller), "approvals": approvals}
+    return answer_with_json(await in_thread(_with_result, shown, jobs, record))
+
+
+@router.get(
+    "/jobs/{job_id}/events",
+    summary="Follow the events of a job",
+    responses={**_STREAM, 204: {"description": "the last event has been seen"}, **NOT_FOUND},
+)
+async def follow_job(job_id: str, request: Request, after: After = 0, last_event_id: LastEventId = None) -> Response:
+    caller, jobs = caller_of(request, "read"), state_of(request).jobs
+    record = await jobs.get(caller, job_id)
+    if last_event_id is not None and last_event_id.isdecimal() and len(last_event_id) < 16:
+        after = int(last_event_id)
+    if has_all_events(record, after):
+        return Response(status_code=204)  # browsers would ask again and again, for any other answer
+    return EventStream(jobs.events(job_id, after), headers={})
+
+
+@router.post(
+    "/jobs/{job_id}/cancel",
+    summary="Stop a job; the kernel keeps its variables",
+    responses={200: {"model": JobModel}, **CONFLICT, **NOT_FOUND},
+)
+async def cancel_job(job_id: str, request: Request) -> Response:
+    caller, state = caller_of(request, "run"), state_of(request)
+    record = await state.jobs.get(caller, job_id)
+    await state.jobs.cancel(record)
+    with contextlib.suppress(RequestRefused):  # nothing is left of a job that had not begun
+        record = await state.jobs.get(caller, job_id)
+    return answer_with_json(await in_thread(_with_result, describe(record, caller), state.jobs, record))
+
+
+@router.post(
+    "/jobs/{job_id}/approvals/{request_id}",
+    summary="Answer an approval request",
+    responses={**NOT_FOUND, **CONFLICT},
+)
+async def answer_approval(job_id: str, request_id: str, body: ApprovalAnswer, request: Request) -> Answered:
+    caller, jobs = caller_of(request, "run"), state_of(request).jobs
+    await jobs.answer(await jobs.get(caller, job_id), request_id, body.model_dump())
+    return Answered(accepted=body.accept)
+
+
+def describe(record: dict[str, Any], caller: Caller) -> dict[str, Any]:
+    """Returns a job as answers have it, but for its result."""
+    described = {name: record.get(name) for name in JobModel.model_fields if name != "result"}
+    if isinstance(described["kernel"], str):
+        described["kernel"] = described["kernel"].removeprefix(caller.prefix)
+    return described
+
+
+def _with_result(described: dict[str, Any], jobs: Jobs, record: dict[str, Any]) -> bytes:
+    """Returns a job as JSON. Its result is JSON already, and may be long: no one reads it on the way."""
+    result = jobs.read_result(record)
+    return b"".join((dump(described)[:-1], b',"result":', b"null" if result is None else result, b"}"))
+
+
+def _list(jobs: Jobs, wanted: list[tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[bytes]:
+    """Yields a list of jobs, of which one at a time is in memory; those that a cell has damaged are left out."""
+    yield b'{"jobs":['
+    before = b""
+    for record, described in wanted:
+        with contextlib.suppress(RequestRefused):
+            yield from cut(b"".join((before, _with_result(described, jobs, record))))
+            before = b","
+    yield b"]}"
+
+
+def _begun(job_id: str) -> JobBegun:
+    return JobBegun(id=job_id, events=f"/jobs/{job_id}/events")
+
+
+def _follow_new(request: Request, body: StreamExecute, job_id: str) -> Response:
+    state = state_of(request)
+    on_gone = None if body.on_disconnect == "continue" else lambda: state.jobs.cancel_here(job_id)
+    return EventStream(state.jobs.events(job_id, 0), headers={"Location": f"/jobs/{job_id}"}, on_gone=on_gone)

@@ -1,0 +1,110 @@
+"""Routes for the life of kernels. `{key}` is an id, a name or a session name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from fastapi import APIRouter, Query, Request
+
+from kernelbox.host._record import KernelRecord
+from kernelbox.server.jobs._caller_kernels import CallerKernels
+from kernelbox.server.routes._app_state import kernels_of, state_of
+from kernelbox.server.routes._models import (
+    CONFLICT,
+    FULL,
+    NOT_FOUND,
+    Destroyed,
+    Interrupted,
+    KernelCreate,
+    KernelList,
+    KernelModel,
+    KernelStatus,
+    SessionCreate,
+    Wiped,
+)
+from kernelbox.shells._loop_kernels import Wanted
+
+router = APIRouter()
+
+
+@router.post("/kernels", status_code=201, tags=["Kernels"], summary="Open a kernel", responses={**CONFLICT, **FULL})
+async def create_kernel(body: KernelCreate, request: Request) -> KernelModel:
+    kernels = kernels_of(request, "manage")
+    wanted = Wanted(session_name=body.session_name, tags=body.tags, limits=body.limits)
+    record = await kernels.create(body.name, wanted)
+    return show(request, kernels, record)
+
+
+@router.get("/kernels", tags=["Kernels"], summary="List the kernels, oldest first")
+async def list_kernels(
+    request: Request, refresh: bool = Query(False, description="ask each for a sign of life")
+) -> KernelList:
+    kernels = kernels_of(request, "read")
+    records = await kernels.measured(await kernels.all())
+    if refresh:
+        live = [record for record in records if record.alive]
+        answers = await asyncio.gather(*map(kernels.answers, live))  # one that is stuck takes seconds
+        for record in (record for record, answered in zip(live, answers, strict=True) if not answered):
+            record.status = "unknown"
+    return KernelList(kernels=[show(request, kernels, record) for record in records])
+
+
+@router.delete("/kernels", tags=["Kernels"], summary="Destroy all kernels")
+async def wipe_kernels(request: Request) -> Wiped:
+    return Wiped(destroyed=await kernels_of(request, "manage").wipe())
+
+
+@router.get("/kernels/{key}", tags=["Kernels"], summary="Look at a kernel", responses=NOT_FOUND)
+async def get_kernel(key: str, request: Request) -> KernelStatus:
+    kernels = kernels_of(request, "read")
+    (record,) = await kernels.measured([await kernels.get(key)])
+    return KernelStatus(alive=await kernels.answers(record), kernel=show(request, kernels, record))
+
+
+@router.delete(
+    "/kernels/{key}", tags=["Kernels"], summary="Destroy a kernel, its processes and its files", responses=NOT_FOUND
+)
+async def destroy_kernel(key: str, request: Request) -> Destroyed:
+    return Destroyed(destroyed=await kernels_of(request, "manage").destroy(key))
+
+
+@router.post(
+    "/kernels/{key}/restart",
+    tags=["Kernels"],
+    summary="Start a kernel's process anew; its variables are lost",
+    responses=NOT_FOUND,
+)
+async def restart_kernel(key: str, request: Request) -> KernelModel:
+    kernels = kernels_of(request, "manage")
+    return show(request, kernels, await kernels.restart(key))
+
+
+@router.post(
+    "/kernels/{key}/interrupt",
+    tags=["Kernels"],
+    summary="Interrupt what a kernel runs; its variables are kept",
+    responses=NOT_FOUND,
+)
+async def interrupt_kernel(key: str, request: Request) -> Interrupted:
+    return Interrupted(interrupted=await kernels_of(request, "run").interrupt(key))
+
+
+@router.post("/sessions/{name}", tags=["Sessions"], summary="Find the kernel of a name, or open it", responses=FULL)
+async def open_session(name: str, request: Request, body: SessionCreate | None = None) -> KernelModel:
+    kernels = kernels_of(request, "manage")
+    record = await kernels.open(name, Wanted(tags=body.tags, limits=body.limits) if body else Wanted())
+    return show(request, kernels, record)
+
+
+def show(request: Request, kernels: CallerKernels, record: KernelRecord) -> KernelModel:
+    """Returns a kernel as answers have it: by the caller's names, and with no path outside the workspace."""
+    shown = kernels.shown(record)
+    values = {name: value for name, value in shown.to_dict().items() if name in KernelModel.model_fields}
+    values["connection_file"] = _inside(record.connection_file, state_of(request).options.workspace)
+    return KernelModel.model_construct(**values, age_seconds=round(record.age_seconds, 3))
+
+
+def _inside(path: str, workspace: str) -> str:
+    relative = os.path.relpath(path, os.path.realpath(workspace))
+    return os.path.basename(path) if relative.startswith("..") else relative

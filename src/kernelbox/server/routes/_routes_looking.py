@@ -1,0 +1,77 @@
+"""Routes that look into a kernel between cells: variables, completion, history, the notebook of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from kernelbox.base._errors import KernelBoxError
+from kernelbox.core._notebook import build_notebook
+from kernelbox.server.jobs._answers import answer_with_json
+from kernelbox.server.routes._app_state import kernels_of
+from kernelbox.server.routes._models import (
+    CONFLICT,
+    NOT_FOUND,
+    Complete,
+    Completions,
+    Input,
+    InputHistory,
+    VariableList,
+    VariableModel,
+)
+from kernelbox.shells._loop_connection import in_thread
+from kernelbox.wire._json import dump
+
+# What Jupyter calls its notebooks.
+_NOTEBOOK = "application/x-ipynb+json"
+
+router = APIRouter(prefix="/kernels/{key}", tags=["Looking"], responses={**NOT_FOUND, **CONFLICT})
+
+
+@router.get("/variables", summary="List the variables: type, size and the beginning of each value")
+async def list_variables(key: str, request: Request) -> VariableList:
+    found = await kernels_of(request, "read").variables(key)
+    described = [VariableModel(name=v.name, type=v.type, size=v.size, preview=v.preview) for v in found]
+    return VariableList(variables=described)
+
+
+@router.post("/complete", summary="Complete code at a place")
+async def complete(key: str, body: Complete, request: Request) -> Completions:
+    cursor = len(body.code) if body.cursor_pos is None else min(body.cursor_pos, len(body.code))
+    reply = await kernels_of(request, "read").ask(key, "complete", {"code": body.code, "cursor_pos": cursor})
+    try:
+        return Completions.model_validate(reply, strict=True)
+    except ValidationError:
+        raise _forged(key, reply) from None
+
+
+@router.get("/history", summary="List the code that a kernel's process has run")
+async def get_history(key: str, request: Request, last: Annotated[int, Query(ge=1, le=10_000)] = 1000) -> InputHistory:
+    asked = {"hist_access_type": "tail", "n": last, "output": False, "raw": True}
+    reply = await kernels_of(request, "read").ask(key, "history", asked)
+    try:
+        return InputHistory(inputs=[Input(execution_count=line, code=code) for _, line, code in reply["history"]])
+    except (LookupError, TypeError, ValueError):
+        raise _forged(key, reply) from None
+
+
+@router.get(
+    "/notebook",
+    summary="Export what a kernel's process has run, with its outputs, as a notebook",
+    response_class=Response,
+    responses={200: {"content": {_NOTEBOOK: {}}, "description": "a notebook in Jupyter's format 4.5"}},
+)
+async def get_notebook(key: str, request: Request) -> Response:
+    reply = await kernels_of(request, "read").ask(key, "notebook", {})
+    notebook = await in_thread(lambda: dump(build_notebook(key, reply)))  # megabytes, by many small steps
+    named = f"attachment; filename*=UTF-8''{quote(key, safe='')}.ipynb"
+    return answer_with_json(notebook, {"Content-Disposition": named}, media_type=_NOTEBOOK)
+
+
+def _forged(key: str, reply: dict[str, Any]) -> KernelBoxError:
+    """Says that a kernel could not answer, or has been made to answer nonsense by its own cells."""
+    return KernelBoxError(f"kernel {key!r} has no answer: {reply.get('evalue', 'a cell has tampered with it')!s:.1000}")

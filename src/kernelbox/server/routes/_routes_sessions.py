@@ -1,0 +1,161 @@
+"""Routes of Jupyter's sessions: a session is a notebook and the kernel that it uses.
+
+Sessions are tags of the kernel, so that every server on the home sees them.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request, Response
+
+from kernelbox.host._record import KernelRecord
+from kernelbox.server.http._failures import RequestRefused
+from kernelbox.server.jobs._caller_kernels import CallerKernels
+from kernelbox.server.routes._app_state import kernels_of, state_of
+from kernelbox.server.routes._jupyter_models import JupyterSession, KernelOfSession, SessionChanges, SessionRequest
+from kernelbox.server.routes._models import CONFLICT, FULL, NOT_FOUND
+from kernelbox.server.routes._routes_jupyter import our_id, show_kernel
+from kernelbox.shells._loop_kernels import Wanted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kernelbox.host._record import KernelRecord
+
+
+router = APIRouter(tags=["Jupyter"])
+
+
+@router.get("/api/sessions", summary="List the sessions")
+async def list_sessions(request: Request) -> list[JupyterSession]:
+    found = all_sessions(await kernels_of(request, "read").all())
+    return [_show(request, session) for session in found if session.record.alive]
+
+
+@router.post("/api/sessions", status_code=201, summary="Open a session", responses={**NOT_FOUND, **CONFLICT, **FULL})
+async def create_session(body: SessionRequest, request: Request, response: Response) -> JupyterSession:
+    """The same path leads to the same session. With `kernel.id` it uses a kernel that there is, else a new one."""
+    kernels = kernels_of(request, "manage")
+    async with kernels.alone(f"the notebook {body.path}"):  # two requests for one must not open two kernels
+        for session in all_sessions(await kernels.all()):
+            if session.record.alive and session.path == body.path:
+                break
+        else:
+            tag, value = new_session(body.path, body.name or "", body.type)
+            record = await _kernel_for(kernels, body.kernel, {tag: value})
+            session = _session_named(record, tag)
+    shown = _show(request, session)
+    response.headers["Location"] = f"/api/sessions/{shown.id}"
+    return shown
+
+
+@router.get("/api/sessions/{session_id}", summary="Look at a session", responses=NOT_FOUND)
+async def get_session(session_id: str, request: Request) -> JupyterSession:
+    return _show(request, await _find(kernels_of(request, "read"), session_id))
+
+
+@router.patch("/api/sessions/{session_id}", summary="Change a session", responses={**NOT_FOUND, **CONFLICT, **FULL})
+async def change_session(session_id: str, body: SessionChanges, request: Request) -> JupyterSession:
+    """Path, name and type; with `kernel` another kernel, that of an id or a new one. The one before is ended then."""
+    kernels = kernels_of(request, "manage")
+    before = await _find(kernels, session_id)
+    tag, record = before.tag, before.record
+    value = describe(
+        before.path if body.path is None else body.path,
+        before.name if body.name is None else body.name,
+        before.type if body.type is None else body.type,
+    )
+    if body.kernel is None or (body.kernel.id is None and body.kernel.name is None):
+        return _show(request, _session_named(await kernels.retag(record.kernel_id, {tag: value}), tag))
+    after = await _kernel_for(kernels, body.kernel, {tag: value})
+    if after.kernel_id != record.kernel_id:
+        await _let_go(request, kernels, before)
+    return _show(request, _session_named(after, tag))
+
+
+@router.delete("/api/sessions/{session_id}", status_code=204, summary="End a session's kernel", responses=NOT_FOUND)
+async def delete_session(session_id: str, request: Request) -> None:
+    session = await _find(kernels_of(request, "manage"), session_id)
+    await state_of(request).front_ends.destroy(session.record.kernel_id)
+
+
+async def _kernel_for(kernels: CallerKernels, wanted: KernelOfSession, tags: dict[str, str]) -> KernelRecord:
+    """Returns the kernel that a session asks for, with the session among its tags."""
+    if wanted.id is not None:
+        return await kernels.retag(our_id(wanted.id), tags)
+    return await kernels.create(None, Wanted(tags=tags, kernel_type=wanted.name))
+
+
+async def _let_go(request: Request, kernels: CallerKernels, session: NotebookSession) -> None:
+    """Ends the kernel that a session has left, as Jupyter does, unless other sessions use it."""
+    if len(sessions_of(session.record)) > 1:
+        await kernels.retag(session.record.kernel_id, {session.tag: None})
+    else:
+        await state_of(request).front_ends.destroy(session.record.kernel_id)
+
+
+async def _find(kernels: CallerKernels, session_id: str) -> NotebookSession:
+    for session in all_sessions(await kernels.all()):
+        if session.id == session_id:
+            return session
+    raise RequestRefused(404, "session_not_found", f"there is no session {session_id!r:.100}")
+
+
+def _session_named(record: KernelRecord, tag: str) -> NotebookSession:
+    return next(session for session in sessions_of(record) if session.tag == tag)
+
+
+def _show(request: Request, session: NotebookSession) -> JupyterSession:
+    kernel = show_kernel(request, session.record)
+    return JupyterSession(id=session.id, path=session.path, name=session.name, type=session.type, kernel=kernel)
+
+
+_PREFIX = "jupyter.session."
+
+
+@dataclass(frozen=True, slots=True)
+class NotebookSession:
+    """One session, and the record of its kernel."""
+
+    id: str
+    path: str
+    name: str
+    type: str
+    record: KernelRecord
+
+    @property
+    def tag(self) -> str:
+        """What the session is called among the tags of its kernel."""
+        return f"{_PREFIX}{self.id}"
+
+
+def new_session(path: str, name: str, kind: str) -> tuple[str, str]:
+    """Returns the tag of a new session, and its value."""
+    return f"{_PREFIX}{uuid.uuid4()}", describe(path, name, kind)
+
+
+def describe(path: str, name: str, kind: str) -> str:
+    """Returns the value of a session's tag."""
+    return json.dumps([path, name, kind], ensure_ascii=False)
+
+
+def sessions_of(record: KernelRecord) -> list[NotebookSession]:
+    """Returns the sessions of a kernel; a tag that another program has written may make no sense, and is none."""
+    found = []
+    for tag, value in record.tags.items():
+        if tag.startswith(_PREFIX):
+            try:
+                path, name, kind = map(str, json.loads(value))
+            except (ValueError, TypeError):
+                continue
+            found.append(NotebookSession(tag.removeprefix(_PREFIX), path, name, kind, record))
+    return found
+
+
+def all_sessions(records: Iterable[KernelRecord]) -> list[NotebookSession]:
+    """Returns the sessions of kernels."""
+    return [session for record in records for session in sessions_of(record)]

@@ -1,0 +1,79 @@
+"""How jobs begin: in a kernel or in the kernel of a name, once for each Idempotency-Key."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Header
+from fastapi.requests import HTTPConnection
+
+from kernelbox.core._kernel import Kernel
+from kernelbox.server.http._failures import RequestRefused
+from kernelbox.server.jobs._executions import Cell
+from kernelbox.server.jobs._jobs import fingerprint
+from kernelbox.server.routes._app_state import caller_of, kernels_of, state_of
+from kernelbox.server.routes._models import CellBody, ExecuteBody, JobExecute
+from kernelbox.wire._results import ExecutionResult
+
+if TYPE_CHECKING:
+    from kernelbox.server.jobs._running_job import OnBegin, Work
+    from kernelbox.shells._asyncio_jobs import Watch
+
+FindKernel = Callable[[], Awaitable[Kernel]]
+
+_KEY = "^[!-~]{1,255}$"
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description="runs the request once, however often it comes",
+        pattern=_KEY,
+    ),
+]
+
+
+async def begin_in_kernel(request: HTTPConnection, key: str, body: ExecuteBody | JobExecute, once: str | None) -> str:
+    """Begins a job in a kernel that there is; returns its id."""
+    kernels = kernels_of(request, "run")
+    return await begin_job(request, body, running(request, body, lambda: kernels.kernel(key)), once)
+
+
+async def begin_in_session(request: HTTPConnection, name: str, body: ExecuteBody | JobExecute, once: str | None) -> str:
+    """Begins a job in the kernel of a name, which is opened if it is new; returns its id."""
+    kernels = kernels_of(request, "run")
+    return await begin_job(request, body, running(request, body, lambda: kernels.use(name)), once)
+
+
+async def begin_job(request: HTTPConnection, body: CellBody, work: Work, once: str | None) -> str:
+    """Begins a job that does the work; the same request with the same key begins one job."""
+    if once is not None and not re.fullmatch(_KEY, once):
+        sentence = "an Idempotency-Key has 1 to 255 letters, digits or signs of ASCII, without blanks"
+        raise RequestRefused(422, "invalid_request", sentence)
+    # pydantic's own JSON has no form for halves of characters, which code may have.
+    about = {"fingerprint": fingerprint(request.url.path, json.dumps(body.model_dump()))}
+    return await state_of(request).jobs.begin(caller_of(request, "run"), about, work, key=once)
+
+
+def running(request: HTTPConnection, body: ExecuteBody | JobExecute, find: FindKernel) -> Work:
+    """Returns the work of a job that runs one cell."""
+    executions = state_of(request).executions
+
+    async def work(watch: Watch, on_begin: OnBegin) -> ExecutionResult:
+        return await executions.run(await find(), cell_of(body), watch=watch, on_begin=on_begin)
+
+    return work
+
+
+def cell_of(body: ExecuteBody | JobExecute) -> Cell:
+    """Returns what a request wants run."""
+    return Cell(
+        code=body.code,
+        language=body.language,
+        timeout=body.timeout,
+        approve=body.approve,
+        output_char_limit=body.output_char_limit,
+    )

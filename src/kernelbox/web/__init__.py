@@ -1,1 +1,0 @@
-"""What the servers for HTTP share."""
