@@ -94,6 +94,12 @@ ROOMS = {
     "__main__.py": Room(ours=("cli",)),
 }
 
+# The rooms inside the guest, from the bottom up: each imports the files of `guest` itself, its own and those below it.
+GUEST_ROOMS = ("walls", "output", "programs", "shell", "serve", "birth")
+
+# What generated modules and users import: it stands on top of the rooms, and the rooms do not import it.
+GUEST_FACES = ("guest/tools.py", "guest/discovery.py")
+
 _PURE_JUPYTER = ("actions", "cell", "conversation", "late", "onlooker", "probe", "reception")
 
 # Modules outside the wire that decide without sockets, clock or files, as it does.
@@ -167,6 +173,15 @@ def test_modules_that_decide_purely_import_nothing_that_acts() -> None:
     assert list(impurities(our_modules())) == []
 
 
+def test_a_room_of_the_guest_imports_only_itself_and_those_below() -> None:
+    assert list(guest_violations(our_modules())) == []
+
+
+def test_no_imports_of_the_guest_form_a_cycle_not_even_those_inside_functions() -> None:
+    guest = [module for module in our_modules() if room_of(module.path) == "guest"]
+    assert find_cycle(guest, inside_functions=True) == []
+
+
 def test_module_level_imports_form_no_cycle() -> None:
     assert find_cycle(our_modules()) == []
 
@@ -178,9 +193,9 @@ def test_module_level_imports_form_no_cycle() -> None:
         ("wire/_messages.py", "def f():\n    from time import monotonic"),
         ("wire/_messages.py", "from kernelbox.base import _config"),
         ("wire/_messages.py", "from ..base import _errors"),
-        ("guest/_shell.py", "from kernelbox.host import _process"),
-        ("guest/_shell.py", "from kernelbox.base._config import Config"),
-        ("guest/_shell.py", "import kernelbox"),
+        ("guest/shell/_shell.py", "from kernelbox.host import _process"),
+        ("guest/shell/_shell.py", "from kernelbox.base._config import Config"),
+        ("guest/shell/_shell.py", "import kernelbox"),
         ("host/own/_launch.py", "import kernelbox.guest"),
         ("host/own/_launch.py", "import kernelbox.core._kernels"),
         ("host/_store.py", "import typing\nif typing.TYPE_CHECKING:\n    from kernelbox.api import _sync"),
@@ -188,9 +203,9 @@ def test_module_level_imports_form_no_cycle() -> None:
         ("core/_kernels.py", "def f():\n    from kernelbox.shells._blocking import run"),
         ("core/_kernels.py", "from kernelbox.cli import main"),
         ("shells/_asyncio.py", "from kernelbox.api import _executor"),
-        ("api/_sync.py", "from kernelbox.guest._shell import Shell"),
+        ("api/_sync.py", "from kernelbox.guest.shell._shell import Shell"),
         ("api/_sync.py", "from kernelbox.cli import main"),
-        ("cli/_main.py", "from ..guest import _shell"),
+        ("cli/_main.py", "from ..guest.shell import _shell"),
         ("__init__.py", "from kernelbox.cli import main"),
         ("_kernels.py", "import os"),
         ("unknown/_app.py", "import os"),
@@ -205,7 +220,7 @@ def test_an_import_from_a_forbidden_room_is_caught(tmp_path: Path, path: str, so
     ("path", "source"),
     [
         ("wire/_framing.py", "from collections.abc import Iterator\nfrom ._messages import Done"),
-        ("guest/_shell.py", "import os, socket\nfrom kernelbox.wire import Done"),
+        ("guest/shell/_shell.py", "import os, socket\nfrom kernelbox.wire import Done"),
         ("host/own/_launch.py", "from kernelbox.base import _errors\nGUEST = 'kernelbox.guest'"),
         ("api/_sync.py", "from kernelbox.host import _process\nfrom kernelbox.core import _kernels"),
         ("cli/commands/_exec.py", "from kernelbox import __version__"),
@@ -214,6 +229,31 @@ def test_an_import_from_a_forbidden_room_is_caught(tmp_path: Path, path: str, so
 def test_an_import_from_a_room_below_is_allowed(tmp_path: Path, path: str, source: str) -> None:
     modules = write_modules(tmp_path, {path: source})
     assert list(room_violations(modules)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("guest/walls/_disk.py", "from kernelbox.guest.output._outbox import Outbox"),
+        ("guest/output/_outbox.py", "def f():\n    from kernelbox.guest.serve import _io"),
+        ("guest/_alarm.py", "from kernelbox.guest.walls import _disk"),
+        ("guest/serve/_io.py", "from kernelbox.guest import tools"),
+        ("guest/unknown/_io.py", "import os"),
+    ],
+)
+def test_an_import_from_a_higher_room_of_the_guest_is_caught(tmp_path: Path, path: str, source: str) -> None:
+    assert len(list(guest_violations(write_modules(tmp_path, {path: source})))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("guest/birth/_template.py", "from kernelbox.guest.walls import _disk\nfrom kernelbox.guest import _alarm"),
+        ("guest/tools.py", "from kernelbox.guest.serve._asks import Asks"),
+    ],
+)
+def test_an_import_from_a_lower_room_of_the_guest_is_allowed(tmp_path: Path, path: str, source: str) -> None:
+    assert list(guest_violations(write_modules(tmp_path, {path: source}))) == []
 
 
 @pytest.mark.parametrize("source", ["import os", "from time import monotonic", "def f():\n    import socket"])
@@ -249,7 +289,7 @@ def test_a_power_used_outside_its_file_is_caught(tmp_path: Path, path: str, sour
     [
         ("host/jupyter/_channels.py", "import zmq\nfrom jupyter_client import KernelManager"),
         ("base/_config.py", "import os\nos.environ"),
-        ("guest/_template.py", "import os\nos.environ\nos.fork()\nos.kill(1, 2)"),
+        ("guest/birth/_template.py", "import os\nos.environ\nos.fork()\nos.kill(1, 2)"),
         ("host/_process.py", "import signal\nsignal.pidfd_send_signal(3, signal.SIGINT)"),
         ("host/own/_launch.py", "import os\nos.path.join('a', 'b')"),
     ],
@@ -276,6 +316,7 @@ def test_imports_inside_functions_and_for_type_checking_close_no_cycle(tmp_path:
     typed = "import typing\nif typing.TYPE_CHECKING:\n    from ._a import a"
     modules = write_modules(tmp_path, {"_a.py": "from . import _b\nfrom ._c import c", "_b.py": lazy, "_c.py": typed})
     assert find_cycle(modules) == []
+    assert set(find_cycle(modules, inside_functions=True)) == {"kernelbox._a", "kernelbox._b"}
 
 
 @dataclass(frozen=True)
@@ -329,6 +370,30 @@ def room_violations(modules: list[Module]) -> Iterator[str]:
                 yield f"{module.path}:{line} imports {target}"
 
 
+def guest_violations(modules: list[Module]) -> Iterator[str]:
+    for module in modules:
+        if room_of(module.path) != "guest" or module.path in GUEST_FACES:
+            continue
+        floor = guest_floor(module.name)
+        if floor is None:
+            yield f"{module.path} is in no room of the guest"
+            continue
+        for line, target in imports(module, ast.walk(module.tree)):
+            if not inside(target, ("kernelbox.guest",)):
+                continue
+            other = guest_floor(target)
+            if other is None or other > floor:
+                yield f"{module.path}:{line} imports {target}"
+
+
+def guest_floor(name: str) -> int | None:
+    """Returns the floor of the guest that a module stands on: 0 beside the rooms, None for a face or another room."""
+    room = name.removeprefix("kernelbox.guest").removeprefix(".").partition(".")[0]
+    if room in GUEST_ROOMS:
+        return GUEST_ROOMS.index(room) + 1
+    return 0 if not room or room.startswith("_") else None
+
+
 def room_of(path: str) -> str:
     """Returns the innermost room that a module stands in; the package's own `__init__` stands in none."""
     if path == "__init__.py":
@@ -357,11 +422,12 @@ def impurities(modules: list[Module]) -> Iterator[str]:
                 yield f"{module.path}:{line} imports {target}"
 
 
-def find_cycle(modules: list[Module]) -> list[str]:
+def find_cycle(modules: list[Module], *, inside_functions: bool = False) -> list[str]:
     known = {module.name for module in modules}
     graph: dict[str, set[str]] = {}
     for module in modules:
-        targets = {nearest(target, known) for _, target in imports(module, module_level(module.tree.body))}
+        nodes = module_level(module.tree.body, inside_functions=inside_functions)
+        targets = {nearest(target, known) for _, target in imports(module, nodes)}
         graph[module.name] = {target for target in targets if target and target != module.name}
     try:
         TopologicalSorter(graph).prepare()
@@ -414,23 +480,26 @@ def bindings(module: Module) -> Iterator[tuple[str, str]]:
                     yield alias.asname or alias.name, f"{origin(module, node)}.{alias.name}"
 
 
-def module_level(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    """Yields the statements that run when a module is imported, also those in branches and class bodies."""
+def module_level(body: list[ast.stmt], *, inside_functions: bool = False) -> Iterator[ast.AST]:
+    """Yields the statements that run when a module is imported, also those in branches and class bodies.
+
+    With `inside_functions` those too that run when its functions are called; never those for type checking only.
+    """
     for statement in body:
         yield statement
         match statement:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if not inside_functions:
                 continue
             case ast.If(test=test, orelse=orelse) if ast.unparse(test).endswith("TYPE_CHECKING"):
-                yield from module_level(orelse)
+                yield from module_level(orelse, inside_functions=inside_functions)
             case ast.Match(cases=cases):
                 for case in cases:
-                    yield from module_level(case.body)
+                    yield from module_level(case.body, inside_functions=inside_functions)
             case _:
                 for field in ("body", "orelse", "finalbody"):
-                    yield from module_level(getattr(statement, field, []))
+                    yield from module_level(getattr(statement, field, []), inside_functions=inside_functions)
                 for handler in getattr(statement, "handlers", []):
-                    yield from module_level(handler.body)
+                    yield from module_level(handler.body, inside_functions=inside_functions)
 
 
 def nearest(target: str, known: set[str]) -> str | None:

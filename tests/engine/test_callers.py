@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from kernelbox import KernelRecord
-from kernelbox.guest._peer import Peer, is_same_user
+from kernelbox.guest.output._peer import Peer, is_same_user
 
 from .support import DEADLINE, run, value
 

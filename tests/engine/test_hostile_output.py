@@ -443,7 +443,7 @@ def test_variables_of_any_kind_are_told_in_bounds(home: Path) -> None:
 def test_variables_that_a_cell_has_forged_are_an_error_with_a_sentence(forged: str, home: Path) -> None:
     async def scenario() -> None:
         async with CodeExecutor() as executor:
-            forge = "from kernelbox.guest import _queries\n_queries._variables = lambda *_: "
+            forge = "from kernelbox.guest.serve import _queries\n_queries._variables = lambda *_: "
             await executor.execute(forge + forged)
             with pytest.raises(KernelBoxError, match="no list of variables"):
                 await executor.variables()

@@ -135,7 +135,7 @@ def test_what_libraries_read_when_they_are_imported_needs_a_template_of_its_own(
 
 def test_what_a_padded_process_makes_lies_beyond_what_it_has_freed() -> None:
     program = """
-from kernelbox.guest._padding import pad
+from kernelbox.guest.birth._warmup import pad
 made = [bytes(300) for _ in range(40)]
 freed = {id(each) for each in made[::2]}
 del made[::2]

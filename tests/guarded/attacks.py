@@ -75,14 +75,14 @@ class Attack:
 
 # Sends the runner an errand past all that kernelbox's own code does: `change` has it as a list, field by field.
 ERRAND = """
-from kernelbox.guest import _runner_link, _errand, _program
+from kernelbox.guest.programs import _runner_link, _program_request, _program
 import dataclasses
 taken = []
-original = _errand.Errand.encode
+original = _program_request.ProgramRequest.encode
 def keep(self):
     taken.append(self)
     return original(self)
-_errand.Errand.encode = keep
+_program_request.ProgramRequest.encode = keep
 def send(errand, kind='start', outputs=(1, 2)):
     fd = os.memfd_create('errand')
     os.write(fd, original(errand))
@@ -303,8 +303,8 @@ ATTACKS = (
         "an errand without, with a forged and with an empty seal",
         ERRAND + "program = _program.shell_program(TOUCH.decode(), kernel_environment(), b'/bin/sh', os.getcwdb())\n"
         "for seal in ('', '0' * 64, 'x'):\n"
-        "    send(_errand.Errand.of(dataclasses.replace(program, approval=_program.Approval('x', 1, seal))))\n"
-        "    send(_errand.Errand.of(dataclasses.replace(program, kind='bash', approval=_program.Approval('x', 1, seal))), 'bash')\n",
+        "    send(_program_request.ProgramRequest.of(dataclasses.replace(program, approval=_program.Approval('x', 1, seal))))\n"
+        "    send(_program_request.ProgramRequest.of(dataclasses.replace(program, kind='bash', approval=_program.Approval('x', 1, seal))), 'bash')\n",
         proves=False,
     ),
     Attack(
@@ -338,11 +338,11 @@ ATTACKS = (
     ),
     Attack(
         "what the kernel takes for given",
-        "from kernelbox.guest import _environment, _directory\n"
+        "from kernelbox.guest.programs import _command_environment\n"
         "open('env.sh', 'w').write(TOUCH.decode()); os.makedirs('bin', exist_ok=True)\n"
         "open('bin/sh', 'w').write('#!/bin/sh\\n' + TOUCH.decode()); os.chmod('bin/sh', 0o755)\n"
         "open('bin/hello', 'w').write('#!/bin/sh\\n' + TOUCH.decode()); os.chmod('bin/hello', 0o755)\n"
-        "given = _environment._given\n"
+        "given = _command_environment._given_environment\n"
         "for name, value in ((b'BASH_ENV', b'env.sh'), (b'LD_PRELOAD', T['library'].encode()), (b'SHELL', os.getcwdb() + b'/bin/sh'), (b'PATH', os.getcwdb() + b'/bin')):\n"
         "    before = given.get(name); given[name] = value; os.environb[name] = value\n"
         "    for run in (lambda: get_ipython().system('hello'), lambda: get_ipython().run_cell_magic('bash', '', 'true')):\n"
@@ -350,7 +350,7 @@ ATTACKS = (
         "        except BaseException as error: print(type(error).__name__)\n"
         "    os.environb.pop(name); given.pop(name)\n"
         "    if before is not None: given[name] = os.environb[name] = before\n"
-        "os.chdir('bin'); _directory._given = os.getcwdb()\n"
+        "os.chdir('bin'); _command_environment._given_directory = os.getcwdb()\n"
         "try: get_ipython().system('./hello')\n"
         "except BaseException as error: print(type(error).__name__)",
         accepts=("hello", "true\n", "./hello"),
@@ -376,7 +376,7 @@ ATTACKS = (
         "def hold_back(self):\n"
         "    taken.append(self)\n"
         "    raise KeyError\n"
-        "_errand.Errand.encode = hold_back\n"
+        "_program_request.ProgramRequest.encode = hold_back\n"
         "try: get_ipython().system('true')\n"
         "except KeyError: pass\n"
         "fd = os.memfd_create('errand'); good, bad = original(taken[-1]), original(change(command=evil))\n"
@@ -424,7 +424,7 @@ ATTACKS = (
     ),
     Attack(
         "all that the runner does not understand",
-        "from kernelbox.guest import _runner_link\n"
+        "from kernelbox.guest.programs import _runner_link\n"
         "link = _runner_link._link\n"
         "for data in (b'', b'{', b'[]', b'[\"start\"]', b'[\"start\", true, true]', b'[\"bash\"]', b'[\"kill\", \"x\"]', b'[\"look\"]', b'[' * 3000, b'x' * 4000, b'[\"interrupt\"]'):\n"
         "    for fds in ((), (0,), (1, 1), (0, 1, 2), (0, 1, 2, 3, 4, 5)):\n"
@@ -442,7 +442,7 @@ ATTACKS = (
         "an answer of its own",
         "from kernelbox.wire._messages import Answer\nfrom kernelbox.wire._questions import fingerprint\n"
         "asks, outbox = kernel().asks, kernel().outbox\n"
-        "from kernelbox.guest import _asks\n"
+        "from kernelbox.guest.serve import _asks\n"
         "read = _asks._Question.read_answer\n"
         "def answer():\n"
         "    while not asks._open: time.sleep(0.001)\n"
@@ -458,7 +458,7 @@ ATTACKS = (
         ERRAND + KILL_BASH + "ok = get_ipython().approve('shell', bash_cell('true', look=True), with_changes=False)\n"
         "kill_bash()\n"
         "for pair in (['LD_PRELOAD', T['library']], ['PROMPT_COMMAND', TOUCH.decode()]):\n"
-        "    errand = _errand.Errand.of(ok)\n"
+        "    errand = _program_request.ProgramRequest.of(ok)\n"
         "    send(dataclasses.replace(errand, environment=[*errand.environment, pair]), 'bash')",
         accepts=("true", "kill -9 $(cat pid)"),
         proves=False,
@@ -467,7 +467,7 @@ ATTACKS = (
         "a cell in the directory that a bash cell before it goes to",
         ERRAND + KILL_BASH + "kill_bash()\nos.makedirs('bin', exist_ok=True)\n"
         "open('bin/hello', 'w').write('#!/bin/sh\\n' + TOUCH.decode()); os.chmod('bin/hello', 0o755)\n"
-        "first, second = (_errand.Errand.of(get_ipython().approve('shell', bash_cell(code))) for code in ('cd bin; sleep 1', './hello'))\n"
+        "first, second = (_program_request.ProgramRequest.of(get_ipython().approve('shell', bash_cell(code))) for code in ('cd bin; sleep 1', './hello'))\n"
         "way = threading.Thread(target=send, args=(first, 'bash')); way.start(); time.sleep(0.5)\n"
         "send(second, 'bash'); way.join(); send(second, 'bash')",
         accepts=("cd bin; sleep 1", "./hello", "kill -9 $(cat pid)"),
@@ -498,7 +498,7 @@ ATTACKS = (
     ),
     Attack(
         "a message of nothing to the runner",
-        "from kernelbox.guest import _runner_link\nfor _ in range(3): _runner_link._link.channel.send(b'')\ntime.sleep(0.5)",
+        "from kernelbox.guest.programs import _runner_link\nfor _ in range(3): _runner_link._link.channel.send(b'')\ntime.sleep(0.5)",
         proves=False,
     ),
     Attack(
@@ -513,7 +513,7 @@ ATTACKS = (
     Attack(
         "errands of other kinds",
         ERRAND + "program = _program.shell_program(TOUCH.decode(), kernel_environment(), b'/bin/sh', os.getcwdb())\n"
-        "good = json.loads(original(_errand.Errand.of(dataclasses.replace(program, approval=_program.Approval('x', 1, '0' * 64)))))\n"
+        "good = json.loads(original(_program_request.ProgramRequest.of(dataclasses.replace(program, approval=_program.Approval('x', 1, '0' * 64)))))\n"
         "for place in range(len(good)):\n"
         "    for wrong in (None, 7, [], {}, [[]], [['a']], 'x\\0y', '\\ud800', '../..', '', [1, [2]]):\n"
         "        fd = os.memfd_create('errand'); os.write(fd, json.dumps([*good[:place], wrong, *good[place + 1:]]).encode())\n"
@@ -532,11 +532,11 @@ ATTACKS = (
         "def swap(self):\n"
         "    os.rename(here, here + '-away'); os.symlink(evil, here)\n"
         "    return original(self)\n"
-        "_errand.Errand.encode = swap\n"
+        "_program_request.ProgramRequest.encode = swap\n"
         "try: get_ipython().system('./hello')\n"
         "except BaseException as error: print(type(error).__name__, error)\n"
         "finally:\n"
-        "    _errand.Errand.encode = original\n"
+        "    _program_request.ProgramRequest.encode = original\n"
         "    if os.path.islink(here): os.unlink(here); os.rename(here + '-away', here); os.chdir(here)\n"
         "if os.path.exists(evil + '/through'): print('THROUGH')\n"
         "import shutil; shutil.rmtree(evil)",
@@ -673,6 +673,6 @@ ATTACKS = (
 
 PROLOGUE += """
 def kernel_environment():
-    from kernelbox.guest._environment import take_environment
+    from kernelbox.guest.programs._command_environment import take_environment
     return take_environment()
 """

@@ -18,7 +18,7 @@ from typing import Any
 
 from kernelbox import ApprovalRequest, CodeExecutionError, CodeExecutor, get_or_create, wipe
 from kernelbox.base._errors import ExecutionTimeout
-from kernelbox.guest._system_calls import landlock_version
+from kernelbox.guest.walls._system_calls import landlock_version
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 

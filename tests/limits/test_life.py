@@ -58,7 +58,7 @@ def test_a_kernel_that_ends_itself_is_followed_by_one_with_the_same_limits_unles
 def test_a_kernel_without_limits_has_nothing_of_them(own_home: Path) -> None:
     kernel = get_or_create("plain")
     assert (kernel.limits, kernel.groups) == ({}, [])
-    names = {"kernelbox.usage", "kernelbox.guest._watch", "kernelbox.guest._limits"}
+    names = {"kernelbox.usage", "kernelbox.guest.walls._limit_watch", "kernelbox.guest.walls._own_limits"}
     assert run(kernel, f"import sys; {names} & sys.modules.keys()").return_value == "set()"
 
 

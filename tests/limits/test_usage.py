@@ -9,7 +9,7 @@ import pytest
 from tests.engine.support import DEADLINE
 
 from kernelbox import create, execute, get_or_create, list_kernels, status
-from kernelbox.guest._disk import Disk
+from kernelbox.guest.walls._disk import Disk
 from kernelbox.usage._directory import Walk
 
 from .support import WAYS, run

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 
-from kernelbox.guest._system_calls import (
+from kernelbox.guest.walls._system_calls import (
     CLONE_NEWIPC,
     CLONE_NEWNS,
     CLONE_NEWUTS,

@@ -14,7 +14,7 @@ import struct
 import sys
 from typing import NoReturn
 
-from kernelbox.guest._system_calls import forbid_new_privileges
+from kernelbox.guest.walls._system_calls import forbid_new_privileges
 
 LOAD, EQUAL, RETURN, ALLOW, ASK = 0x20, 0x15, 0x06, 0x7FFF0000, 0x7FC00000
 SECCOMP = 317 if os.uname().machine == "x86_64" else 277

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from kernelbox.guest._system_calls import CLONE_NEWNS, CLONE_NEWUSER, MS_BIND, MS_PRIVATE, MS_REC, mount, unshare
+from kernelbox.guest.walls._system_calls import CLONE_NEWNS, CLONE_NEWUSER, MS_BIND, MS_PRIVATE, MS_REC, mount, unshare
 
 
 def main(places: list[str], command: list[str]) -> None:

@@ -10,7 +10,7 @@ import os
 import struct
 import sys
 
-from kernelbox.guest._system_calls import filter_system_calls, forbid_new_privileges
+from kernelbox.guest.walls._system_calls import filter_system_calls, forbid_new_privileges
 
 LOAD, EQUAL, RETURN, ALLOW, ERRNO = 0x20, 0x15, 0x06, 0x7FFF0000, 0x00050000
 

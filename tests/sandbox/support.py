@@ -10,8 +10,8 @@ import pytest
 from tests.engine.support import is_running
 
 from kernelbox import KernelRecord
-from kernelbox.guest._landlock import LEAST_VERSION
-from kernelbox.guest._system_calls import Unarmed, landlock_version
+from kernelbox.guest.walls._landlock import LEAST_VERSION
+from kernelbox.guest.walls._system_calls import Unarmed, landlock_version
 
 needs_linux = pytest.mark.skipif(os.uname().sysname != "Linux", reason="sandboxed kernels need Linux")
 

@@ -22,7 +22,7 @@ from kernelbox import (
     restart,
 )
 from kernelbox.base._environment import scrubbed_environment
-from kernelbox.guest._descendants import children
+from kernelbox.guest._process_tree import children
 from kernelbox.wire._layout import MAKER
 
 from .support import LEVEL, namespace, needs_linux, of_native, private_kilobytes, processes_in, processes_in_namespace
@@ -260,7 +260,8 @@ def test_nothing_in_a_sandbox_has_a_descriptor_of_a_directory_or_of_a_process_ou
 
 def test_a_plain_kernel_has_nothing_of_the_sandbox(own_home: Path, workspace: Path) -> None:
     plain = get_or_create("plain")
-    names = "('kernelbox.sandbox', 'kernelbox.guest._confine', 'kernelbox.guest._view', 'kernelbox.wire._confinement')"
+    walls = "'kernelbox.guest.walls._confine', 'kernelbox.guest.walls._view'"
+    names = f"('kernelbox.sandbox', {walls}, 'kernelbox.wire._confinement')"
     assert value(plain, f"import sys; [name for name in sys.modules if name.startswith({names})]") == "[]"
 
 

@@ -17,7 +17,7 @@ from tests.wire.strategies import untimed
 
 from kernelbox import StartFailed, destroy, execute, get_or_create, wipe
 from kernelbox.base._environment import scrubbed_environment
-from kernelbox.guest._system_calls import Unarmed, place
+from kernelbox.guest.walls._system_calls import Unarmed, place
 from kernelbox.host.own._boxes import names_writable
 from kernelbox.sandbox import _paths
 from kernelbox.sandbox._config import SandboxConfig

@@ -16,8 +16,8 @@ from tests.engine.support import DEADLINE, eventually, wait_for_end
 
 from kernelbox import InvalidInput, StartFailed, execute, get_or_create, list_kernels, wipe
 from kernelbox.api._here import kernels
-from kernelbox.guest._descendants import children
-from kernelbox.guest._maker import FIRST
+from kernelbox.guest._process_tree import children
+from kernelbox.guest.walls._maker import FIRST
 from kernelbox.host._sockets import dial
 from kernelbox.host.own._boxes import find_gap, require_armed
 from kernelbox.host.own._templates import list_templates, process_behind

@@ -124,7 +124,7 @@ def test_neither_srt_nor_what_runs_in_it_gets_a_directory_of_ours_by_descriptor(
     """The template opens what it is sent; all else would pass on to what it starts."""
     pid, seen = parent_of(box.pid or 0), 0
     allowed = {str(Path(box.connection_file).parent), str(Path(box.connection_file).parents[1])}
-    while b"_deputy.py" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+    while b"_srt_parent.py" not in Path(f"/proc/{pid}/cmdline").read_bytes():
         for fd in Path(f"/proc/{pid}/fd").iterdir() if os.access(f"/proc/{pid}/fd", os.R_OK) else ():
             seen += 1
             assert not fd.is_dir() or os.readlink(fd) in allowed, os.readlink(fd)

@@ -15,7 +15,7 @@ from tests.cli.support import kernelbox as command
 import kernelbox
 from kernelbox import KernelBoxError
 from kernelbox.core._notebook import build_notebook
-from kernelbox.guest._history import History
+from kernelbox.guest.output._history import CellHistory
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Display, Done, Execute, Output
 
@@ -169,14 +169,14 @@ def test_export_of_a_dead_kernel_says_how_it_ended(home: object) -> None:
 # -- what is kept ----------------------------------------------------------------------------------------------
 
 
-def read(history: History) -> Any:
+def read(history: CellHistory) -> Any:
     content = {"status": "ok", **history.describe()}
     cells = [[*about, base64.b64encode(frames).decode()] for *about, frames in content["cells"]]
     return build_notebook("k", {**content, "cells": cells})
 
 
 def test_requests_that_want_no_history_are_not_kept() -> None:
-    history = History()
+    history = CellHistory()
     for request in (
         Execute("1", "a", silent=True),
         Execute("2", "b", store_history=False),
@@ -189,7 +189,7 @@ def test_requests_that_want_no_history_are_not_kept() -> None:
 
 
 def test_a_history_stays_below_its_bound_whatever_is_shown() -> None:
-    history = History()
+    history = CellHistory()
     for number in range(200):
         history.begin(Execute(str(number), "show()" * number))
         for _ in range(number % 7):

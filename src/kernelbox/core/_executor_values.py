@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# What a kernel says of its variables; guest/_queries.py cuts before.
+# What a kernel says of its variables; guest/serve/_queries.py cuts before.
 _MOST_VARIABLES = 10_000
 _LONGEST_TEXT = 256
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from kernelbox.guest._pristine import contextlib, os
+from kernelbox.guest._stdlib import contextlib, os
 from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())

@@ -17,10 +17,11 @@ import math
 from collections.abc import Callable, Iterator
 from mmap import mmap
 from types import FrameType
+from typing import Protocol
 
 from kernelbox.guest._alarm import SignalAlarm
-from kernelbox.guest._descendants import SINCE_BOOT, begun_since, signal_all
-from kernelbox.guest._handlers import (
+from kernelbox.guest._process_tree import SINCE_BOOT, begun_since, signal_all
+from kernelbox.guest._signal_handlers import (
     Handler,
     Own,
     call_between_cells,
@@ -28,8 +29,7 @@ from kernelbox.guest._handlers import (
     set_handler,
     wrap_handlers,
 )
-from kernelbox.guest._held import hold_by
-from kernelbox.guest._pristine import asyncio, contextlib, os, signal, sys, threading, time
+from kernelbox.guest._stdlib import asyncio, contextlib, os, signal, sys, threading, time
 from kernelbox.wire import _state as state
 from kernelbox.wire._pristine import keep_builtins
 
@@ -47,6 +47,37 @@ _REPEAT = 0.05
 
 # How long user code that catches even TimeUp is left alone: our own code, which it may strike next, has ended by then.
 _AGAIN = 0.2
+
+
+class Holds(Protocol):
+    """What holds interrupts back between `enter` and `leave`."""
+
+    def enter(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+_installed: Holds | None = None
+
+
+def hold_by(holds: Holds) -> None:
+    """Has `held` hold interrupts back by this, from now on."""
+    global _installed
+    _installed = holds
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Holds interrupts back in a few lines that must not be cut in two, such as the start of a process."""
+    holds = _installed
+    if holds is None:
+        yield
+        return
+    holds.enter()
+    try:
+        yield
+    finally:
+        holds.leave()
 
 
 class TimeUp(BaseException):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 from kernelbox.wire._approvals import ToolError
 
 if TYPE_CHECKING:
-    from kernelbox.guest._asks import Asks
+    from kernelbox.guest.serve._asks import Asks
 
     R = TypeVar("R", bound=BaseModel)
 

@@ -43,13 +43,13 @@ _OWN = (
     "belongs to another user, such as the system's"
 )
 
-# What the mode of a template ends with whose kernels are sandboxed (guest/_template.py).
+# What the mode of a template ends with whose kernels are sandboxed (guest/birth/_template.py).
 SANDBOXES = "-sandboxes"
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Runs the template of this very copy of the package, whatever is installed where it starts.
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from kernelbox.guest._template import main; del sys.path[0]; main(sys.argv[2:])"  # noqa: E501
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from kernelbox.guest.birth._template import main; del sys.path[0]; main(sys.argv[2:])"  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def template_command(argv: Sequence[str]) -> list[str]:
 
 def deputy_command(argv: Sequence[str]) -> list[str]:
     """Returns the command that runs the deputy of a template in srt, which needs no packages that are installed."""
-    program = os.path.join(PACKAGE, "guest", "_deputy.py")
+    program = os.path.join(PACKAGE, "guest", "birth", "_srt_parent.py")
     return [sys.executable, "-S", "-P", program, os.path.dirname(PACKAGE), *argv]
 
 

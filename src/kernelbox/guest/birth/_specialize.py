@@ -1,0 +1,319 @@
+"""How a fork of the template becomes one particular kernel: preload → fork → **specialize**.
+
+Specializing has stages: **open** all that the kernel needs and give the process its identity, **confine** it, and only
+then report success and **serve**. Whatever fails before is told to the opener, and leaves no process.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps in enums, whose pages a kernel need not copy
+import contextlib
+import faulthandler
+import gc
+import mmap
+import os
+import random
+import resource
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from kernelbox.guest._descriptors import read_file
+from kernelbox.guest._process_tree import become_subreaper, die_with_parent
+from kernelbox.guest.programs._command_environment import keep_given_directory, keep_given_environment
+from kernelbox.guest.serve._identity import Identity
+from kernelbox.wire._layout import PACKAGES, PROFILE, UNGUARDED
+from kernelbox.wire._messages import Spawn
+
+if TYPE_CHECKING:
+    from kernelbox.guest.birth._enclosing_srt import EnclosingSrt
+    from kernelbox.guest.serve._kernel_process import KernelProcess
+
+# Tools behave when they know that no terminal shows their output; plots go to the notebook backend.
+_ENVIRONMENT = {
+    b"TERM": b"dumb",
+    b"NO_COLOR": b"1",
+    b"PAGER": b"cat",
+    b"GIT_PAGER": b"cat",
+    b"MPLBACKEND": b"module://matplotlib_inline.backend_inline",
+}
+_DEFAULTS = (b"MPLBACKEND", b"PAGER", b"GIT_PAGER")  # unless the opener's environment says otherwise
+
+# What the child says to its keeper through the pipe between them: this, or that it is ready and must not outlive it, or
+# why it could not be specialized.
+READY, READY_WITH_KEEPER = b"ready", b"ready with keeper"
+
+# What the generator behind `numpy.random.rand` consists of.
+_MT19937_WORDS = 624
+
+_exit = os._exit
+
+_FAILED = 70  # EX_SOFTWARE of sysexits.h
+
+
+@dataclass(slots=True)
+class Birth:
+    """What a forked child is made of: the request, the descriptors that came with it, and what its keeper adds."""
+
+    spawn: Spawn
+    listener: int
+    state: int
+    log: int
+    environment: int
+    outputs: tuple[int, int]
+    inputs: tuple[int, int]
+    report: int
+    keeper: int
+    files_limit: tuple[int, int]
+    groups: list[int]
+    box: Box | None
+    guard: Guard | None
+
+
+@dataclass(slots=True)
+class Box:
+    """What a child that is to be sandboxed has besides: the first process of its sandbox, a file with what it is told
+    of that, what keeps the first process alive, a pipe that ends with the template, and its user outside. In srt it
+    introduces itself to the opener."""
+
+    first: int
+    told: int
+    alive: int
+    lifeline: int
+    user: int
+    srt: EnclosingSrt | None
+    opener: socket.socket
+
+
+@dataclass(slots=True)
+class Guard:
+    """What a child that is to be guarded has besides: the socket at which its runner listens, and its filter."""
+
+    listener: int
+    filter: int
+
+
+def specialize(birth: Birth) -> NoReturn:
+    """Turns the forked process into a kernel, or into the program that was asked for; never returns."""
+    reported = False
+    try:
+        watched = _join_groups(birth)
+        if birth.box is None:
+            identity, scratch = _open(birth), ""
+            _take_limits(birth)
+            if watched:
+                die_with_parent(birth.keeper)
+        else:
+            identity, scratch = _open_sandboxed(birth, birth.box, watched=watched)
+        if birth.spawn.argv:
+            os.execvpe(birth.spawn.argv[0], birth.spawn.argv, os.environ)  # closes the report, which says that it ran
+        keep_given_environment()
+        ready = _start_runner(identity, birth)
+        kernel = _build(identity, birth.spawn, scratch)
+        _shut_in(birth, ready)
+        os.write(birth.report, READY_WITH_KEEPER if watched else READY)
+        os.close(birth.report)
+        reported = True
+        kernel.serve()
+    except BaseException as exc:  # noqa: BLE001  # nothing above this frame belongs to the kernel
+        with contextlib.suppress(OSError), open(birth.log, "a", closefd=False) as log:
+            traceback.print_exc(file=log)
+        if not reported:
+            with contextlib.suppress(OSError):
+                os.write(birth.report, f"{type(exc).__name__}: {exc}".encode("utf-8", "replace")[:4000])
+    finally:
+        _exit(_FAILED)
+
+
+def _open(birth: Birth) -> Identity:
+    """Gives the process an identity of its own: session, signals, descriptors, directory, environment, randomness."""
+    spawn = birth.spawn
+    os.setsid()
+    _reset_signals()
+    if not spawn.argv:  # other programs do not reap orphans: those go to the keeper that keeps just them
+        become_subreaper()
+    _take_descriptors(birth)
+    memory = mmap.mmap(birth.state, 0)
+    os.umask(spawn.umask)
+    os.chdir(spawn.cwd)
+    keep_given_directory()  # at once: when the kernel is told to be ready it may be deleted
+    _take_environment(birth)
+    if hasattr(time, "tzset"):
+        time.tzset()
+    _reseed()
+    resource.setrlimit(resource.RLIMIT_NOFILE, birth.files_limit)
+    return Identity(
+        kernel_id=spawn.kernel_id,
+        directory=spawn.directory,
+        pid=os.getpid(),
+        keeper=birth.keeper,
+        listener=socket.socket(fileno=birth.listener),
+        outputs=birth.outputs,
+        inputs=birth.inputs,
+        state_file=birth.state,
+        memory=memory,
+    )
+
+
+def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity, str]:
+    """Enters the sandbox, in which no code of the user's has run yet."""
+    from kernelbox.guest.walls._confine import enter
+    from kernelbox.guest.walls._system_calls import Unarmed, close_but, give_up_privileges
+
+    try:
+        own_network = box.srt is None  # in srt it has the way to srt's proxy
+        alive = -1 if watched else box.alive  # else the template's copy counts
+        given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
+        guard = () if birth.guard is None else (birth.guard.listener, birth.guard.filter)
+        opener = (box.opener.fileno(),) if box.srt is not None else ()
+        kept = (0, 1, 2, *given, *guard, *opener, box.lifeline, *(() if watched else (alive,)))
+        close_but((*kept, box.first, box.told))  # at once: it may wait for long, and others' sandboxes end with these
+        scratch, program = enter(box.first, box.told, user=box.user, own_network=own_network)
+        close_but(kept)  # a directory or a process would be a way out
+        identity = _open(birth)
+        identity.lifeline, identity.alive = box.lifeline, alive
+        _take_limits(birth, alone=True)
+        give_up_privileges(program)
+    except Unarmed as exc:
+        from kernelbox.wire._confinement import describe_failure
+
+        raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
+    if box.srt is not None:
+        from kernelbox.guest.birth._enclosing_srt import introduce
+
+        introduce(box.opener, birth.spawn.kernel_id)
+    return identity, scratch
+
+
+def _start_runner(identity: Identity, birth: Birth) -> int:
+    """Forks the runner of a kernel that is to be guarded; returns a pipe through which it says that it serves."""
+    if birth.guard is None:
+        return -1
+    from kernelbox.guest.programs._runner import run
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ready, says_so = os.pipe()
+    identity.runner_pid = os.fork()
+    if identity.runner_pid == 0:
+        gc.enable()
+        run(birth.spawn.kernel_id, theirs, socket.socket(fileno=birth.guard.listener), birth.log, says_so)
+    theirs.close()
+    _close_each(says_so, birth.guard.listener)
+    identity.runner = ours
+    return ready
+
+
+def _shut_in(birth: Birth, ready: int) -> None:
+    """Takes from the process, before it runs any code of a user's, all ways to start a program, if it is guarded."""
+    if birth.guard is None:
+        return
+    from kernelbox.guest.walls._guard import shut_in
+    from kernelbox.guest.walls._system_calls import Unarmed
+
+    try:
+        shut_in(read_file(birth.guard.filter))
+    except Unarmed as exc:
+        raise RuntimeError(f"{UNGUARDED}{exc.step} failed: {exc.error.strerror} (errno {exc.error.errno})") from exc
+    if not os.read(ready, 1):
+        raise RuntimeError(f"{UNGUARDED}its runner ended while it was being prepared")
+    os.close(ready)
+
+
+def _close_each(*fds: int) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _join_groups(birth: Birth) -> bool:
+    """Moves the process into its control groups, first of all: what it takes from now on counts there.
+
+    Returns whether its keeper must look after its limits nevertheless: it must not outlive the keeper then.
+    """
+    if not birth.spawn.limits:
+        return False
+    from kernelbox.guest.walls._own_limits import join, need_keeper
+
+    return need_keeper(birth.spawn.limits, birth.spawn.groups if join(birth.groups) else [])
+
+
+def _take_limits(birth: Birth, *, alone: bool = False) -> None:
+    if birth.spawn.limits:
+        from kernelbox.guest.walls._own_limits import take
+
+        take(birth.spawn.limits, alone=alone)
+
+
+def _build(identity: Identity, spawn: Spawn, scratch: str) -> KernelProcess:
+    """Returns the kernel that this process is to be; in a sandbox, `scratch` is where it keeps what is its own."""
+    from kernelbox.guest.serve._kernel_process import KernelProcess
+    from kernelbox.guest.shell._shell import ZMQInteractiveShell
+
+    sys.argv = [""]
+    shell = ZMQInteractiveShell.instance()
+    shell.profile_dir.place(scratch or os.path.join(spawn.directory, PROFILE))
+    gc.enable()
+    if scratch:
+        # The template, which is outside, does without directories that cells can write; programs in here do not.
+        given = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+        packages = f"{scratch}/{PACKAGES}"
+        sys.path[:0] = [path for path in given if path not in (packages, *sys.path)]
+        sys.path.append(packages)
+    kernel = KernelProcess(shell, identity, spawn.idle_timeout)
+    if sys.path[:1] != [""]:
+        sys.path.insert(0, "")  # last: what we import ourselves does not come from the working directory
+    return kernel
+
+
+def _reset_signals() -> None:
+    """Undoes what the template set; what it inherited, such as nohup's, it has already undone for all of us."""
+    _signal.set_wakeup_fd(-1)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+
+def _take_descriptors(birth: Birth) -> None:
+    program = bool(birth.spawn.argv)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(birth.log if program else birth.inputs[0], 1)
+    os.dup2(birth.log if program else birth.inputs[1], 2)
+    os.close(null)
+    if not program:
+        faulthandler.enable(file=birth.log, all_threads=True)  # a crash leaves its stack in the log
+
+
+def _take_environment(birth: Birth) -> None:
+    """Reads the environment. Only the child does: the memory of its keeper is inherited by every later kernel."""
+    given: dict[bytes, bytes] = {}
+    for pair in read_file(birth.environment).split(b"\0"):
+        name, separator, value = pair.partition(b"=")
+        if separator:
+            given[name] = value
+    given[b"KERNELBOX_KERNEL_ID"] = birth.spawn.kernel_id.encode()
+    if birth.box is not None and birth.box.srt is not None:
+        given |= birth.box.srt.variables
+    for name, value in _ENVIRONMENT.items():
+        if name not in _DEFAULTS or name not in given:
+            given[name] = value
+    # Only what differs: each change copies a page of the C library's memory.
+    now: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # what it keeps
+    for name in [name for name in now if name not in given]:
+        os.unsetenv(name)
+        del now[name]
+    for name, value in given.items():
+        if now.get(name) != value:
+            os.putenv(name, value)
+            now[name] = value
+
+
+def _reseed() -> None:
+    random.seed()
+    if (numpy := sys.modules.get("numpy")) is not None and "numpy.random" in sys.modules:
+        # All of the generator's state, at once: its own way to seed itself copies twice as many pages.
+        state = numpy.frombuffer(os.urandom(_MT19937_WORDS * 4), numpy.uint32)
+        numpy.random.set_state(("MT19937", state, _MT19937_WORDS))
+    if (uuid := sys.modules.get("uuid")) is not None:
+        uuid._last_timestamp = None  # type: ignore[attr-defined]  # what uuid1() counts from

@@ -1,0 +1,1 @@
+"""What a kernel writes and shows, on its way to its clients."""

@@ -1,0 +1,141 @@
+"""How values become displays: IPython's publisher and display hook, bound to the outbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core import formatters
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.lib.pretty import _repr_pprint
+
+from kernelbox.guest.output._outbox import Outbox
+from kernelbox.wire._bounded import bound
+from kernelbox.wire._bundle import build_display
+from kernelbox.wire._messages import Clear
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
+# Types that have no representation but their text, unless a library registers one.
+_PLAIN = frozenset({int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, range})
+
+# Of these, the types whose text is their repr, in one line; a float's format can be set.
+_IN_ONE_LINE = frozenset({int, str, bytes})
+
+# In bits. Python may refuse to show a longer one, and IPython shows that as an error.
+_LONGEST_INT = 2000
+
+
+class DisplayFormatter(formatters.DisplayFormatter):
+    """IPython's formatter, with a short way for plain values: it asks ten formatters that have nothing to say.
+
+    It has the same name because `%config DisplayFormatter` goes by it.
+    """
+
+    def format(self, obj: object, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        if type(obj) in _PLAIN and include is None and exclude is None and not self._is_special(type(obj)):
+            plain = self.formatters["text/plain"]
+            text = repr(obj) if _is_repr(plain, obj) else plain(obj)
+            return ({} if text is None else {"text/plain": text}), {}
+        formatted: tuple[dict[str, Any], dict[str, Any]] = super().format(obj, include, exclude)
+        return formatted
+
+    def _is_special(self, cls: type) -> bool:
+        """Tells whether a printer has been registered that would be asked for this type."""
+        others = (self.mimebundle_formatter, self.ipython_display_formatter, *self.formatters.values())
+        plain = self.formatters["text/plain"]
+        return any(
+            cls in formatter.type_printers or object in formatter.type_printers
+            for formatter in others
+            if formatter is not plain
+        )
+
+
+def _is_repr(formatter: Any, obj: object) -> bool:
+    """Tells whether this is what IPython's formatter of text would make of a value."""
+    cls = type(obj)
+    if cls not in _IN_ONE_LINE or type(formatter) is not formatters.PlainTextFormatter or not formatter.enabled:
+        return False
+    by_type: dict[Any, Any] = formatter.type_printers
+    by_id: dict[Any, Any] = formatter.singleton_printers
+    if by_type.get(cls) is not _repr_pprint or by_id.get(id(obj), _repr_pprint) is not _repr_pprint:
+        return False
+    return not (isinstance(obj, int) and obj.bit_length() > _LONGEST_INT)
+
+
+class Publisher(DisplayPublisher):
+    """What `display()` and `clear_output()` call."""
+
+    outbox: Outbox
+    text_limit = 0
+
+    def publish(  # type: ignore[override]  # `source`, deprecated there, is not taken
+        self,
+        data: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        *,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+        **_: Any,
+    ) -> None:
+        self._validate_data(data, metadata)
+        kind = "update_display_data" if update else "display_data"
+        self.outbox.send(
+            build_display(
+                self.outbox.execution_id,
+                kind,
+                data,
+                metadata,
+                text_limit=self.text_limit,
+                display_id=(transient or {}).get("display_id") or "",
+            )
+        )
+
+    def clear_output(self, wait: bool = False) -> None:
+        self.outbox.send(Clear(self.outbox.execution_id, bool(wait)))
+
+
+class ResultHook(DisplayHook):
+    """What the value of a cell's last expression is passed to."""
+
+    outbox: Outbox
+    text_limit = 0
+
+    def quiet(self) -> bool:
+        """Tells whether the cell ends in a semicolon; IPython tokenizes the cell to find out."""
+        assert self.shell is not None
+        cells = self.shell.history_manager.input_hist_parsed
+        return bool(cells) and ";" in cells[-1] and bool(super().quiet())
+
+    def update_user_ns(self, result: object) -> None:
+        """Keeps the value in `Out`, also if a cell has emptied the namespace, as `globals().clear()` does."""
+        assert self.shell is not None
+        self.shell.user_ns.setdefault("_oh", self.shell.history_manager.output_hist)
+        super().update_user_ns(result)
+
+    def write_output_prompt(self) -> None:
+        """Writes nothing: the number travels with the result."""
+
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
+        self.outbox.send(
+            build_display(
+                self.outbox.execution_id,
+                "execute_result",
+                format_dict,
+                md_dict,
+                text_limit=self.text_limit,
+                execution_count=self.prompt_count,
+            ),
+            hold=True,  # the end of the cell follows at once
+        )
+
+    def log_output(self, format_dict: dict[str, Any]) -> None:
+        """Remembers the text for `%history -o`, not the whole bundle: that would pin every picture shown."""
+        if "text/plain" in format_dict:
+            text = bound(str(format_dict["text/plain"]), 1000)
+            assert self.shell is not None
+            self.shell.history_manager.output_hist_reprs[self.prompt_count] = text
+
+    def finish_displayhook(self) -> None:
+        self._is_active = False

@@ -1,0 +1,332 @@
+"""Everything a kernel says, in one order: text of every origin, displays, and the end of each execution.
+
+All text goes through the pipes behind descriptors 1 and 2: what `print` writes, C code, subprocesses. The
+pipes are the buffer. They are emptied here before anything else is sent, so what was written first is sent first; and
+they outlive the kernel, whose keeper holds their other ends, so text printed just before a crash is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from mmap import mmap
+from typing import TYPE_CHECKING
+
+from kernelbox.guest._interrupts import Interrupts
+from kernelbox.guest._stdlib import threading, time
+from kernelbox.guest.output._between_cells import OutputBetweenCells
+from kernelbox.guest.output._history import CellHistory
+from kernelbox.guest.output._peer import Peer
+from kernelbox.guest.output._pipes import FullPipes, TextDecoder, read_pipe
+from kernelbox.guest.output._watchers import Watchers
+from kernelbox.wire import _state as state
+from kernelbox.wire._framing import encode
+from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Execute, Message, Output, Started
+from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._schema import MAX_TOLD_CODE
+
+if TYPE_CHECKING:
+    from kernelbox.guest.output._text_streams import OutStream
+
+keep_builtins(globals())
+
+_NO_PEERS: list[Peer] = []
+
+# What a front end shows below a cell, beside text.
+_SHOWN = frozenset({Clear, Display})
+
+# Three quarters of a pipe: a process that wrote so much while the helper rested is about to wait for room.
+_NEARLY_FULL = 48 * 1024
+_READS = 4
+
+
+class Outbox:
+    """Orders what the kernel writes and sends it to the client that asked for the running execution."""
+
+    def __init__(self, memory: mmap, pipes: tuple[int, int], interrupts: Interrupts) -> None:
+        """`memory` is that of the state file; `pipes` are those behind descriptors 1 and 2, to be read."""
+        self.current_stream = 0
+        self.forked = False
+        self._relieved = False
+        self._memory = memory
+        self._full = FullPipes(pipes)
+        self._origins = {pipe: (name, TextDecoder()) for name, pipe in zip(state.STREAMS, pipes, strict=True)}
+        self._interrupts = interrupts
+        self.lock = self._lock = threading.RLock()
+        self.streams: list[OutStream] = []
+        self._peer: Peer | None = None
+        self._id = ""
+        self._running: tuple[Execute, int] | None = None
+        self._watchers = Watchers()
+        self._between_cells = OutputBetweenCells()
+        self._unseen = OutputBetweenCells()  # of it, what no watcher has been told
+        self.history = CellHistory()
+        self._executions = 0
+        self._write_state(state.STARTING)
+
+    @property
+    def execution_id(self) -> str:
+        return self._id
+
+    @property
+    def peer(self) -> Peer | None:
+        return self._peer
+
+    @property
+    def watched(self) -> bool:
+        return bool(self._watchers)
+
+    def ready(self) -> None:
+        self._write_state(state.IDLE)
+
+    def begin(self, request: Execute, peer: Peer, execution_count: int) -> None:
+        """Turns the outbox to an execution, which first gets what was printed since the last one."""
+        with self._lock:
+            self._drain()
+            self._peer, self._id, self._running = peer, request.id, (request, execution_count)
+            self.history.begin(request)
+            self._executions += 1
+            self._write_state(state.BUSY, busy_since=time.time(), client=peer.pid)
+            peer.hold(encode(Started(request.id, execution_count)))
+            has_been_told = peer in self._watchers
+            for message in self._between_cells.take(request.id):
+                frame = encode(message)
+                self.history.add(frame)
+                if not has_been_told:
+                    peer.hold(frame)
+            self._unseen.forget()
+            if self._watchers:
+                self._watchers.tell(encode(_describe(request, execution_count)), but=peer)
+
+    def end(self, done: Done) -> None:
+        """Sends what is left, then the end of the execution."""
+        frame = encode(done)
+        with self._lock:
+            self._drain(final=True)
+            assert self._peer is not None
+            peer, self._peer, self._id, self._running = self._peer, None, "", None
+            self.history.end(frame, done.execution_count)
+            self._write_state(state.IDLE)  # first: a client that has the result must not find the kernel busy
+            peer.send(frame)
+            if self._watchers:
+                self._watchers.tell(frame, but=peer)
+
+    def watch(self, peer: Peer) -> None:
+        """Has a client told what all cells say from now on, and what came since the last one."""
+        with self._lock:
+            self._drain()
+            self._watchers.add(peer)
+            for message in self._unseen.take(""):
+                peer.send(encode(message))
+            if self._running is not None and peer is not self._peer:
+                peer.send(encode(_describe(*self._running)))
+
+    def unwatch(self, peer: Peer) -> None:
+        with self._lock:
+            self._watchers.remove(peer)
+
+    def ask(self, execution_id: str, make: Callable[[], Message]) -> bool:
+        """Sends a question, made at that moment, or takes one back, if its execution still runs; returns whether so."""
+        self._interrupts.enter()
+        try:
+            with self._lock:
+                self._drain()
+                if self._peer is None or self._id != execution_id:
+                    return False
+                self._peer.send(encode(make()))
+        finally:
+            self._interrupts.leave()
+        self._wait_for_reader()
+        return True
+
+    def send(self, message: Clear | Comm | Display, *, hold: bool = False) -> None:
+        """Sends a message of the running execution, after all text written before it.
+
+        With `hold` it may wait, a moment, to travel with what comes next.
+        """
+        if self.forked:
+            self._show_as_text(message)
+            return
+        frame = encode(message)
+        self._interrupts.enter()
+        try:
+            with self._lock:
+                self._drain()
+                if message.id != self._id:  # a thread has made it before a cell began, or ended
+                    message.id = self._id
+                    frame = encode(message)
+                if self._peer is None:
+                    self._keep(message)
+                else:
+                    if type(message) in _SHOWN:
+                        self.history.add(frame)
+                    (self._peer.hold if hold else self._peer.send)(frame)
+                if self._watchers:
+                    self._watchers.tell(frame, but=self._peer)
+        finally:
+            self._interrupts.leave()
+        self._wait_for_reader()
+
+    def _show_as_text(self, message: Message) -> None:
+        """Writes what a child of the cell displays, which has no socket, to its stdout."""
+        if isinstance(message, Display) and (text := message.data.get("text/plain")):
+            self.streams[0].write(f"{text}\n")
+            self.streams[0].flush()
+
+    def after_fork(self) -> None:
+        """Stands down in a child that the cell forked: what it writes reaches the kernel through the pipes."""
+        self.forked = True
+        self.lock = self._lock = threading.RLock()
+        for stream in self.streams:
+            stream.after_fork()
+
+    def switch(self, stream: int) -> None:
+        """Empties the pipes before another stream is written to, which keeps the two in order.
+
+        The caller holds the lock, and has relieved the pipes before: no thread waits for the reader with the lock held.
+        """
+        if not self.forked:
+            self._interrupts.enter()
+            try:
+                self._drain()
+            finally:
+                self._interrupts.leave()
+        self.current_stream = stream
+
+    def relieve(self) -> None:
+        """Empties the pipes, for a writer that found its pipe full or wants its text seen."""
+        if self.forked:
+            return
+        self._relieved = True
+        self._interrupts.enter()
+        try:
+            with self._lock:
+                self._drain()
+        finally:
+            self._interrupts.leave()
+        self._wait_for_reader()
+
+    def pump(self) -> bool:
+        """Takes what has been written and sends all that waits. True if more should be taken at once.
+
+        That is so when another process writes much. A cell that does empties the pipe itself, and would only wait.
+        """
+        with self._lock:
+            much = self._drain()
+            if self._peer is not None:
+                self._peer.send(b"")
+            relieved, self._relieved = self._relieved, False
+        return much and not relieved
+
+    def resume(self, peer: Peer) -> None:
+        """Sends a peer more of what waits for it, now that it reads."""
+        with self._lock:
+            peer.send(b"")
+
+    def reply(self, peer: Peer, message: Message) -> None:
+        """Sends a message to a peer, outside any execution."""
+        frame = encode(message)
+        with self._lock:
+            peer.send(frame)
+
+    @property
+    def is_held_here(self) -> bool:
+        """Whether this thread is in the middle of writing or sending: for a signal handler, which may have cut in."""
+        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # as threading.Condition asks
+
+    @property
+    def congested(self) -> bool:
+        """Whether a reader is so far behind that writers must wait."""
+        return bool(self._find_slow_readers())
+
+    def _find_slow_readers(self) -> list[Peer]:
+        peer = self._peer
+        slow = [peer] if peer is not None and peer.congested else _NO_PEERS
+        if self._watchers:
+            with self._lock:
+                return slow + self._watchers.far_behind(but=peer)
+        return slow
+
+    @property
+    def has_begun_lines(self) -> bool:
+        """Whether a stream holds the beginning of a line."""
+        return any(stream.has_begun_line() for stream in self.streams)
+
+    def _drain(self, *, final: bool = False) -> bool:
+        blocked = [stream for stream in self.streams if not stream.push()]
+        much = self._empty_pipes(final=final)
+        if blocked and (final or not self.congested) and all(stream.push() for stream in blocked):
+            self._empty_pipes(final=final)
+        return much
+
+    def _empty_pipes(self, *, final: bool) -> bool:
+        much = False
+        for pipe in self._full.take():
+            name, decoder = self._origins[pipe]
+            # So many reads take all that was written before them, also if the keeper has enlarged the pipe. A child
+            # that never stops writing must not keep us here, and at the end of a cell its text is taken whether the
+            # reader is behind or not: it is no other cell's.
+            for _ in range(_READS):
+                if self.congested and not final:
+                    self._full.put_back(pipe)
+                    break
+                if not (data := read_pipe(pipe)):
+                    break
+                much |= len(data) >= _NEARLY_FULL
+                if text := decoder.decode(data):
+                    self._forward(name, text)
+            else:
+                self._full.put_back(pipe)
+        if final:
+            for name, decoder in self._origins.values():
+                if decoder.has_rest and (text := decoder.decode(b"", final=True)):
+                    self._forward(name, text)
+        return much
+
+    def _forward(self, name: str, text: str) -> None:
+        if self._peer is None:
+            self._between_cells.add_text(name, text)
+            if not self._watchers:
+                self._unseen.add_text(name, text)
+                return
+        frame = encode(Output(self._id, name, text))
+        if self._peer is not None:
+            self.history.add(frame)
+            self._peer.send(frame)
+        if self._watchers:
+            self._watchers.tell(frame, but=self._peer)
+
+    def _keep(self, message: Message) -> None:
+        self._between_cells.add(message)
+        if not self._watchers:
+            self._unseen.add(message)
+
+    def _wait_for_reader(self) -> None:
+        """Holds a writer back until the readers have caught up; an interrupt ends the wait."""
+        while slow := self._find_slow_readers():
+            slow[0].wait_writable(0.1)
+            self._interrupts.enter()
+            try:
+                with self._lock:
+                    slow[0].send(b"")
+            finally:
+                self._interrupts.leave()
+
+    def _write_state(self, activity: int, busy_since: float = 0.0, client: int = 0) -> None:
+        state.HEADER.pack_into(
+            self._memory,
+            0,
+            state.MAGIC,
+            activity,
+            self._executions,
+            busy_since,
+            time.time(),
+            client,
+            state.target(self._id),
+            b"",
+        )
+
+
+def _describe(request: Execute, execution_count: int) -> Begun:
+    """Returns what watchers are told of a cell that begins; not the key that came with it."""
+    code = "" if request.language == "comm" else request.code[:MAX_TOLD_CODE]
+    return Begun(request.id, code, request.language, execution_count, request.silent, request.parent)

@@ -1,0 +1,162 @@
+"""One client attached to the kernel: its socket, what it has sent in part, and what it has not read yet.
+
+Who writes is told by the operating system with every piece of data (SCM_CREDENTIALS, unix(7)), because a cell can put
+a socket of its own in the place of the client's descriptor, and answer there what the client was asked.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from _socket import socket as Socket
+
+from kernelbox.guest._process_tree import is_below_us
+from kernelbox.guest._stdlib import contextlib, os, select
+from kernelbox.wire._framing import Decoder
+from kernelbox.wire._messages import Message
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
+# pid, uid and gid, as SO_PEERCRED and SCM_CREDENTIALS give them.
+_CREDENTIALS = struct.Struct("3i")
+_unpack = _CREDENTIALS.unpack
+
+# malloc(3) maps what is larger than 128 kB into memory, and unmaps it, each time.
+_RECEIVE = 64 * 1024
+
+# A cell can replace the methods of socket.socket, not these.
+_recvmsg, _send, _getsockopt = Socket.recvmsg, Socket.send, Socket.getsockopt
+
+# Not all of them are known to every system.
+_SOL_SOCKET = socket.SOL_SOCKET
+_SO_PEERCRED: int = getattr(socket, "SO_PEERCRED", 0)
+_SCM_CREDENTIALS: int = getattr(socket, "SCM_CREDENTIALS", 0)
+_TELLS_SENDERS = hasattr(socket, "SO_PASSCRED") and _SCM_CREDENTIALS != 0
+_ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) if _TELLS_SENDERS else 0
+
+
+class Peer:
+    """Sends frames without blocking; what does not fit waits in the backlog."""
+
+    def __init__(self, sock: Socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.pid = peer_credentials(sock)[0]  # 0 for a process of another namespace
+        self.refusal = self._find_refusal()
+        self.closed = False
+        self.broken_by_cell = False  # a cell closed the descriptor, or put another in its place
+        self._identity = _socket_identity(sock)
+        self._key: str | None = None
+        self._decoder = Decoder()
+        self._backlog = bytearray()
+        self.congested = False  # the reader is behind: writers wait, so that little is lost if we die
+
+    def __repr__(self) -> str:
+        return f"<Peer fd={self.sock.fileno()} backlog={len(self._backlog)}{' closed' if self.closed else ''}>"
+
+    def _find_refusal(self) -> str:
+        """Returns why nothing is run for this client, "" if it is."""
+        if self.pid != 0 and is_below_us(self.pid):
+            return "a cell, and what it starts, cannot use its own kernel; use another one"
+        return ""
+
+    def receive(self) -> list[Message] | None:
+        """Returns the messages that have arrived, None at the end of the stream."""
+        try:
+            data, ancillary, _, _ = _recvmsg(self.sock, _RECEIVE, _ANCILLARY)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        if not data:
+            return None
+        if _TELLS_SENDERS and (sender := _sender(ancillary)) != self.pid:
+            self.broken_by_cell = sender is None or is_below_us(sender)
+            return None
+        return self._decoder.feed(data)
+
+    @property
+    def is_itself(self) -> bool:
+        """Whether the descriptor still leads to the client: a cell can put another socket in its place."""
+        try:
+            return _socket_identity(self.sock) == self._identity
+        except OSError:
+            return False
+
+    def is_known_by(self, key: str) -> bool:
+        """Tells whether a request has the key that came with the first: the superuser's cells can forge credentials."""
+        if self._key is None:
+            self._key = key
+        return key == self._key
+
+    def hold(self, frame: bytes) -> None:
+        """Keeps a frame to be sent with the next; the caller holds the outbox's lock."""
+        if not self.closed:
+            self._backlog += frame
+
+    def send(self, frame: bytes) -> None:
+        """Sends as much as the reader takes; the caller holds the outbox's lock."""
+        if self.closed:
+            return
+        self._backlog += frame
+        try:
+            while self._backlog:
+                with memoryview(self._backlog) as view:
+                    sent = _send(self.sock, view[: 1024 * 1024])
+                del self._backlog[:sent]
+            self.congested = False
+        except BlockingIOError:
+            self.congested = True
+        except OSError as exc:
+            self.broken_by_cell = exc.errno == errno.EBADF
+            self.abandon()
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._backlog)
+
+    @property
+    def unread(self) -> int:
+        """How many bytes the reader has not taken."""
+        return len(self._backlog)
+
+    def wait_writable(self, timeout: float) -> None:
+        poller = select.poll()
+        with contextlib.suppress(ValueError):  # the I/O thread has closed it this moment
+            poller.register(self.sock, select.POLLOUT)
+            poller.poll(timeout * 1000)
+
+    def abandon(self) -> None:
+        """Gives the peer up. The I/O thread, which still watches the descriptor, closes it when it wakes."""
+        self.closed, self.congested = True, False
+        self._backlog.clear()
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _socket_identity(sock: Socket) -> tuple[int, int]:
+    info = os.fstat(sock.fileno())
+    return info.st_dev, info.st_ino
+
+
+def is_same_user(sock: Socket) -> bool:
+    """Tells whether the process that connected belongs to our own user. Root is another user."""
+    return peer_credentials(sock)[1] == os.getuid()
+
+
+def peer_credentials(sock: Socket) -> tuple[int, int]:
+    """Returns the process and the user that connected; 0 and our own where the system does not say."""
+    if not _SO_PEERCRED:
+        return 0, os.getuid()
+    pid, uid, _ = _unpack(_getsockopt(sock, _SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size))
+    return pid, uid
+
+
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    for level, kind, data in ancillary:
+        if (level, kind) == (_SOL_SOCKET, _SCM_CREDENTIALS) and len(data) == _CREDENTIALS.size:
+            pid: int = _unpack(data)[0]
+            return pid
+    return None

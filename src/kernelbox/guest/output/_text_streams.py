@@ -1,0 +1,203 @@
+"""`sys.stdin`, `sys.stdout` and `sys.stderr` inside a kernel."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kernelbox.guest._stdlib import os, threading
+from kernelbox.guest.output._outbox import Outbox
+from kernelbox.guest.output._pipes import open_writer
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
+# A line that is being written in parts is passed on at this length. With six bytes a character, which half of a pair
+# takes as an escape, it still fits what a pipe takes whole or not at all (PIPE_BUF, 4096 bytes).
+_LONGEST_PARTIAL = 680
+
+
+class OutStream(io.TextIOBase):
+    """A text stream into the pipe of descriptor 1 or 2.
+
+    It is line-buffered, as at a terminal: `print` writes a text and its newline apart, and one system call is what
+    printing costs. If the pipe is full the writer empties it itself.
+    """
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+    newlines = None
+    line_buffering = True
+    mode = "w"
+
+    def __init__(self, outbox: Outbox, stream: int) -> None:
+        self._outbox = outbox
+        self._stream = stream
+        self._fd = open_writer(stream + 1)
+        self.name = ("<stdout>", "<stderr>")[stream]
+        self.buffer = ByteStream(self)
+        self.after_fork()
+        outbox.streams.append(self)
+
+    def after_fork(self) -> None:
+        """Starts anew, also in a child of the cell: a begun line is the kernel's, and its lock may be held for ever."""
+        self.write, self.push, self.has_begun_line = self._make_writers()  # type: ignore[method-assign]  # found first
+
+    def _make_writers(self) -> tuple[Callable[[str], int], Callable[[], bool], Callable[[], bool]]:
+        """Returns `write`, `push` and `has_begun_line`, which share the begun line.
+
+        They are closures because `print` calls `write` twice, and every attribute that it looks up is paid for in each.
+        For the same reason `write` takes no lock. The interpreter changes threads, and calls signal handlers, only
+        after a call and where a loop or function begins. So nothing comes between the look at the begun line and what
+        is done with it, nor between `begun = ""` and the write: a line is written once or, if an interrupt was first,
+        not at all. The line is one thread's: what another writes goes the slow way, so that no thread carries the text
+        of another, which could meanwhile write more.
+        """
+        outbox, stream, fd, lock = self._outbox, self._stream, self._fd, self._outbox.lock
+        write_rest, write_slowly, write_fd = self._write_rest, self._write_slowly, os.write
+        get_ident, begun, held, owner, pushing = threading.get_ident, "", 0, 0, False
+
+        def write(text: str, /) -> int:
+            nonlocal begun, held, owner
+            if type(text) is not str:
+                return write_slowly(text)
+            size, thread = len(text), get_ident()
+            if pushing or (begun and owner != thread) or outbox.current_stream != stream:
+                return write_slowly(text)
+            if text[-1:] != "\n" and held + size < _LONGEST_PARTIAL:
+                begun += text
+                held += size
+                owner = thread
+                return size
+            line = begun
+            try:
+                data = (line + text).encode()  # without arguments it is twice as fast
+            except UnicodeEncodeError:
+                data = (line + text).encode("utf-8", "backslashreplace")
+            if pushing or begun is not line:  # type: ignore[redundant-expr]  # another thread has pushed or written
+                return write_slowly(text)
+            begun, held = "", 0
+            try:
+                written = write_fd(fd, data)
+            except BlockingIOError:
+                written = 0
+            if written != len(data):
+                write_rest(data[written:])
+            return size
+
+        def push() -> bool:
+            """Writes the line that has been begun; False if the pipe is too full for it."""
+            nonlocal begun, held, pushing
+            if not begun:
+                return True
+            with lock:
+                pushing = True  # what comes after the line must not be written before it
+                try:
+                    line, size, begun, held = begun, held, "", 0
+                    data = line.encode("utf-8", "backslashreplace")
+                    try:
+                        write_fd(fd, data)
+                    except BlockingIOError:
+                        if not outbox.forked:
+                            begun, held = line, size  # while we push no thread begins another
+                            return False
+                        write_rest(data)
+                finally:
+                    pushing = False
+            return True
+
+        return write, push, lambda: bool(begun)
+
+    def _write_slowly(self, text: str) -> int:
+        """Writes text for which something has to be done first."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text)}")
+        text = str.__str__(text)
+        self.write_bytes(text.encode("utf-8", "backslashreplace"))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]  # bytes make no sense here
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        """Makes what was written visible to the reader."""
+        if self._outbox.forked:
+            self.push()
+        self._outbox.relieve()
+
+    def write_bytes(self, data: bytes) -> None:
+        """Writes bytes, all of them, after the text that came before."""
+        while not self._make_way():
+            self._outbox.relieve()
+        self._write_rest(data)
+
+    def _make_way(self) -> bool:
+        """Has all text before ours written, to either stream; False if our pipe is too full for the begun line."""
+        if self._outbox.current_stream != self._stream:
+            self._outbox.relieve()  # not under the lock: it may have to wait for the reader
+        with self._outbox.lock:
+            if self._outbox.current_stream != self._stream:
+                self._outbox.switch(self._stream)
+            return self.push()
+
+    def reconfigure(self, **_: object) -> None:
+        """Does nothing: the kernel reads UTF-8, and lines are seen as they end."""
+
+    def detach(self) -> ByteStream:  # type: ignore[override]  # nothing has to be taken from us
+        """Returns what a script wraps in a stream of its own; this one goes on to work."""
+        self.flush()
+        return self.buffer
+
+    def fileno(self) -> int:
+        return self._stream + 1
+
+    def isatty(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Does nothing: a cell that closes its stdout must not silence the next."""
+
+    def _write_rest(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view and self._outbox.forked:
+            view = view[os.write(self._stream + 1, view) :]  # a child of the cell: the kernel empties the pipe
+        while view:
+            try:
+                view = view[os.write(self._fd, view[:65536]) :]
+            except BlockingIOError:
+                self._outbox.relieve()
+
+
+class ByteStream(io.BufferedIOBase):
+    """`sys.stdout.buffer`: takes bytes on the same way as text, and always all of them."""
+
+    mode = "wb"
+
+    def __init__(self, stream: OutStream) -> None:
+        self._stream = stream
+        self.name = stream.name
+        self.raw = self  # nothing is kept back here
+
+    def write(self, data: Any) -> int:
+        with memoryview(data) as view:
+            self._stream.write_bytes(view.tobytes())
+            return view.nbytes
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Does nothing, as for the text."""

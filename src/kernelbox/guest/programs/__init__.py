@@ -1,0 +1,1 @@
+"""The programs that cells start: commands, bash, and the runner of a guarded kernel."""

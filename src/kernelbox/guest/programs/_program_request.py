@@ -1,0 +1,95 @@
+"""What a guarded kernel asks its runner for: to start a program, by all that decides what it does.
+
+The runner believes none of it. It makes the program of it anew, as what it is shown to those who approve it, and looks
+whether a host has sealed that.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from kernelbox.guest._exact_values import to_bytes, to_text
+from kernelbox.guest.programs._command_environment import given_shell, make_environment
+from kernelbox.guest.programs._program import Kind, Program, bash_program, script_program, shell_program
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
+# Bytes of an errand: more than a host lets a cell ask for at once.
+LONGEST = 256 * 1024 * 1024
+
+
+class ProgramRefused(Exception):
+    """Raised when the runner does not start a program; it says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRequest:
+    """A program that is to be started, and the answer that allows it."""
+
+    kind: Kind
+    execution_id: str
+    number: int
+    seal: str
+    command: str
+    line: str
+    words: list[str]
+    environment: list[list[str]]
+    directory: str
+
+    @classmethod
+    def of(cls, program: Program) -> ProgramRequest:
+        """Returns the errand for a program that was approved."""
+        assert program.approval is not None
+        assert program.directory is not None
+        return cls(
+            program.kind,
+            program.approval.execution_id,
+            program.approval.number,
+            program.approval.seal,
+            program.command,
+            program.line or "bash",
+            [to_text(word) for word in program.words],
+            [[to_text(name), to_text(value)] for name, value in program.environment.pairs],
+            to_text(program.directory),
+        )
+
+    def encode(self) -> bytes:
+        return json.dumps([getattr(self, name) for name in self.__slots__]).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> ProgramRequest:
+        """Reads an errand, which may be anything; raises ProgramRefused."""
+        try:
+            fields = json.loads(data)
+            errand = cls(*fields)
+        except (ValueError, TypeError, RecursionError) as exc:
+            raise ProgramRefused("it was asked for nothing that it understands") from exc
+        texts = (errand.execution_id, errand.seal, errand.command, errand.line, errand.directory, *errand.words)
+        pairs = [text for pair in errand.environment for text in pair]
+        are_texts = all(type(text) is str for text in (*texts, *pairs))
+        if not are_texts or type(errand.number) is not int or any(len(pair) != 2 for pair in errand.environment):
+            raise ProgramRefused("it was asked for nothing that it understands")
+        return errand
+
+    @property
+    def tool_name(self) -> str:
+        """The tool that the program is asked for as."""
+        return "shell_magic" if self.kind == "script" else "shell"
+
+    def program(self, directory: bytes | None = None) -> Program:
+        """Makes the program; of a bash that waits already, `directory` is its own. Raises ProgramRefused."""
+        try:
+            environment = make_environment((to_bytes(name), to_bytes(value)) for name, value in self.environment)
+            there = to_bytes(self.directory) if directory is None else directory
+            match self.kind:
+                case "shell":
+                    return shell_program(self.command, environment, given_shell(), there)
+                case "script":
+                    return script_program(self.line, self.words, self.command, environment, there)
+                case "bash":
+                    return bash_program(self.command, environment, there)
+        except (ValueError, TypeError) as exc:
+            raise ProgramRefused(f"it cannot be started: {exc}") from exc
+        raise ProgramRefused("it was asked for nothing that it understands")

@@ -1,0 +1,1 @@
+"""How a kernel serves its clients: requests, queries, and questions to the host."""

@@ -1,0 +1,228 @@
+"""Questions that the guest puts to the host and waits for: tool calls and shell commands that need approval."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any
+
+from kernelbox.guest._exact_values import plain_args, plain_text
+from kernelbox.guest._stdlib import contextlib
+from kernelbox.guest.output._outbox import Outbox
+from kernelbox.guest.output._peer import Peer
+from kernelbox.guest.programs._command_environment import take_directory
+from kernelbox.guest.programs._program import Approval, Program
+from kernelbox.guest.walls import _guard_hooks
+from kernelbox.wire._approvals import INPUT_TOOL, SHELL_SERVER, ApprovalRejectedError
+from kernelbox.wire._bounded import bound
+from kernelbox.wire._framing import Decoder, encode
+from kernelbox.wire._messages import Answer, Ask, Execute, Withdraw
+from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._questions import fingerprint, number_of
+
+keep_builtins(globals())
+
+# Characters of a prompt; a front end shows a line of it.
+_LONGEST_PROMPT = 100_000
+
+# How much of a command its rejection repeats.
+_SHOWN = 80
+
+
+class Asks:
+    """Open questions, each waited for by the thread that put it.
+
+    Their numbers follow from the key of the client's connection, and so does what an answer says of its question: the
+    host ends a kernel whose cell puts a question itself, and no answer to it is ever taken for another.
+    """
+
+    def __init__(self, outbox: Outbox, call_helper: Callable[[], None]) -> None:
+        self._outbox = outbox
+        self._call_helper = call_helper
+        self._key = ""
+        self._count = 0
+        self._open: dict[int, tuple[Peer, Callable[[Answer], object]]] = {}
+        self._approve_shell = False
+        self._takes_questions = False
+        self.allows_input = False
+
+    def __repr__(self) -> str:
+        return f"<Asks open={len(self._open)}>"
+
+    def take_directory(self, there: bytes | None = None) -> bytes | None:
+        """Returns the directory in which a command is approved and run, the kernel's if it is not `there`.
+
+        None if commands do not wait for approval.
+        """
+        if not self._approve_shell:
+            return None
+        return take_directory() if there is None else there
+
+    def ask(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> bytes:
+        """Puts a question and returns what the tool returned; raises ApprovalRejectedError. Ctrl-C ends the wait.
+
+        Arguments that are not JSON, or too much of it, raise TypeError or ValueError before anything is asked.
+        """
+        return self._ask(server_name, tool_name, tool_args).read_answer()
+
+    def _ask(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> _Question:
+        box: SimpleQueue[Answer] = SimpleQueue()
+        with self._asking(server_name, tool_name, tool_args, box.put) as question:
+            question.answer = box.get()
+        return question
+
+    async def ask_async(self, server_name: str, tool_name: str, tool_args: dict[str, Any]) -> bytes:
+        """Does the same in a task, and lets others run while it waits."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Answer] = loop.create_future()
+
+        def put(answer: Answer) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(_settle, answered, answer)
+
+        with self._asking(server_name, tool_name, tool_args, put) as question:
+            question.answer = await answered
+        return question.read_answer()
+
+    @contextlib.contextmanager
+    def _asking(
+        self, server_name: str, tool_name: str, tool_args: dict[str, Any], put: Callable[[Answer], object]
+    ) -> Iterator[_Question]:
+        """Puts a question, whose answer is passed to `put`; one that is left without an answer is withdrawn."""
+        server_name, tool_name = plain_text(server_name, "a server"), plain_text(tool_name, "a tool")
+        question = _Question(tool_name, plain_args(tool_args))
+        peer, execution_id = self._outbox.peer, self._outbox.execution_id
+        if peer is None:
+            raise ApprovalRejectedError(f"{tool_name}: no cell is running for which it could be approved")
+        if self._outbox.forked:
+            raise ApprovalRejectedError(f"{tool_name}: a process that the cell forked cannot ask")
+        number = 0
+
+        def make() -> Ask:
+            nonlocal number
+            if not peer.is_itself:
+                raise ApprovalRejectedError(f"{tool_name}: a cell has replaced the socket of its client")
+            self._count += 1
+            number = question.number = number_of(self._key, execution_id, self._count)
+            ask = Ask(execution_id, number, server_name, tool_name, question.args)
+            question.fingerprint = fingerprint(self._key, _as_read(ask))
+            self._open[number] = (peer, put)
+            return ask
+
+        try:
+            if not self._outbox.ask(execution_id, make) or peer.closed:
+                raise ApprovalRejectedError(
+                    f"{tool_name}: the cell or the application that could approve it has gone away"
+                )
+            self._call_helper()  # or the answer would not be read before the cell has run for a while
+            yield question
+        finally:
+            self._open.pop(number, None)
+            if question.answer is None and number:
+                self._outbox.ask(execution_id, lambda: Withdraw(execution_id, number))
+
+    def ask_input(self, prompt: str, *, password: bool) -> str:
+        """Returns the line that a person answers; raises ApprovalRejectedError."""
+        args = {"prompt": bound(prompt, _LONGEST_PROMPT), "password": password}
+        return self.ask(SHELL_SERVER, INPUT_TOOL, args).decode("utf-8", "surrogatepass")
+
+    def ask_shell(self, tool_name: str, program: Program, *, with_changes: bool = True) -> Program:
+        """Returns the command when it may run: at once, unless the execution wants to approve each.
+
+        `with_changes` shows what cells have changed in the environment; not so where it does not reach the command.
+        """
+        if not self._approve_shell:
+            return program
+        shown = program.show(with_changes=with_changes)
+        if program.directory is None:  # of a thread that an earlier cell left behind
+            raise ApprovalRejectedError(f"{_describe(tool_name, shown)}: since it was made commands need approval")
+        if self._outbox.peer is not None and not self._takes_questions:
+            raise ApprovalRejectedError(
+                f"{_describe(tool_name, shown)}: cells of this kernel have run with require_shell_escape, so its "
+                "commands need approval, and the application that runs this cell does not take such requests; "
+                "it must pass approve_shell_cmds=True, or approve= in the synchronous API"
+            )
+        question = self._ask(SHELL_SERVER, tool_name, shown)
+        question.read_answer()
+        assert question.answer is not None
+        return replace(program, approval=Approval(question.answer.id, question.number, question.answer.seal))
+
+    def answer(self, peer: Peer, message: Answer) -> None:
+        """Gives an answer to the thread that waits for it; called by the I/O thread.
+
+        Only the client that was asked may answer.
+        """
+        asked, put = self._open.get(message.ask, (None, None))
+        if put is not None and asked is peer:
+            put(message)
+
+    def abandon(self, peer: Peer) -> None:
+        """Rejects what a vanished client was asked."""
+        for number, (asked, _) in list(self._open.items()):
+            if asked is peer:
+                self._reject(number, "the application that was asked has gone away")
+
+    def begin(self, request: Execute) -> None:
+        """Takes the key of the execution that comes next; called before it has begun, when there is none to ask for."""
+        self._key, self._count = request.key, 0
+        self.allows_input = request.allow_stdin
+
+    def guard(self, request: Execute) -> None:
+        """Applies an execution's rules for starting processes.
+
+        They stay in force after it, until the next execution brings its own: threads and tasks that a cell leaves
+        behind get no more freedom than the cell had. Where the guards are up commands need approval for good: such
+        a thread must not be freed by the cell of another client.
+        """
+        self._approve_shell = request.approve_shell or _guard_hooks.is_raised()
+        self._takes_questions = request.approve_shell
+
+    def end(self) -> None:
+        """Rejects what threads and tasks still ask; when the end of their cell has been told none can ask more."""
+        for number in list(self._open):
+            self._reject(number, "the cell that asked has ended")
+
+    def _reject(self, number: int, reason: str) -> None:
+        _, put = self._open.get(number, (None, None))
+        if put is not None:
+            put(Answer("", number, False, reason))
+
+
+class _Question:
+    """A call that waits for its answer."""
+
+    def __init__(self, tool_name: str, args: dict[str, Any]) -> None:
+        self.tool_name = tool_name
+        self.args = args
+        self.number = 0
+        self.fingerprint = ""
+        self.answer: Answer | None = None
+
+    def read_answer(self) -> bytes:
+        """Returns what the tool returned; raises ApprovalRejectedError."""
+        assert self.answer is not None
+        if not self.answer.accepted:
+            raise ApprovalRejectedError(f"{_describe(self.tool_name, self.args)}: {self.answer.reason or 'rejected'}")
+        if self.answer.fingerprint != self.fingerprint:
+            raise ApprovalRejectedError(f"{_describe(self.tool_name, self.args)}: the answer was about another call")
+        return self.answer.payload
+
+
+def _settle(answered: asyncio.Future[Answer], answer: Answer) -> None:
+    if not answered.done():  # the task may have been cancelled meanwhile
+        answered.set_result(answer)
+
+
+def _as_read(ask: Ask) -> Ask:
+    (read,) = Decoder().feed(encode(ask))
+    assert isinstance(read, Ask)
+    return read
+
+
+def _describe(tool_name: str, tool_args: dict[str, Any]) -> str:
+    command = tool_args.get("cmd")
+    if not isinstance(command, str):
+        return tool_name
+    return f"{tool_name} {command if len(command) <= _SHOWN else command[: _SHOWN - 1] + '…'!r}"

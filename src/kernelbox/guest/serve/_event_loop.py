@@ -1,0 +1,53 @@
+"""The event loop of cells, with the clock that there was before them, and what the kernel must know of it."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable
+from typing import Any
+
+from kernelbox.guest._stdlib import asyncio, time
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
+
+class _Selector(selectors.DefaultSelector):
+    """Says when the loop begins to wait, and when it goes on: it runs callbacks in between."""
+
+    step: Callable[[bool], None]
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.step(False)
+        try:
+            return super().select(timeout)
+        finally:
+            self.step(True)
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """A selector's loop that can tell whether cells have left anything to do in it.
+
+    `step` is called with True before callbacks run, and with False before the loop waits.
+    """
+
+    def __init__(self, step: Callable[[bool], None]) -> None:
+        selector = _Selector()
+        selector.step = step
+        super().__init__(selector)
+        this: Any = self
+        self.wakeup: int = this._ssock.fileno()  # what other threads wake it by
+
+    def time(self) -> float:
+        return time.monotonic()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no cell has left anything to do."""
+        this: Any = self
+        if this._ready or this._scheduled or len(this._selector._fd_to_key) > 1:
+            return False
+        try:
+            return not asyncio.all_tasks(self)
+        except Exception:  # noqa: BLE001  # its weak sets use the built-in names that a cell may have replaced
+            return True

@@ -1,0 +1,50 @@
+"""What cells change in the interpreter: audit hooks, which see nothing of the kernel's own code, and `sys.modules`.
+
+Python's own import cannot go on without some of `sys.modules`, and IPython imports in every cell. So what it held
+before any code of a user's is put back when a cell has emptied it.
+"""
+
+from __future__ import annotations
+
+import sys as user_sys
+from collections.abc import Callable
+from typing import Any
+
+from kernelbox.guest._stdlib import sys
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
+# What the interpreter uses, whatever `sys.modules` is made to be; a cell can put None there.
+_modules: dict[str, Any] = sys.modules
+_remembered: dict[str, Any] = {}
+
+
+def wrap_hooks(is_own_code: Callable[[], bool]) -> None:
+    """Has `sys.addaudithook` add hooks that are not called while our own code runs; they cannot be removed again."""
+    add = user_sys.addaudithook
+
+    def addaudithook(hook: Callable[[str, tuple[object, ...]], None]) -> None:
+        def tell(event: str, args: tuple[object, ...]) -> None:
+            if not is_own_code():
+                hook(event, args)
+
+        add(tell)
+
+    user_sys.addaudithook = addaudithook
+
+
+def remember_modules() -> None:
+    """Remembers what is imported now; in the template: a kernel that did so would touch all these modules."""
+    _remembered.update(_modules)
+
+
+def restore_modules() -> None:
+    """Puts back what a cell has removed, if it has removed what every import needs."""
+    if _modules.get("sys") is user_sys and vars(user_sys).get("modules") is _modules:
+        return
+    vars(user_sys)["modules"] = _modules
+    for name in [name for name, module in list(_modules.items()) if module is None]:
+        del _modules[name]  # where there is None no import is tried
+    for name, module in _remembered.items():
+        _modules.setdefault(name, module)

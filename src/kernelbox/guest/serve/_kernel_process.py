@@ -1,0 +1,430 @@
+"""The kernel: takes requests one at a time and runs them on the main thread.
+
+Between cells it waits for the next request, in the event loop if tasks that a cell started are still alive there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os as user_os
+import posix as user_posix
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kernelbox.guest._interrupts import Interrupts
+from kernelbox.guest._memory_reserve import fill_reserve, spend_reserve
+from kernelbox.guest._process_tree import children, kill_descendants
+from kernelbox.guest._signal_handlers import ForkSignals, Own, give_up_own, set_handler
+from kernelbox.guest._stdlib import asyncio, contextlib, os, signal, threading, time
+from kernelbox.guest.output._outbox import Outbox
+from kernelbox.guest.output._peer import Peer
+from kernelbox.guest.output._pipes import write_c_stdout_at_once
+from kernelbox.guest.output._text_streams import OutStream
+from kernelbox.guest.programs import _runner_link
+from kernelbox.guest.programs._bash import Bash
+from kernelbox.guest.programs._orphans import expect_runner, has_children, watch_starts
+from kernelbox.guest.programs._runner_link import RunnerBash
+from kernelbox.guest.serve import _queries
+from kernelbox.guest.serve._asks import Asks
+from kernelbox.guest.serve._event_loop import Loop
+from kernelbox.guest.serve._identity import Identity
+from kernelbox.guest.serve._interpreter import remember_modules, restore_modules, wrap_hooks
+from kernelbox.guest.serve._io import IO, Waker, blame_cell
+from kernelbox.guest.serve._request_queue import RequestQueue
+from kernelbox.guest.shell import _comm
+from kernelbox.guest.shell._cells import Cells
+from kernelbox.guest.shell._keyboard import keyboard
+from kernelbox.guest.shell._shell import ZMQInteractiveShell
+from kernelbox.guest.shell._traceback import format_value
+from kernelbox.guest.walls import _guard_hooks
+from kernelbox.wire import _state
+from kernelbox.wire._bounded import bound
+from kernelbox.wire._execution import GRACE, LAST_GRACE
+from kernelbox.wire._framing import ProtocolError
+from kernelbox.wire._json import type_name
+from kernelbox.wire._messages import (
+    Answer,
+    Done,
+    Execute,
+    Farewell,
+    Interrupt,
+    Message,
+    Query,
+    Reply,
+    Watch,
+)
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+remember_modules()
+
+_exit = os._exit
+
+# Failures of our own code in a row after which a kernel gives up.
+_FAILURES = 5
+
+_UNGUARDED = (
+    "this kernel was opened without require_shell_escape, so nothing keeps its cells from starting programs; the cell "
+    "was not run: use another kernel"
+)
+
+# Of `sys`: IPython finds out by these what a cell has raised, and where.
+_FUNCTIONS = {"_getframe": sys._getframe, "exc_info": sys.exc_info}
+
+# How long a kernel that leaves waits for clients that have not read all of its words.
+_LAST_PATIENCE = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """A running cell whose client has gone away, and when to try harder to stop it, or to give the process up."""
+
+    execution_id: str
+    due: float
+    harder: bool = False
+
+
+class KernelProcess:
+    """One kernel process: a shell, its output, its clients and the order in which they are served."""
+
+    def __init__(self, shell: ZMQInteractiveShell, identity: Identity, idle_timeout: float) -> None:
+        self.shell = shell
+        self._identity = identity
+        waker, main_waker = Waker(), Waker()
+        self.interrupts = Interrupts(identity.memory, main_waker.wake)
+        self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # whatever policy a module has set
+        asyncio.set_event_loop(self.loop)
+        self.outbox = Outbox(identity.memory, identity.outputs, self.interrupts)
+        self.asks = keyboard.asks = Asks(self.outbox, waker.wake)
+        self._guarded = identity.runner is not None
+        self._always_there: set[int] = set()
+        self.bash = self._make_bash(identity)
+        self.comm_manager = _comm.install(self.outbox)
+        self._io = IO(self, identity, waker, main_waker)
+        self._queue = RequestQueue(self.outbox)
+        self._abandoned: Abandoned | None = None
+        self._asking: Peer | None = None  # whose query is being answered
+        self._idle_timeout = idle_timeout
+        self._forks = ForkSignals()
+        self._main = threading.get_ident()
+        self._cells = Cells(self.shell, self.bash, self.comm_manager, self.loop, self.interrupts)
+        self._parent = ""  # of the execution that runs or was the last, as its front end knows it
+
+    def __repr__(self) -> str:
+        state = "idle" if self._queue.idle else "busy"
+        return f"<KernelProcess pid={self._identity.pid} {state} queued={len(self._queue)}>"
+
+    def _make_bash(self, identity: Identity) -> Bash | RunnerBash:
+        if identity.runner is None:
+            return Bash()
+        self.interrupts.stop_others = _runner_link.stop_programs
+        self._always_there = {identity.runner_pid}
+        self.interrupts.older = self._always_there
+        expect_runner(identity.runner_pid)
+        return RunnerBash(_runner_link.connect(identity.runner))
+
+    def serve(self) -> None:
+        """Runs requests until the process ends."""
+        _guard_hooks.prepare(self._identity.directory)
+        if self._guarded:
+            _guard_hooks.raise_guards()
+        watch_starts(self._io.read_at_once)
+        self._wire_shell()
+        self.interrupts.install()
+        Own(signal.SIGTERM, self._on_terminate, int(signal.SIG_DFL))
+        block, unblock = self._forks.block, self._forks.unblock
+        os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=self._after_fork)
+        self._io.start()
+        wrap_hooks(self._runs_own_code)
+        self.outbox.ready()
+        fill_reserve()
+        failures = 0
+        while True:
+            try:
+                self._serve_one()
+                failures = 0
+            except BaseException as exc:  # noqa: BLE001  # what cells leave behind must not end their kernel
+                failures += 1
+                self._survive(exc, failures)
+
+    def _runs_own_code(self) -> bool:
+        """Tells whether the thread that asks runs code of ours, and none of a cell's."""
+        return self.interrupts.in_own_code if threading.get_ident() == self._main else self._io.is_helper
+
+    def _serve_one(self) -> None:
+        peer, request = self._next()
+        if peer.closed:
+            return  # its client has gone, and it has not begun
+        if isinstance(request, Execute):
+            self._execute(peer, request)
+        else:
+            self._answer(peer, request)
+        fill_reserve()
+
+    def _survive(self, exc: BaseException, failures: int) -> None:
+        """Goes on after a failure of our own code, if it can; the execution that it struck is told."""
+        spend_reserve()
+        reason = f"the kernel's own code failed ({type_name(exc)}: {bound(format_value(exc), 200)})"
+        if blame := blame_cell(exc):
+            self.die(blame)
+        if failures > _FAILURES:
+            self.die(reason)
+        try:
+            self.interrupts.protect()
+            self._io.cell_ends()
+            self.interrupts.end()
+            if self.outbox.peer is not None:
+                name = "MemoryError" if isinstance(exc, MemoryError) else "RuntimeError"
+                self.outbox.end(Done(self.outbox.execution_id, "error", None, name, reason, [f"{name}: {reason}"]))
+                self.asks.end()
+        except BaseException:  # noqa: BLE001  # it cannot even be told
+            self.die(reason)
+
+    # -- called by the I/O thread ----------------------------------------------------------------------------
+
+    def take(self, peer: Peer, message: Message) -> float | None:
+        """Acts on a message. Returns when an interrupt wants to be repeated."""
+        if peer.refusal and not isinstance(message, Interrupt):
+            self._turn_away(peer, message)
+            return None
+        if isinstance(message, Execute) and not peer.is_known_by(message.key):
+            self.die("a cell sent a request in the name of a client")
+        match message:
+            case Execute() | Query():
+                self._queue.add(peer, message)
+                if self._queue.idle and threading.get_ident() != self._main:  # who is not in the loop then, but here
+                    self.loop.call_soon_threadsafe(self._stop_idling)
+            case Interrupt():
+                if message.tell:
+                    running = self.interrupts.is_running(message.id)
+                    self.outbox.reply(peer, Reply(message.id, {"running": running}))
+                by_main = threading.get_ident() == self._main
+                if (waiting := self._queue.withdraw(message.id, by_main=by_main)) is False:
+                    return None
+                if message.harder:
+                    self.interrupts.stop_programs(message.id, self.bash.pid)
+                if waiting:
+                    return self.interrupts.request_background()
+                return None if self.interrupts.aimed else self.interrupts.request(message.id)
+            case Answer():
+                self.asks.answer(peer, message)
+            case Watch():
+                self.outbox.watch(peer)
+        return None
+
+    def _turn_away(self, peer: Peer, message: Message) -> None:
+        """Refuses what a cell of this kernel asks for: it could free itself here."""
+        name, reason = "PermissionError", peer.refusal
+        if isinstance(message, Execute):
+            self.outbox.reply(peer, Done(message.id, "error", None, name, reason, [f"{name}: {reason}"]))
+        elif isinstance(message, Query):
+            self.outbox.reply(peer, Reply(message.id, {"status": "error", "ename": name, "evalue": reason}))
+
+    def lose(self, peer: Peer) -> float | None:
+        """Lets go of a client that has gone away, and stops its cell: no client is left that would."""
+        self.outbox.unwatch(peer)
+        self.asks.abandon(peer)
+        if peer is self._asking:
+            return self.interrupts.request("")
+        if peer is not self.outbox.peer:
+            return None
+        self._abandoned = Abandoned(self.outbox.execution_id, time.monotonic() + GRACE)
+        return self.interrupts.request(self.outbox.execution_id)
+
+    @property
+    def due(self) -> float | None:
+        """When `climb` wants to be called."""
+        return None if self._abandoned is None else self._abandoned.due
+
+    def climb(self) -> float | None:
+        """Goes on to stop a cell whose client has gone, by the ladder of a timeout. Returns as `take` does."""
+        abandoned, self._abandoned = self._abandoned, None
+        if abandoned is None or not self.interrupts.is_running(abandoned.execution_id):
+            return None
+        if abandoned.harder:
+            self.die("killed, because a cell whose client had gone away did not stop when interrupted")
+        self._abandoned = Abandoned(abandoned.execution_id, time.monotonic() + LAST_GRACE, harder=True)
+        self.interrupts.stop_programs(abandoned.execution_id, self.bash.pid)
+        return self.interrupts.request(abandoned.execution_id)
+
+    def die(self, reason: str) -> None:
+        """Ends the process at once because it cannot be of use any more."""
+        try:
+            self._identity.say_why(reason)
+            for peer in self._io.peers():
+                self.outbox.reply(peer, Farewell(reason))
+        finally:
+            _exit(1)
+
+    def leave_if_abandoned(self) -> None:
+        """Ends the process if no client can reach it, and the keeper, which would see to that, is gone as well."""
+        if not self._identity.has_keeper and not self._identity.is_reachable:
+            self.die("its directory is gone")
+
+    # -- the main thread -------------------------------------------------------------------------------------
+
+    def _next(self) -> tuple[Peer, Execute | Query]:
+        while True:
+            self._queue.idle = True
+            if self.interrupts.has_waiting_handlers:
+                self.interrupts.call_waiting_handlers()
+            if (taken := self._queue.take()) is not None:
+                return taken
+            if not self._idle_timeout and self.loop.is_quiet:
+                self._io.serve_here(until=self._has_work, also=self.loop.wakeup)
+            else:
+                self._run_loop()
+
+    def _has_work(self) -> bool:
+        return bool(self._queue) or self.interrupts.has_waiting_handlers
+
+    def _run_loop(self) -> None:
+        """Runs what cells have left in the event loop until a request comes."""
+        self._io.call_helper()
+        cull = self.loop.call_later(self._idle_timeout, self._cull) if self._idle_timeout else None
+        try:
+            with self.interrupts.in_background():
+                self.loop.run_forever()
+        except BaseException as exc:  # noqa: BLE001  # tasks of cells, and a loop that uses what they have patched
+            self._cells.leave_if_forked(exc)
+            self.outbox.streams[1].write(f"A task in the background raised {type_name(exc)}; it has ended.\n")
+        finally:
+            if cull is not None:
+                cull.cancel()
+
+    def _stop_idling(self) -> None:
+        if self._queue.idle:
+            self.loop.stop()
+
+    def _cull(self) -> None:
+        if not self._queue:
+            self._leave(f"ended after {self._idle_timeout:g} s without work, as KERNELBOX_CULL_IDLE asks")
+
+    def leave_if_unused(self, seconds: float) -> dict[str, bool]:
+        """Ends the process if no cell has run for so long and none is waiting; otherwise says that it stays."""
+        state = _state.parse(self._identity.memory[: _state.SIZE])
+        if not self._queue.has_cells() and state is not None and time.time() - state.last_used > seconds:
+            self._leave(f"ended after {seconds:g} s without work, as a client asked for")
+        return {"left": False}
+
+    def _execute(self, peer: Peer, request: Execute) -> None:
+        if not _runner_link.is_there():  # its end is noticed by who serves, but the next cell may have come before
+            self.die(_runner_link.ENDED)
+        bash = request.language == "bash"
+        self._parent = request.parent or request.id
+        self.interrupts.begin(request.id)
+        self.asks.begin(request)
+        self.outbox.begin(request, peer, self.shell.execution_count)
+        self._io.cell_begins()
+        self._restore_what_ipython_needs()
+        if bash:
+            self._io.read_at_once()
+        self.asks.guard(request)
+        done = self._refuse(request) or self._cells.run(request)
+        self._io.cell_ends()
+        self.interrupts.end()
+        done.execution_count = None if request.language != "python" else self.shell.execution_count - 1
+        self._identity.restore_descriptors()
+        if self.shell.exit_requested:
+            self.outbox.relieve()
+            self._leave("the cell called exit()")
+        self.outbox.end(done)
+        self.asks.end()
+        self.interrupts.older = set(children()) - {self.bash.pid} if has_children() else self._always_there
+        self._io.look_for_orphans()
+        if peer.broken_by_cell:
+            self.die("a cell closed the kernel's own descriptors")
+
+    def _restore_what_ipython_needs(self) -> None:
+        """Puts back what a cell has replaced or deleted, and without which no cell could run."""
+        vars(sys).update(_FUNCTIONS)
+        vars(sys).setdefault("stdout", self.outbox.streams[0])
+        vars(sys).setdefault("stderr", self.outbox.streams[1])
+        restore_modules()
+
+    def _refuse(self, request: Execute) -> Done | None:
+        """Returns what to say of a cell that must not run here, None if it may."""
+        if not request.shell_escape_only or self._guarded:
+            return None
+        return Done(request.id, "error", None, "RuntimeError", _UNGUARDED, [f"RuntimeError: {_UNGUARDED}"])
+
+    def _answer(self, peer: Peer, query: Query) -> None:
+        self.interrupts.begin_query(query.id)
+        self._asking = peer
+        self._restore_what_ipython_needs()
+        self._io.cell_begins()
+        try:
+            self.interrupts.expose()
+            content = _queries.answer(self, query)
+        finally:
+            self.interrupts.protect()
+            self._asking = None
+            self._io.cell_ends()
+            self.interrupts.end()
+        try:
+            self.outbox.reply(peer, Reply(query.id, content))
+        except (TypeError, ValueError, ProtocolError) as exc:  # what user code made of it is not JSON, or too long
+            content = {"status": "error", "ename": type_name(exc), "evalue": bound(format_value(exc), 1000)}
+            self.outbox.reply(peer, Reply(query.id, content))
+
+    @contextlib.contextmanager
+    def quiesced(self) -> Any:
+        """Brings the kernel down to its main thread, for as long as the context lasts."""
+        self._io.stop()
+        try:
+            yield
+        finally:
+            self._io.start()
+
+    # -- around the user's code ------------------------------------------------------------------------------
+
+    def _wire_shell(self) -> None:
+        with contextlib.suppress(FileNotFoundError):  # it may have been deleted since
+            self.shell.user_ns["_dh"][:] = [Path.cwd()]
+        self.shell.kernel = self
+        self.shell.display_pub.outbox = self.shell.displayhook.outbox = self.outbox
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  # as long as the process
+        sys.stdout, sys.stderr = OutStream(self.outbox, 0), OutStream(self.outbox, 1)
+        user_os._exit = user_posix._exit = self._exit_at_once
+        write_c_stdout_at_once()
+        sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc, assignment]  # what libraries restore
+
+    def _exit_at_once(self, status: int) -> NoReturn:
+        """Stands in for `os._exit`: a line that has been begun is written first."""
+        for stream in self.outbox.streams:
+            stream.push()
+        _exit(status)
+
+    def get_parent(self) -> dict[str, Any]:
+        """Returns what ipywidgets' Output uses to tell cells apart."""
+        return {"header": {"msg_id": self._parent}}
+
+    def _after_fork(self) -> None:
+        self._identity.close_after_fork()
+        self.outbox.after_fork()
+        self._io.close_after_fork()
+        self.interrupts.after_fork()
+        give_up_own()
+        self._forks.unblock()
+
+    def _on_terminate(self, signum: int, frame: object) -> None:
+        self._leave("killed by SIGTERM", tell=False)  # a host that sends it has written down why
+
+    def _leave(self, reason: str, *, tell: bool = True) -> None:
+        """Ends the process in good order: clients are told why, if we know better than they, and exit functions run."""
+        set_handler(signal.SIGTERM, signal.SIG_IGN)
+        # A signal that came in the middle of sending leaves half a frame, which nothing can follow.
+        sending = self.outbox.is_held_here
+        try:
+            self._identity.say_why(reason)
+            for peer in self._io.peers() if tell and not sending else ():
+                self.outbox.reply(peer, Farewell(reason))
+            self.bash.close()
+            atexit._run_exitfuncs()
+            if not sending:
+                self._io.drain(_LAST_PATIENCE)
+            kill_descendants()  # our keeper, which would do it, may be gone
+        finally:
+            _exit(0)

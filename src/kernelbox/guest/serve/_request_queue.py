@@ -1,0 +1,73 @@
+"""The requests that wait for the main thread: added and withdrawn by the thread that reads, taken in their order."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from kernelbox.guest._stdlib import threading
+from kernelbox.guest.output._outbox import Outbox
+from kernelbox.guest.output._peer import Peer
+from kernelbox.wire._messages import Done, Execute, Query
+from kernelbox.wire._pristine import keep_builtins
+
+keep_builtins(globals())
+
+_HELD = "while it waited behind work that an earlier cell had left in the background, which was interrupted"
+_UNTAKEN = "before the kernel had taken it"
+
+
+class RequestQueue:
+    """Requests with the clients that sent them; `idle` says whether the main thread is to take the next."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.idle = False
+        self._outbox = outbox
+        self._entries: deque[tuple[Peer, Execute | Query]] = deque()
+        self._withdrawn: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"<RequestQueue of {len(self)}{', idle' if self.idle else ''}>"
+
+    def add(self, peer: Peer, request: Execute | Query) -> None:
+        with self._lock:
+            self._entries.append((peer, request))
+
+    def take(self) -> tuple[Peer, Execute | Query] | None:
+        """Returns the next request, if there is one; the main thread is busy with it then."""
+        with self._lock:
+            while self._entries:
+                peer, request = self._entries.popleft()
+                if request.id not in self._withdrawn:
+                    self.idle = False
+                    return peer, request
+                self._withdrawn.discard(request.id)
+                self._outbox.reply(peer, Done(request.id, "aborted", evalue=_HELD))
+        return None
+
+    def withdraw(self, execution_id: str, *, by_main: bool) -> bool | None:
+        """Drops a request that has not begun, and returns whether the main thread is held; None if there is none.
+
+        Behind a cell it is dropped at once, and so it is by the main thread itself: the request came just before, or
+        the process was stopped. Otherwise, if no cell runs, the main thread would have taken it, were it not held by
+        what an earlier cell left in the event loop: then the request stays, to be dropped when the main thread comes.
+        """
+        with self._lock:
+            for entry in self._entries:
+                if entry[1].id == execution_id:
+                    if self.idle and not by_main:
+                        self._withdrawn.add(execution_id)
+                        return True
+                    self._entries.remove(entry)
+                    reason = _UNTAKEN if self.idle else ""
+                    self._outbox.reply(entry[0], Done(execution_id, "aborted", evalue=reason))
+                    return False
+        return None
+
+    def has_cells(self) -> bool:
+        """Tells whether a cell waits to be run."""
+        with self._lock:
+            return any(isinstance(request, Execute) for _, request in self._entries)

@@ -1,0 +1,345 @@
+"""IPython's shell, made to live in a kernel of ours.
+
+The class is called ZMQInteractiveShell because that is the name libraries look for to find that they are in a
+notebook (pandas, rich, tqdm, plotly); no ZeroMQ is involved.
+"""
+
+from __future__ import annotations
+
+import builtins as user_builtins
+
+# What IPython and Python import when a cell first needs it: here, and not from the working directory.
+import difflib  # noqa: F401
+import hashlib  # noqa: F401
+import html  # noqa: F401
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from IPython.core.autocall import IPyAutocall, ZMQExitAutocall
+from IPython.core.compilerop import CachingCompiler
+from IPython.core.error import UsageError
+from IPython.core.events import EventManager, available_events
+from IPython.core.interactiveshell import InteractiveShell, InteractiveShellABC
+from IPython.core.macro import Macro
+from IPython.core.profiledir import ProfileDir
+from traitlets import Any as AnyTrait
+from traitlets import Integer, Type
+from traitlets.config import Config
+
+from kernelbox.guest._memory_reserve import spend_reserve
+from kernelbox.guest._stdlib import contextlib
+from kernelbox.guest.output._display import DisplayFormatter, Publisher, ResultHook
+from kernelbox.guest.shell import _traceback
+from kernelbox.guest.shell._cell_names import name_cells_everywhere
+from kernelbox.guest.shell._changes import Changes
+from kernelbox.guest.shell._error_hints import forget_refused
+from kernelbox.guest.shell._inputs import Inputs
+from kernelbox.guest.shell._keyboard import keyboard
+from kernelbox.guest.shell._magics import (
+    SCREENS,
+    FileInspector,
+    FrontEndMagics,
+    Installers,
+    IpykernelFinder,
+    PagerMagics,
+)
+from kernelbox.guest.shell._shell_commands import Commands, Scripts
+from kernelbox.guest.shell._traceback import format_exception, format_value
+from kernelbox.wire._bounded import bound, value_limit
+from kernelbox.wire._json import type_name
+from kernelbox.wire._messages import Display
+from kernelbox.wire._pristine import find_replaced, keep_builtins
+from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
+
+keep_builtins(globals())
+
+# JSON's readers in other languages take whole numbers up to here.
+_LAST_COUNT = 2**53
+
+# What any of IPython's transformers looks for: escapes, continued magics, prompts that were copied, indentation.
+_SPECIAL = re.compile(r"[%!?\\]|\A\s|^\s*[,;/]|>>>|\.\.\.|In \[", re.MULTILINE)
+
+_FIRST_WORD = re.compile(r"\w+")
+
+
+class LazyProfile(ProfileDir):
+    """A profile directory that is not created before something is stored in it, so a kernel leaves HOME alone."""
+
+    def _mkdir(self, path: str, mode: int | None = None) -> bool:
+        return False
+
+    def check_dirs(self) -> None:
+        """Creates nothing."""
+
+    def place(self, path: str) -> None:
+        """Says where `%store` and the like would keep things, past the check that makes the directory."""
+        self._trait_values["location"] = path
+
+
+class Compiler(CachingCompiler):
+    """Keeps what the user wrote for tracebacks, where IPython would show what it made of it."""
+
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
+        name = super().cache(transformed_code, number, raw_code)
+        if raw_code is not None and raw_code != transformed_code:
+            lines, made = raw_code.splitlines(), transformed_code.splitlines()
+            if len(lines) == len(made) or raw_code.startswith("%%"):
+                _traceback.written[name] = lines
+        return name
+
+
+class Hooks(EventManager):
+    """Calls what the user has registered for `pre_execute` and the like; that it fails is no failure of the cell."""
+
+    shell: ZMQInteractiveShell
+
+    def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
+        with self.shell.running(None):
+            super().trigger(event, *args, **kwargs)
+
+
+class ZMQInteractiveShell(InteractiveShell, Commands):
+    """Runs cells; what they write, show and raise goes to the kernel that owns it."""
+
+    compiler_class = Type(Compiler)
+    displayhook_class = Type(ResultHook)
+    display_pub_class = Type(Publisher)
+    inspector_class = Type(FileInspector)
+    profile_dir: LazyProfile
+    display_pub: Publisher
+    displayhook: ResultHook
+    _transformer_counts: tuple[int, int, int] | None = None
+    kernel = AnyTrait()  # libraries ask `has_trait("kernel")`
+    execution_count = Integer(1, min=0, max=_LAST_COUNT)  # cells can set it, and every message about them has it
+    system = system_piped = system_raw = Commands.system  # in place of IPython's own
+    getoutput = Commands.getoutput
+
+    def __init__(self, **kwargs: Any) -> None:
+        config = Config()
+        config.HistoryManager.enabled = False
+        config.IPKernelApp.connection_file = ""  # tqdm looks for this key
+        self._running: list[Any] = []  # asked for already while the shell is built
+        super().__init__(config=config, ipython_dir="", profile_dir=LazyProfile(), colors="nocolor", **kwargs)
+        self.error: BaseException | None = None
+        self.in_cell = False
+        self.exit_requested = False
+        self.changes: Changes | None = None
+        # IPython's advice after sys.exit(); a model that took it would end its kernel.
+        warnings.filterwarnings("ignore", message="To exit: use 'exit', 'quit', or Ctrl-D.")
+        keyboard.install()
+        _pass_for_ipykernel()
+        name_cells_everywhere()
+
+    # -- what IPython calls ----------------------------------------------------------------------------------
+
+    def init_history(self) -> None:
+        """Keeps the inputs of this process, and no database of all."""
+        self.history_manager = Inputs(shell=self, parent=self)
+        self.configurables.append(self.history_manager)  # type: ignore[arg-type]  # IPython's own is no shell either
+
+    def _ipython_dir_changed(self, change: Any) -> None:
+        """Creates nothing."""
+
+    def init_environment(self) -> None:
+        """Leaves the environment to what specializes the kernel."""
+
+    def init_virtualenv(self) -> None:
+        """Does nothing: the interpreter is the one of the environment."""
+
+    def init_magics(self) -> None:
+        super().init_magics()
+        self.register_magics(PagerMagics, Scripts, FrontEndMagics, Installers)
+
+    def init_display_formatter(self) -> None:
+        self.display_formatter = DisplayFormatter(parent=self)
+        self.configurables.append(self.display_formatter)  # type: ignore[arg-type]  # as IPython itself does
+
+    async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> Any:
+        _give_builtins(self.user_global_ns)
+        if self.changes is not None:
+            self.changes.see(code_obj)
+        with self.running(result):
+            try:
+                return await super().run_code(code_obj, result, async_=async_)
+            finally:
+                _give_builtins(self.user_global_ns)  # for queries, in which expressions are evaluated
+
+    def safe_execfile(self, fname: str, *where: dict[str, Any], **options: bool) -> None:
+        """Runs a file, for `%run`."""
+        if where:
+            _give_builtins(where[0])
+        super().safe_execfile(fname, *where, **options)
+
+    @contextlib.contextmanager
+    def running(self, result: Any) -> Iterator[None]:
+        """Notes that code runs whose failure `result` will tell; None if it is not the cell's."""
+        self._running.append(result)
+        try:
+            yield
+        finally:
+            self._running.pop()
+            if not self._running:
+                self.displayhook.finish_displayhook()  # an interrupt may have left it in the middle
+
+    def set_text_limit(self, limit: int) -> None:
+        """Sets how many characters are kept of what the next cell shows."""
+        self.display_pub.text_limit = self.displayhook.text_limit = limit
+
+    def init_events(self) -> None:
+        super().init_events()
+        hooks = Hooks(self, available_events)
+        hooks.callbacks = self.events.callbacks
+        self.events = hooks
+
+    def init_hooks(self) -> None:
+        super().init_hooks()
+        self.set_hook("editor", _refuse_editor)
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        if gui not in (None, "inline", "agg", "asyncio", ""):
+            raise UsageError(f"%gui {gui}: a kernel has no screen; use %matplotlib inline")
+
+    def enable_matplotlib(self, gui: str | None = None) -> Any:
+        """Draws inline in place of what needs a screen: a notebook that asks for one has figures all the same."""
+        if isinstance(gui, str) and gui.lower() in SCREENS:
+            print(f"%matplotlib {gui}: a kernel has no screen; figures are shown inline", file=sys.stderr)
+            gui = "inline"
+        return super().enable_matplotlib(gui)
+
+    def set_next_input(self, s: str, replace: bool = False) -> None:
+        """Shows what `%load` and the like would put into the next cell."""
+        print(s)
+
+    def ask_exit(self) -> None:
+        self.exit_requested = True
+
+    def _exiter_default(self) -> ZMQExitAutocall:
+        return ZMQExitAutocall(self)
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """Turns IPython's syntax into Python; a cell without any is what it is, and is not tokenized to find out."""
+        if self.has_own_transformers() or _SPECIAL.search(raw_cell) or self.may_be_a_command(raw_cell):
+            transformed: str = super().transform_cell(raw_cell)
+            return transformed
+        return raw_cell if raw_cell.endswith("\n") else raw_cell + "\n"
+
+    def has_own_transformers(self) -> bool:
+        manager = self.input_transformer_manager
+        counts = (len(manager.cleanup_transforms), len(manager.line_transforms), len(manager.token_transformers))
+        if self._transformer_counts is None:
+            self._transformer_counts = counts
+        return bool(self.input_transformers_post) or counts != self._transformer_counts
+
+    def may_be_a_command(self, cell: str) -> bool:
+        """Tells whether a cell may be `exit`, a macro, a magic without its `%` or a call without its brackets."""
+        word = _FIRST_WORD.match(cell)
+        if word is None or "\n" in cell.rstrip("\n"):
+            return False
+        named = isinstance(self.user_ns.get(word[0]), (IPyAutocall, Macro))
+        return named or bool(self.autocall) or word[0] in self.magics_manager.magics["line"]
+
+    # -- errors ----------------------------------------------------------------------------------------------
+
+    def showtraceback(
+        self,
+        exc_tuple: Any = None,
+        filename: str | None = None,
+        tb_offset: int | None = None,
+        exception_only: bool = False,
+        running_compiled_code: bool = False,
+    ) -> None:
+        """Keeps the exception that ends the cell, for the kernel to report; shows any other in its place."""
+        try:
+            _, value, _ = self._get_exc_info(exc_tuple)
+        except ValueError:
+            print("No traceback available to show.", file=sys.stderr)
+            return
+        if isinstance(value, UsageError):
+            self.show_usage_error(value)
+        elif not self._ends_the_cell(value):
+            name, said, lines, _ = self.describe(value, self.displayhook.text_limit)
+            text = f"{name}: {said}" if exception_only else "\n".join(lines)
+            outbox = self.displayhook.outbox
+            outbox.send(Display(outbox.execution_id, "error", {"text/plain": text}, {"ename": name, "evalue": said}))
+            return
+        if self._ends_the_cell(value):
+            self.error = value
+
+    def _ends_the_cell(self, exc: BaseException) -> bool:
+        """Tells whether an exception is the cell's own failure.
+
+        That is what its code raised, what kept it from running, or what kept its value from being shown.
+        """
+        if not self._running:
+            return self.in_cell
+        if len(self._running) > 1 or self._running[0] is None:
+            return False
+        return self._running[0].error_in_exec is exc or bool(self.displayhook.is_active)
+
+    def _format_exception_for_storage(self, exception: BaseException, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Keeps no second copy of a traceback for the history; making one would cost IPython 100 ms."""
+        return {}
+
+    def showsyntaxerror(self, filename: str | None = None, running_compiled_code: bool = False) -> None:
+        self.showtraceback()
+
+    def showindentationerror(self) -> None:
+        self.showtraceback()
+
+    def describe(self, exc: BaseException, limit: int) -> tuple[str, str, list[str], bool]:
+        """Returns name, value and traceback of an exception, bounded, and whether they had to be cut.
+
+        Whatever the exception does, this succeeds.
+        """
+        if issubclass(type(exc), MemoryError):
+            spend_reserve()
+        name, value = type_name(exc), format_value(exc)
+        try:
+            lines = self._format_traceback(exc, value)
+        except BaseException as failure:  # noqa: BLE001  # the user's __notes__, loaders, _render_traceback_
+            lines = [f"{name}: {value}", f"(formatting the traceback failed: {type_name(failure)})"]
+        with contextlib.suppress(Exception):  # it uses `warnings`, which a cell can patch
+            forget_refused(exc, value)
+        if replaced := find_replaced():
+            lines.append(
+                f"Hint: cells have replaced or deleted built-in names: {', '.join(replaced)}; restart the kernel"
+            )
+        limit, text = min(limit or MAX_ERROR, MAX_ERROR), "\n".join(lines)
+        lines = bound(text, limit).split("\n", MAX_LINES) if text else []
+        said = bound(value, min(value_limit(limit), MAX_ERROR))
+        return name, said, lines, len(said) < len(value) or len(text) > limit
+
+    def _format_traceback(self, exc: BaseException, value: str) -> list[str]:
+        if isinstance(exc, UsageError):
+            return []  # it has been written to stderr, as IPython does
+        if isinstance(exc, SystemExit):
+            return [f"SystemExit: {value}", "The kernel goes on; exit() ends it."]
+        if callable(render := getattr(exc, "_render_traceback_", None)):
+            return [str(line) for line in render() or ()]
+        return format_exception(exc, value)
+
+
+def _give_builtins(names: dict[str, Any]) -> None:
+    """Gives a namespace without built-in names those that cells see; from IPython's modules it would get ours."""
+    names.setdefault("__builtins__", vars(user_builtins))
+
+
+def _refuse_editor(*_: Any) -> None:
+    """Stands in for the editor that `%edit` would start."""
+    raise UsageError("%edit: a kernel has no screen; write the file with %%writefile")
+
+
+InteractiveShellABC.register(ZMQInteractiveShell)
+
+
+def _pass_for_ipykernel() -> None:
+    """Answers the questions by which tqdm and plotly find out that they are in a notebook."""
+    module = ModuleType("ipykernel.zmqshell", ZMQInteractiveShell.__doc__)
+    module.ZMQInteractiveShell = ZMQInteractiveShell  # type: ignore[attr-defined]  # what a module is for
+    sys.modules[module.__name__] = module
+    sys.meta_path.insert(0, IpykernelFinder(module))
+    ZMQInteractiveShell.__module__ = module.__name__

@@ -1,0 +1,1 @@
+"""What confines a kernel: its sandbox, its guard and its limits."""

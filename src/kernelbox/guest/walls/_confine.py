@@ -1,0 +1,87 @@
+"""How a forked process becomes a kernel in a sandbox that its template's maker has made, before any code of a user's.
+
+The template forks it into the sandbox's processes; the rest it enters itself, and then a user namespace in the
+template's, in which it owns nothing of what it sees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from kernelbox.guest.walls._landlock import keep_to
+from kernelbox.guest.walls._maker import read_told
+from kernelbox.guest.walls._system_calls import (
+    CLONE_NEWCGROUP,
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUSER,
+    CLONE_NEWUTS,
+    Unarmed,
+    drop_bounding_set,
+    enter_namespaces,
+    forbid_new_privileges,
+    unshare,
+)
+from kernelbox.guest.walls._view import show_processes
+
+# What stands for users who have no number in a user namespace, unless the system says otherwise.
+_NOBODY = 65534
+
+
+def enter_user_namespace() -> None:
+    """Gives the template a user namespace of its own, in which it may make others; raises Unarmed.
+
+    What its user has there is not the number that stands for users who have none, so that they are not taken for him.
+    """
+    user, group = os.geteuid(), os.getegid()
+    unshare(CLONE_NEWUSER)
+    unknown = _NOBODY
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/overflowuid") as file:
+        unknown = int(file.read())
+    here = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY)
+    _map_ids(here, (user if user != unknown else unknown - 1, user), (group, group))
+    os.close(here)
+
+
+def fork_beside(first: int) -> int:
+    """Forks a process that has a sandbox's first process, by a descriptor of it, beside it; raises OSError or Unarmed.
+
+    All that the calling process forks from now on is there: it cannot go back to where it is not privileged.
+    """
+    enter_namespaces(first, CLONE_NEWPID)
+    return os.fork()
+
+
+def enter(first: int, told: int, *, user: int, own_network: bool) -> tuple[str, bytes]:
+    """Enters a sandbox when it is done; returns its scratch directory and the filter of system calls.
+
+    Raises Unarmed, or RuntimeError if the sandbox could not be made.
+    """
+    group, outside = os.getegid(), os.geteuid()
+    here = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY)  # in the sandbox, where it is read-only, it could not be
+    scratch, writable, program = read_told(told)
+    enter_namespaces(first, CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | (CLONE_NEWNET if own_network else 0))
+    unshare(CLONE_NEWCGROUP)
+    show_processes()
+    unshare(CLONE_NEWUSER)
+    _map_ids(here, (user, outside), (group, group))
+    os.close(here)
+    drop_bounding_set()
+    forbid_new_privileges()
+    keep_to(writable)
+    return scratch, program
+
+
+def _map_ids(process: int, user: tuple[int, int], group: tuple[int, int]) -> None:
+    """Says which number a user and a group have in the user namespace that a process has just entered."""
+    maps = (("setgroups", "deny"), ("uid_map", f"{user[0]} {user[1]} 1"), ("gid_map", f"{group[0]} {group[1]} 1"))
+    for name, text in maps:
+        try:
+            fd = os.open(name, os.O_WRONLY, dir_fd=process)
+            os.write(fd, text.encode())
+            os.close(fd)
+        except OSError as exc:
+            raise Unarmed(f"write {name}", exc) from exc

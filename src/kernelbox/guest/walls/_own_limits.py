@@ -1,0 +1,66 @@
+"""How a kernel's process takes its limits upon itself, before any code of the user's runs.
+
+What the operating system does not keep for a kernel as a whole its keeper looks after (`guest/walls/_limit_watch.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+
+from kernelbox.usage import _groups
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Seconds of processor time by which one process may exceed the limit, for its keeper to end it with a better word.
+_GRACE = 2
+
+# Seconds, some 270 years: the system counts them in nanoseconds, and takes more for a few.
+_MOST_SECONDS = 2**33
+
+
+def join(groups: list[int]) -> bool:
+    """Moves this process into control groups, by descriptors of their `cgroup.procs`; returns whether all took it."""
+    joined = True
+    for group in groups:
+        try:
+            os.write(group, b"0")
+        except OSError:
+            joined = False  # its keeper finds that out, and looks after the limits itself
+        os.close(group)
+    return joined
+
+
+def need_keeper(limits: Mapping[str, float], groups: list[str]) -> bool:
+    """Tells whether a keeper must look after limits that groups do not keep: the kernel may not go on without it."""
+    kept = {name for group in groups for name in _groups.limits(group)}
+    return bool(limits.keys() & {"memory", "processes", "cpu", "disk"} - kept)
+
+
+def take(limits: Mapping[str, float], *, alone: bool) -> None:
+    """Sets the limits that a process has for itself, and hands on.
+
+    `alone` says that it is in a user namespace of its own, with its own count of processes: elsewhere all that the user
+    runs would count. The superuser's are never counted.
+    """
+    if "processes" in limits and alone:
+        _set(resource.RLIMIT_NPROC, limits["processes"], limits["processes"])
+    if "files" in limits:
+        _set(resource.RLIMIT_NOFILE, limits["files"], limits["files"])
+    if "file_size" in limits:
+        # Writing fails with EFBIG: SIGXFSZ is ignored, as Python has it.
+        _set(resource.RLIMIT_FSIZE, limits["file_size"], limits["file_size"])
+    if "cpu" in limits:
+        seconds = min(math.ceil(limits["cpu"]), _MOST_SECONDS) + _GRACE
+        _set(resource.RLIMIT_CPU, seconds, seconds + _GRACE)
+
+
+def _set(kind: int, soft: float, hard: float) -> None:
+    """Lowers a limit; one that is lower already stays."""
+    _, highest = resource.getrlimit(kind)
+    if highest != resource.RLIM_INFINITY:
+        soft, hard = min(soft, highest), min(hard, highest)
+    resource.setrlimit(kind, (int(soft), int(hard)))
