@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.bounded import BEGUN
 from tests.store.support import run_python
 
 from kernelbox import KernelBoxError, KernelRecord, destroy, execute, get_or_create, list_kernels, restart, wipe
@@ -29,7 +30,7 @@ def directory_of(kernel: KernelRecord) -> str:
 
 def test_a_cell_that_removes_its_record_and_hangs_is_killed_and_replaced(kernel: KernelRecord) -> None:
     code = f"import os, itertools\nos.unlink({directory_of(kernel)!r} + '/connection.json')\nall(itertools.repeat(1))"
-    result = execute(kernel, code, timeout=0.3)
+    result = execute(kernel, code, timeout=BEGUN)
     assert (result.state, result.ending) == ("lost", "restarted")
     assert kernel.pid is not None
     wait_for_end(kernel.pid)
@@ -45,7 +46,7 @@ def test_a_cell_that_names_another_process_in_its_record_harms_only_itself(kerne
             f"record['start_time'] = int(open('/proc/{innocent.pid}/stat').read().rpartition(')')[2].split()[19])\n"
             "json.dump(record, open(path, 'w'))\nall(itertools.repeat(1))"
         )
-        execute(kernel, code, timeout=0.3)
+        execute(kernel, code, timeout=BEGUN)
         assert kernel.pid is not None
         wait_for_end(kernel.pid)
         assert innocent.poll() is None

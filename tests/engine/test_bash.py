@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.bounded import BEGUN
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, interrupt, restart, stream
 
@@ -156,7 +157,7 @@ def test_the_last_status_can_be_asked_for_in_the_next_cell(kernel: KernelRecord)
 )
 def test_a_timeout_keeps_bash_and_its_state(code: str, kernel: KernelRecord) -> None:
     shell = say(kernel, "kept=41; echo $$")
-    result = bash(kernel, code, timeout=0.4)
+    result = bash(kernel, code, timeout=BEGUN)
     assert (result.status, result.state, result.ending) == ("timeout", "kept", "interrupted"), result.text
     assert "not reached" not in result.output
     assert say(kernel, "echo $((kept + 1)); echo $$") == f"42\n{shell}"
@@ -164,7 +165,7 @@ def test_a_timeout_keeps_bash_and_its_state(code: str, kernel: KernelRecord) -> 
 
 def test_a_bash_that_ignores_interrupts_itself_is_replaced_and_says_so(kernel: KernelRecord) -> None:
     execute(kernel, "kept = 1", timeout=DEADLINE)
-    result = bash(kernel, "trap '' INT; while true; do sleep 1; done", timeout=0.4)
+    result = bash(kernel, "trap '' INT; while true; do sleep 1; done", timeout=BEGUN)
     assert (result.status, result.state) == ("timeout", "kept")
     assert "starts a new one" in result.stderr
     assert say(kernel, "echo on") == "on\n"

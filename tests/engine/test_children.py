@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.bounded import BEGUN
 from tests.engine.support import eventually, is_running, run, value
 
 from kernelbox import KernelRecord, execute
@@ -135,7 +136,7 @@ try:
 except KeyboardInterrupt:
     os.system("sleep 600")
 """
-    result = execute(kernel, code, timeout=1)
+    result = execute(kernel, code, timeout=BEGUN)
     assert (result.status, result.state) == ("timeout", "kept")
     worker = int((tmp_path / "pid").read_text())
     assert is_running(worker)
@@ -147,11 +148,11 @@ def test_a_timeout_calls_the_cells_own_handler_once(kernel: KernelRecord) -> Non
 import signal, time
 calls = []
 signal.signal(signal.SIGINT, lambda *_: calls.append(1))
-end = time.monotonic() + 1
+end = time.monotonic() + 3
 while time.monotonic() < end:
     time.sleep(0.01)
 """
-    result = execute(kernel, code, timeout=0.2)
+    result = execute(kernel, code, timeout=BEGUN)
     assert (result.status, result.state) == ("timeout", "kept")
     assert value(kernel, "len(calls)") == "1"
 

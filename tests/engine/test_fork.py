@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.bounded import BEGUN
 
 from kernelbox import KernelRecord, destroy, execute, get_or_create, interrupt, restart
 from kernelbox.base._errors import StartFailed
@@ -190,7 +191,7 @@ def test_both_ways_of_starting_give_the_same_kernel(any_kernel: KernelRecord) ->
     failed = execute(kernel, "1/0", timeout=DEADLINE)
     assert failed.error is not None
     assert failed.error.ename == "ZeroDivisionError"
-    timed_out = execute(kernel, "x = 1; import time; time.sleep(100)", timeout=0.3)
+    timed_out = execute(kernel, "x = 1; import time; time.sleep(100)", timeout=BEGUN)
     assert (timed_out.status, timed_out.state) == ("timeout", "kept")
     cell = Running(kernel, "print('in')\nwhile True: pass").wait_for_output()
     assert interrupt(kernel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.bounded import BEGUN
 
 from kernelbox import KernelRecord, execute, get_or_create
 
@@ -60,7 +61,10 @@ def test_c_code_that_writes_without_end_and_heeds_no_signal_is_killed_and_what_i
 ) -> None:
     deaf = "import ctypes, signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))"
     result = execute(
-        kernel, f"{deaf}\nctypes.PyDLL(None).write(1, b'x' * 100_000_000, 100_000_000)", timeout=1, output_char_limit=0
+        kernel,
+        f"{deaf}\nctypes.PyDLL(None).write(1, b'x' * 100_000_000, 100_000_000)",
+        timeout=BEGUN,
+        output_char_limit=0,
     )
     assert (result.status, result.ending, result.state) == ("timeout", "restarted", "lost")
     assert result.output.count("x") == len(result.output) >= 65536

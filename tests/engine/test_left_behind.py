@@ -7,6 +7,7 @@ import re
 import signal
 
 import pytest
+from tests.bounded import BEGUN
 from tests.engine.support import DEADLINE, eventually, run, value
 
 from kernelbox import KernelRecord, execute
@@ -344,7 +345,7 @@ sys.addaudithook(forbid)
     refused = execute(kernel, "os.listdir()", timeout=DEADLINE)
     assert refused.error is not None
     assert refused.error.evalue == "forbidden"
-    stopped = execute(kernel, "while True: pass", timeout=0.4)
+    stopped = execute(kernel, "while True: pass", timeout=BEGUN)
     assert (stopped.status, stopped.ending) == ("timeout", "interrupted")
     assert value(kernel, "kept, seen") == "(7, ['os.listdir'])"
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.bounded import BEGUN
 from tests.store.support import run_python
 
 from kernelbox import ExecutionResult, KernelRecord, StartFailed, execute, get_or_create, restart, status, stream
@@ -22,7 +23,7 @@ def test_a_user_exception_called_kernel_died_is_only_an_exception(kernel: Kernel
     late = execute(
         kernel,
         "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: raise KernelDied('late') from None",
-        timeout=0.2,
+        timeout=BEGUN,
     )
     assert (late.status, late.ending, late.state) == ("timeout", "interrupted", "kept")
     execute(kernel, "import os; os._exit(3)", timeout=DEADLINE)
@@ -68,7 +69,7 @@ def test_a_call_during_a_restart_waits_for_it(by: str, kernel: KernelRecord) -> 
 def test_a_cell_that_is_sent_after_its_kernel_was_restarted_runs_in_the_new_process(
     code: str, kernel: KernelRecord
 ) -> None:
-    events = stream(kernel, f"import os, time; {code}", timeout=0.2)
+    events = stream(kernel, f"import os, time; {code}", timeout=BEGUN)
     again = restart(kernel)
     result = list(events)[-1]
     assert isinstance(result, ExecutionResult)

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from tests.bounded import BEGUN
 
 from kernelbox import StartFailed, execute, get_or_create, list_kernels, restart, status
 from kernelbox.wire._framing import Decoder, encode
@@ -97,7 +98,7 @@ def test_a_kernel_that_cannot_be_specialized_is_told_of_and_leaves_no_process(ho
     with pytest.raises(StartFailed, match=r"cannot be restarted, because its working directory '.*vanishing' is gone"):
         restart(kernel)
     assert value(kernel, "1 + 1") == "2", "a kernel that could not be followed by another is left alone"
-    stuck = execute(kernel, "sum(range(10**13))", timeout=0.2)
+    stuck = execute(kernel, "sum(range(10**13))", timeout=BEGUN)
     assert (stuck.ending, stuck.state) == ("died", "lost")
     assert stuck.error is not None
     assert "could not be started again" in stuck.error.evalue

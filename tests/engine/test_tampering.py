@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.bounded import BEGUN
 
 from kernelbox import CodeExecutionError, CodeExecutor, KernelDied, KernelRecord, execute, status
 from kernelbox.api._here import kernels
@@ -66,10 +67,10 @@ def test_a_cell_that_writes_half_a_message_is_not_waited_for(code: str, kernel: 
 
 def test_a_cell_that_writes_half_a_message_and_goes_on_is_interrupted_when_its_time_is_up(kernel: KernelRecord) -> None:
     run(kernel, FIND)
-    result = execute(kernel, "half()\nwhile True: pass", timeout=0.5)
+    result = execute(kernel, "half()\nwhile True: pass", timeout=BEGUN)
     assert result.error is not None
     assert (result.status, result.ending, result.state) == ("timeout", "interrupted", "kept")
-    assert result.error.evalue.startswith("timed out after 0.5 s; ")
+    assert result.error.evalue.startswith(f"timed out after {BEGUN:g} s; ")
     assert "half a message" in result.error.evalue
     assert value(kernel, "kept") == "42"
 

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.bounded import BEGUN
 
 from kernelbox import KernelRecord, execute, get_or_create, interrupt
 
@@ -68,11 +69,11 @@ def test_a_timeout_stops_the_cell_keeps_the_variables_and_the_next_call_answers(
     run(kernel, "kept = 41")
     if "handler of SIGINT" in what:
         run(kernel, "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)")
-    result = execute(kernel, ENDLESS[what], timeout=0.4)
+    result = execute(kernel, ENDLESS[what], timeout=BEGUN)
     assert (result.status, result.state, result.ending) == ("timeout", "kept", "interrupted"), result.text
     assert result.error is not None
     assert result.error.ename == "TimeoutError"
-    assert "timed out after 0.4 s" in result.error.evalue
+    assert f"timed out after {BEGUN:g} s" in result.error.evalue
     assert value(kernel, "kept + 1") == "42"
     print(f"{what}: {result.duration_ms} ms")
 
@@ -93,7 +94,7 @@ STUBBORN = {
 @pytest.mark.parametrize("what", STUBBORN)
 def test_a_cell_that_cannot_be_interrupted_is_killed_and_its_kernel_restarted(what: str, kernel: KernelRecord) -> None:
     run(kernel, "lost = 1")
-    result = execute(kernel, "print('so far')\n" + STUBBORN[what], timeout=0.4)
+    result = execute(kernel, "print('so far')\n" + STUBBORN[what], timeout=BEGUN)
     assert (result.status, result.state, result.ending) == ("timeout", "lost", "restarted"), result.text
     assert result.error is not None
     assert result.error.ename == "TimeoutError"
@@ -107,7 +108,7 @@ def test_a_cell_that_cannot_be_interrupted_is_killed_and_its_kernel_restarted(wh
 
 
 def test_what_was_printed_before_a_timeout_is_in_the_result(kernel: KernelRecord) -> None:
-    result = execute(kernel, "print('before'); import time; time.sleep(100)", timeout=0.4)
+    result = execute(kernel, "print('before'); import time; time.sleep(100)", timeout=BEGUN)
     assert result.output == "before\n"
     assert result.text.startswith("before\n")
 
@@ -166,7 +167,7 @@ def test_a_cell_killed_by_its_timeout_says_so_to_the_cells_behind_it(kernel: Ker
 def test_a_kernel_that_was_stopped_is_woken_by_the_timeout_and_keeps_its_variables(kernel: KernelRecord) -> None:
     assert kernel.pid is not None
     run(kernel, "kept = 1")
-    cell = Running(kernel, "print('in')\nwhile True: pass", timeout=1.0).wait_for_output()
+    cell = Running(kernel, "print('in')\nwhile True: pass", timeout=BEGUN).wait_for_output()
     os.kill(kernel.pid, signal.SIGSTOP)
     result = cell.result()
     assert (result.status, result.state) == ("timeout", "kept")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.bounded import BEGUN
 from tests.engine.support import eventually
 from tests.executor.support import DEADLINE, accept, answer_all, collect, reject, run, text
 
@@ -538,8 +539,8 @@ def test_the_wait_for_approvals_can_be_excluded_from_the_timeout() -> None:
             code = "!echo one\n!echo two"
             _, result = await answer_all(executor, code, think, timeout=2, exclude_approval_wait=True)
             assert result is not None
-            with pytest.raises(TimeoutError, match=r"after 0\.5 s; the cell"):  # the cell's own time still counts
-                await answer_all(executor, "!echo\nwhile True: pass", accept, timeout=0.5, exclude_approval_wait=True)
+            with pytest.raises(TimeoutError, match=f"after {BEGUN:g} s; the cell"):  # the cell's own time still counts
+                await answer_all(executor, "!echo\nwhile True: pass", accept, timeout=BEGUN, exclude_approval_wait=True)
             return result.text
 
     assert run(scenario) == "one\ntwo"
@@ -856,7 +857,7 @@ def _kill(kernel: str) -> None:
 
 
 def _overrun(kernel: str) -> None:
-    assert kernelbox.execute(kernel, STUBBORN, timeout=0.1).ending == "restarted"
+    assert kernelbox.execute(kernel, STUBBORN, timeout=BEGUN).ending == "restarted"
 
 
 @pytest.mark.parametrize("end", [kernelbox.restart, kernelbox.destroy, _kill, _overrun])

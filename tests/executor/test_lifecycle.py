@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.bounded import BEGUN
 from tests.engine.support import wait_for_end
 from tests.executor.support import DEADLINE, first_chunk, run, text
 
@@ -93,7 +94,7 @@ def test_a_kernel_that_had_to_be_killed_gets_the_executors_environment_again(mon
     async def scenario() -> str | None:
         async with CodeExecutor(name="attached", kernel_env={"GIVEN": "yes"}) as executor:
             with pytest.raises(TimeoutError, match="restarted"):
-                await executor.execute(stubborn, timeout=0.2)
+                await executor.execute(stubborn, timeout=BEGUN)
             return await text(executor, SEEN)
 
     assert run(scenario) == "None yes"
@@ -356,7 +357,7 @@ def test_nothing_blocks_the_event_loop(watch: Watch, tmp_path: Path) -> None:
             await executor.execute("!echo hello")
             await executor.execute("from PIL import Image\nImage.new('L', (1, 1))")
             with pytest.raises(TimeoutError):
-                await executor.execute(stubborn, timeout=0.2)
+                await executor.execute(stubborn, timeout=BEGUN)
             await executor.variables()
             with pytest.raises(CodeExecutionError):
                 await executor.execute("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
+from tests.bounded import BEGUN
 from tests.engine.support import DEADLINE, Running, run
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, get_or_create, interrupt, list_kernels, stream
@@ -95,7 +96,7 @@ def test_help_that_would_go_to_a_pager_is_shown(ipython: KernelRecord) -> None:
 
 def test_a_timeout_interrupts_the_cell_and_keeps_the_state(ipython: KernelRecord) -> None:
     run(ipython, "precious = 1")
-    result = execute(ipython, "print('begun'); import time; time.sleep(100)", timeout=0.5)
+    result = execute(ipython, "print('begun'); import time; time.sleep(100)", timeout=BEGUN)
     assert (result.status, result.ending, result.state) == ("timeout", "interrupted", "kept")
     assert result.output == "begun\n"
     assert run(ipython, "precious").return_value == "1"
@@ -105,7 +106,7 @@ def test_a_command_that_ignores_interrupts_is_killed_and_the_state_kept(ipython:
     run(ipython, "precious = 2")
     # Formatting a traceback can take longer than an overloaded machine has before the kernel would be killed.
     code = "import os\ntry: os.system(\"trap '' INT; sleep 100\")\nexcept KeyboardInterrupt: pass"
-    result = execute(ipython, code, timeout=0.5)
+    result = execute(ipython, code, timeout=BEGUN)
     assert (result.status, result.state) == ("timeout", "kept")
     assert run(ipython, "precious").return_value == "2"
 

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.bounded import BEGUN
 from tests.engine.support import DEADLINE, Running, parent_of, run, wait_for_end
 
 from kernelbox import (
@@ -124,7 +125,7 @@ def test_death_is_reported_by_its_cause(odd: KernelRecord) -> None:
 def test_a_cell_that_cannot_be_stopped_costs_the_process_but_not_the_name(stubborn: KernelRecord) -> None:
     run(stubborn, "lost = 1")
     code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
-    result = execute(stubborn, code, timeout=0.5)
+    result = execute(stubborn, code, timeout=BEGUN)
     assert (result.status, result.ending, result.state) == ("timeout", "restarted", "lost")
     again = get_or_create(stubborn.name)
     assert again.kernel_id == stubborn.kernel_id

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.bounded import BEGUN
 from tests.engine.support import DEADLINE, Running, run
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, destroy, execute, get_or_create, stream
@@ -43,7 +44,7 @@ def test_a_failing_command_is_an_error(bash: KernelRecord) -> None:
 
 def test_a_timeout_interrupts_bash_and_keeps_its_variables(bash: KernelRecord) -> None:
     run(bash, "precious=1")
-    result = execute(bash, "echo begun; sleep 1000", timeout=0.5)
+    result = execute(bash, "echo begun; sleep 1000", timeout=BEGUN)
     assert (result.status, result.ending, result.state) == ("timeout", "interrupted", "kept")
     assert run(bash, "echo $precious").output == "1\n"
 
@@ -57,7 +58,7 @@ def test_bash_cells_are_refused_by_kernels_that_know_none(odd: KernelRecord) -> 
 
 
 def test_interrupts_go_as_messages_to_kernels_that_want_them(odd: KernelRecord) -> None:
-    result = execute(odd, "say in\nwait", timeout=0.2)
+    result = execute(odd, "say in\nwait", timeout=BEGUN)
     assert (result.status, result.ending, result.state) == ("timeout", "interrupted", "kept")
     assert run(odd, "say on").output == "on\n"
 
@@ -99,6 +100,6 @@ def test_an_error_without_a_traceback_still_has_text(odd: KernelRecord) -> None:
 
 
 def test_a_waiting_cell_runs_after_an_interrupted_one(odd: KernelRecord) -> None:
-    waiting = Running(odd, "say in\nwait", timeout=1.0).wait_for_output()
+    waiting = Running(odd, "say in\nwait", timeout=BEGUN).wait_for_output()
     assert run(odd, "say mine").output == "mine\n"
     assert waiting.result().ending == "interrupted"

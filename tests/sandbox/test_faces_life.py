@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.bounded import BEGUN
 from tests.cli.test_console import CTRL_C, CTRL_D, Terminal
 from tests.engine.support import eventually
 from tests.executor.support import accept, answer_all, reject
@@ -57,7 +58,7 @@ def test_an_executor_s_sandboxed_kernel_does_all_that_others_do(workspace: Path)
             with pytest.raises(CodeExecutionError, match="ApprovalRejectedError"):
                 await answer_all(executor, "!touch made", reject)
             with pytest.raises(TimeoutError):
-                await executor.execute("kept = 1\nimport time; time.sleep(1000)", timeout=0.5)
+                await executor.execute("kept = 1\nimport time; time.sleep(1000)", timeout=BEGUN)
             assert (await executor.execute("kept")).text == "1"
             with pytest.raises(CodeExecutionError, match=LEAKED):
                 await executor.execute(LEAK)
@@ -84,7 +85,7 @@ def test_a_sandboxed_kernel_of_the_http_service_does_all_that_others_do(workspac
         assert "ApprovalRejected" in served.execute("boxed", cell("echo", text="hello"))["error"]["ename"]
         assert len(served.execute("boxed", PICTURE)["images"]) == 1
         assert served.execute("boxed", "x=5; echo $x", language="bash")["output"] == "5\n"
-        assert served.execute("boxed", "kept = 1\nimport time; time.sleep(1000)", timeout=0.5)["status"] == "timeout"
+        assert served.execute("boxed", "kept = 1\nimport time; time.sleep(1000)", timeout=BEGUN)["status"] == "timeout"
         assert served.execute("boxed", "kept")["return_value"] == "1"
         said: list[dict[str, Any]] = []
         running = threading.Thread(target=lambda: said.append(served.execute("boxed", ENDLESS)))
@@ -110,7 +111,7 @@ def test_a_sandboxed_kernel_of_the_mcp_server_does_all_that_others_do(workspace:
         async with stdio_client(workspace, *walls, "--toolset", "kernels", "--approve", "all") as client:
             assert len(pictures(await call_tool(client, "execute", code=PICTURE))) == 1
             assert await text(client, "execute", code="x=5; echo $x", language="bash") == "5"
-            assert "timed out" in await failure(client, "execute", code="kept = 1\n" + ENDLESS, timeout=1)
+            assert "timed out" in await failure(client, "execute", code="kept = 1\n" + ENDLESS, timeout=BEGUN)
             assert await text(client, "execute", code="kept") == "1"
             running = asyncio.ensure_future(failure(client, "execute", code=ENDLESS))
             while '"was_running":true' not in (await text(client, "interrupt")).replace(" ", ""):
@@ -137,7 +138,7 @@ def test_a_sandboxed_kernel_of_a_gateway_does_all_that_others_do(workspace: Path
                 assert len((await client.execute(PICTURE)).images) == 1
                 assert (await client.execute("%%bash\necho 5")).text == "5"
                 with pytest.raises(TimeoutError):
-                    await client.execute("kept = 1\nimport time; time.sleep(1000)", timeout=0.5)
+                    await client.execute("kept = 1\nimport time; time.sleep(1000)", timeout=BEGUN)
                 assert (await client.execute("kept")).text == "1"
                 items = client.stream(ENDLESS)
                 assert await anext(items) == "begun\n"

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.bounded import BEGUN
 from tests.frontends.support import attached
 
 import kernelbox
@@ -58,7 +59,7 @@ def test_no_answer_says_where_a_kernel_was_that_cannot_be_started_again(
     (tmp_path / "vanishing").mkdir()
     kernel = kernelbox.get_or_create("vanishing", cwd=tmp_path / "vanishing")
     (tmp_path / "vanishing").rmdir()
-    result = served.execute("vanishing", "sum(range(10**13))", timeout=0.1)
+    result = served.execute("vanishing", "sum(range(10**13))", timeout=BEGUN)
     assert (result["status"], result["state"]) == ("timeout", "lost")
     assert "the server's log says why" in result["error"]["evalue"]
     with attached(served, kernel.kernel_id) as front_end:

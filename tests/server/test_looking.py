@@ -14,6 +14,7 @@ import httpx2
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.bounded import BEGUN
 from tests.engine.support import eventually
 
 from .support import DEADLINE, PICTURE, Served, events_of
@@ -221,7 +222,7 @@ def test_metrics_count_executions_and_failures_by_cause(served: Served, key: str
     before = read_metrics(served)
     served.execute(key, "1")
     served.execute(key, "1 / 0")
-    served.execute(key, "while True: pass", timeout=0.1)
+    served.execute(key, "while True: pass", timeout=BEGUN)
     jobs = [served.post(f"/kernels/{key}/jobs", {"code": "while True: pass"}).json()["id"] for _ in range(2)]
     eventually(lambda: served.http.get(f"/kernels/{key}").json()["kernel"]["status"] == "running")  # the first of them
     for job_id in reversed(jobs):
