@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import kernelbox
 from benchmarks._measure import Row, percentile, show, times
 from benchmarks._pairs import Openers, compare_executions, compare_starts, opener
-from kernelbox.host._process import Process
+from kernelbox.host.process._process import Process
 
 
 def rows() -> Iterator[Row]:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 import kernelbox
 from benchmarks._measure import Row, percentile, show
 from benchmarks._pairs import Openers, compare_executions, compare_starts, opener
-from kernelbox.sandbox._config import SandboxConfig
-from kernelbox.sandbox._passed import settings_for_srt
+from kernelbox.sandbox._sandbox_config import SandboxConfig
+from kernelbox.sandbox._srt_settings import settings_for_srt
 
 
 def rows() -> Iterator[Row]:

@@ -1,7 +1,7 @@
 """Changes modules in one small place at a time, and tells which changes their tests do not notice.
 
     python scripts/mutate.py src/kernelbox/wire --tests tests/wire
-    python scripts/mutate.py src/kernelbox/core/_policy.py --tests tests/executor/test_policy.py [--sample 50 --seed 1]
+    python scripts/mutate.py src/kernelbox/core/_options.py --tests tests/core/test_options.py [--sample 50 --seed 1]
     python scripts/mutate.py src/kernelbox/wire/_json.py --tests tests/wire --part 1/3
 
 Each change is tried in a fork of this process, which has pytest loaded, by the tests that enter the changed function,

@@ -28,6 +28,7 @@ class Room:
 
 
 # Every folder of the package, from the bottom up; a room imports itself and the rooms named here, all of them below it.
+# Both include the rooms inside; a folder without an entry is part of the one around it.
 PURE = (
     "__future__",
     "_blake2",
@@ -52,7 +53,12 @@ ROOMS = {
     # For those who come from KernelBox 0.1, as are `core/types.py` and `core/exceptions.py`.
     "config": Room(ours=("base",)),
     "sandbox": Room(ours=("wire", "base")),
-    "host": Room(ours=("wire", "usage", "base", "sandbox")),
+    "host/process": Room(ours=("wire", "usage")),
+    "host/files": Room(ours=("wire", "base", "sandbox", "host.process")),
+    "host/store": Room(ours=("wire", "base", "host.process", "host.files")),
+    "host/engines": Room(ours=("wire", "usage", "base", "sandbox", "host.process", "host.files", "host.store")),
+    "host": Room(ours=("base",)),
+    "core/approvals": Room(ours=("wire", "base", "host")),
     "core": Room(ours=("wire", "base", "sandbox", "host")),
     "tools": Room(ours=("wire", "base", "host", "core", "__version__")),
     "shells": Room(ours=("wire", "base", "sandbox", "host", "core", "tools")),
@@ -100,17 +106,17 @@ GUEST_ROOMS = ("walls", "output", "programs", "shell", "serve", "birth")
 # What generated modules and users import: it stands on top of the rooms, and the rooms do not import it.
 GUEST_FACES = ("guest/tools.py", "guest/discovery.py")
 
-_PURE_JUPYTER = ("actions", "cell", "conversation", "late", "onlooker", "probe", "reception")
+_PURE_JUPYTER = ("actions", "conversation", "jupyter_cell", "probe", "published")
 
 # Modules outside the wire that decide without sockets, clock or files, as it does.
 PURE_FILES = (
-    "core/_policy.py",
+    "core/approvals/_policy.py",
     "sandbox/_rules.py",
     *(
         f"server/jupyter/_{name}.py"
         for name in ("exchange", "jupyter_message", "other_clients", "reconnecting", "websocket_codec")
     ),
-    *(f"host/jupyter/_{name}.py" for name in _PURE_JUPYTER),
+    *(f"host/engines/jupyter/_{name}.py" for name in _PURE_JUPYTER),
 )
 
 # The files of the HTTP service that may use FastAPI and what is below it. Most of `server/jupyter` may not, so that
@@ -122,10 +128,18 @@ WITH_FASTAPI = (
 
 # One importer per power: (what is used, the only files that may).
 POWERS = (
-    (("zmq", "jupyter_client"), ("host/jupyter/*", "server/jupyter/_zeromq.py", "server/jupyter/_kernelspec.py")),
+    (
+        ("zmq", "jupyter_client"),
+        (
+            "host/engines/jupyter/*",
+            "host/engines/_kernelspecs.py",
+            "server/jupyter/_zeromq.py",
+            "server/jupyter/_kernelspec.py",
+        ),
+    ),
     # What tells one kind of kernel from another; all others go through the engine.
-    (("kernelbox.host.own",), ("host/own/*", "host/_engine.py", "cli/commands/_doctor.py")),
-    (("kernelbox.host.jupyter",), ("host/jupyter/*", "host/_engine.py", "gateway/_remote_cell.py")),
+    (("kernelbox.host.engines.own",), ("host/engines/own/*", "host/_engines.py", "cli/commands/_doctor.py")),
+    (("kernelbox.host.engines.jupyter",), ("host/engines/jupyter/*", "host/_engines.py", "gateway/_remote_cell.py")),
     (
         ("mcp", "mcp_types"),
         (
@@ -152,7 +166,7 @@ POWERS = (
     (("os.fork", "os.forkpty", "pty.fork"), ("guest/*",)),
     (
         ("os.kill", "os.killpg", "signal.pidfd_send_signal", "signal.pthread_kill", "signal.raise_signal"),
-        ("host/_process.py", "guest/*", "tools/_supervisor.py"),
+        ("host/process/_process.py", "guest/*", "tools/_supervisor.py"),
     ),
 )
 
@@ -177,12 +191,7 @@ def test_a_room_of_the_guest_imports_only_itself_and_those_below() -> None:
     assert list(guest_violations(our_modules())) == []
 
 
-def test_no_imports_of_the_guest_form_a_cycle_not_even_those_inside_functions() -> None:
-    guest = [module for module in our_modules() if room_of(module.path) == "guest"]
-    assert find_cycle(guest, inside_functions=True) == []
-
-
-def test_module_level_imports_form_no_cycle() -> None:
+def test_imports_form_no_cycle() -> None:
     assert find_cycle(our_modules()) == []
 
 
@@ -193,13 +202,16 @@ def test_module_level_imports_form_no_cycle() -> None:
         ("wire/_messages.py", "def f():\n    from time import monotonic"),
         ("wire/_messages.py", "from kernelbox.base import _config"),
         ("wire/_messages.py", "from ..base import _errors"),
-        ("guest/shell/_shell.py", "from kernelbox.host import _process"),
+        ("guest/shell/_shell.py", "from kernelbox.host.process import _process"),
         ("guest/shell/_shell.py", "from kernelbox.base._config import Config"),
         ("guest/shell/_shell.py", "import kernelbox"),
-        ("host/own/_launch.py", "import kernelbox.guest"),
-        ("host/own/_launch.py", "import kernelbox.core._kernels"),
-        ("host/_store.py", "import typing\nif typing.TYPE_CHECKING:\n    from kernelbox.api import _sync"),
-        ("base/_config.py", "from kernelbox.host import _process"),
+        ("host/engines/own/_launch.py", "import kernelbox.guest"),
+        ("host/engines/own/_launch.py", "import kernelbox.core._kernels"),
+        ("host/store/_store.py", "import typing\nif typing.TYPE_CHECKING:\n    from kernelbox.api import _sync"),
+        ("host/process/_process.py", "from kernelbox.host.store._record import KernelRecord"),
+        ("host/store/_store.py", "from kernelbox.host import _engines"),
+        ("core/approvals/_gate.py", "from kernelbox.core._kernels import Kernels"),
+        ("base/_config.py", "from kernelbox.host.process import _process"),
         ("core/_kernels.py", "def f():\n    from kernelbox.shells._blocking import run"),
         ("core/_kernels.py", "from kernelbox.cli import main"),
         ("shells/_asyncio.py", "from kernelbox.api import _executor"),
@@ -221,8 +233,13 @@ def test_an_import_from_a_forbidden_room_is_caught(tmp_path: Path, path: str, so
     [
         ("wire/_framing.py", "from collections.abc import Iterator\nfrom ._messages import Done"),
         ("guest/shell/_shell.py", "import os, socket\nfrom kernelbox.wire import Done"),
-        ("host/own/_launch.py", "from kernelbox.base import _errors\nGUEST = 'kernelbox.guest'"),
-        ("api/_sync.py", "from kernelbox.host import _process\nfrom kernelbox.core import _kernels"),
+        ("host/engines/own/_launch.py", "from kernelbox.base import _errors\nGUEST = 'kernelbox.guest'"),
+        (
+            "host/store/_store.py",
+            "from kernelbox.host.process import _process\nfrom kernelbox.host.files._home import Home",
+        ),
+        ("host/engines/own/_own_engine.py", "from kernelbox.host.engines._local import LocalEngine"),
+        ("api/_sync.py", "from kernelbox.host.process import _process\nfrom kernelbox.core import _kernels"),
         ("cli/commands/_exec.py", "from kernelbox import __version__"),
     ],
 )
@@ -258,24 +275,27 @@ def test_an_import_from_a_lower_room_of_the_guest_is_allowed(tmp_path: Path, pat
 
 @pytest.mark.parametrize("source", ["import os", "from time import monotonic", "def f():\n    import socket"])
 def test_an_import_that_acts_in_a_pure_module_is_caught(tmp_path: Path, source: str) -> None:
-    modules = write_modules(tmp_path, {"host/jupyter/_conversation.py": source, "host/jupyter/_link.py": source})
+    modules = write_modules(
+        tmp_path, {"host/engines/jupyter/_conversation.py": source, "host/engines/jupyter/_connection_file.py": source}
+    )
     (found,) = impurities(modules)
-    assert found.startswith("host/jupyter/_conversation.py:")
+    assert found.startswith("host/engines/jupyter/_conversation.py:")
 
 
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("host/own/_launch.py", "import zmq.asyncio"),
-        ("core/_kernels.py", "from kernelbox.host.own._engine import OwnEngine"),
-        ("shells/_blocking.py", "def f():\n    import kernelbox.host.jupyter._connection"),
-        ("host/own/_engine.py", "from ..jupyter import _engine"),
+        ("host/engines/own/_launch.py", "import zmq.asyncio"),
+        ("core/_kernels.py", "from kernelbox.host.engines.own._own_engine import OwnEngine"),
+        ("shells/_blocking.py", "def f():\n    import kernelbox.host.engines.jupyter._jupyter_connection"),
+        ("host/engines/own/_own_engine.py", "from ..jupyter import _engine"),
+        ("host/engines/_local.py", "from kernelbox.host.engines.own._own_engine import OwnEngine"),
         ("api/_sync.py", "from jupyter_client.manager import KernelManager"),
-        ("host/_store.py", "import os\nos.environ['HOME']"),
-        ("host/_store.py", "import os as system\nsystem.environ.get('HOME')"),
+        ("host/store/_store.py", "import os\nos.environ['HOME']"),
+        ("host/store/_store.py", "import os as system\nsystem.environ.get('HOME')"),
         ("cli.py", "from os import getenv"),
-        ("host/_process.py", "import os\nos.fork()"),
-        ("host/own/_launch.py", "import os\nos.kill(1, 2)"),
+        ("host/process/_process.py", "import os\nos.fork()"),
+        ("host/engines/own/_launch.py", "import os\nos.kill(1, 2)"),
         ("core/_kernels.py", "import signal\nsend = signal.pidfd_send_signal"),
     ],
 )
@@ -287,11 +307,11 @@ def test_a_power_used_outside_its_file_is_caught(tmp_path: Path, path: str, sour
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("host/jupyter/_channels.py", "import zmq\nfrom jupyter_client import KernelManager"),
+        ("host/engines/jupyter/_zmq_channels.py", "import zmq\nfrom jupyter_client import KernelManager"),
         ("base/_config.py", "import os\nos.environ"),
         ("guest/birth/_template.py", "import os\nos.environ\nos.fork()\nos.kill(1, 2)"),
-        ("host/_process.py", "import signal\nsignal.pidfd_send_signal(3, signal.SIGINT)"),
-        ("host/own/_launch.py", "import os\nos.path.join('a', 'b')"),
+        ("host/process/_process.py", "import signal\nsignal.pidfd_send_signal(3, signal.SIGINT)"),
+        ("host/engines/own/_launch.py", "import os\nos.path.join('a', 'b')"),
     ],
 )
 def test_a_power_used_in_its_own_file_is_allowed(tmp_path: Path, path: str, source: str) -> None:
@@ -299,7 +319,7 @@ def test_a_power_used_in_its_own_file_is_allowed(tmp_path: Path, path: str, sour
     assert list(power_violations(modules)) == []
 
 
-def test_a_cycle_of_module_level_imports_is_caught(tmp_path: Path) -> None:
+def test_a_cycle_of_imports_is_caught(tmp_path: Path) -> None:
     tried = "try:\n    import kernelbox._a\nexcept ImportError: ..."
     modules = write_modules(tmp_path, {"_a.py": "from ._b import b", "_b.py": tried})
     assert set(find_cycle(modules)) == {"kernelbox._a", "kernelbox._b"}
@@ -311,12 +331,16 @@ def test_a_module_that_imports_names_from_its_own_package_is_a_cycle(tmp_path: P
     assert set(find_cycle(modules)) == {"kernelbox.wire", "kernelbox.wire._a"}
 
 
-def test_imports_inside_functions_and_for_type_checking_close_no_cycle(tmp_path: Path) -> None:
-    lazy = "def f():\n    from ._a import a"
+def test_an_import_inside_a_function_closes_a_cycle(tmp_path: Path) -> None:
+    lazy = "class C:\n    def f(self):\n        try:\n            from ._a import a\n        finally: ..."
+    modules = write_modules(tmp_path, {"_a.py": "from . import _b", "_b.py": lazy})
+    assert set(find_cycle(modules)) == {"kernelbox._a", "kernelbox._b"}
+
+
+def test_an_import_for_type_checking_closes_no_cycle(tmp_path: Path) -> None:
     typed = "import typing\nif typing.TYPE_CHECKING:\n    from ._a import a"
-    modules = write_modules(tmp_path, {"_a.py": "from . import _b\nfrom ._c import c", "_b.py": lazy, "_c.py": typed})
+    modules = write_modules(tmp_path, {"_a.py": "from ._c import c", "_c.py": typed})
     assert find_cycle(modules) == []
-    assert set(find_cycle(modules, inside_functions=True)) == {"kernelbox._a", "kernelbox._b"}
 
 
 @dataclass(frozen=True)
@@ -422,12 +446,11 @@ def impurities(modules: list[Module]) -> Iterator[str]:
                 yield f"{module.path}:{line} imports {target}"
 
 
-def find_cycle(modules: list[Module], *, inside_functions: bool = False) -> list[str]:
+def find_cycle(modules: list[Module]) -> list[str]:
     known = {module.name for module in modules}
     graph: dict[str, set[str]] = {}
     for module in modules:
-        nodes = module_level(module.tree.body, inside_functions=inside_functions)
-        targets = {nearest(target, known) for _, target in imports(module, nodes)}
+        targets = {nearest(target, known) for _, target in imports(module, at_run_time(module.tree))}
         graph[module.name] = {target for target in targets if target and target != module.name}
     try:
         TopologicalSorter(graph).prepare()
@@ -480,26 +503,16 @@ def bindings(module: Module) -> Iterator[tuple[str, str]]:
                     yield alias.asname or alias.name, f"{origin(module, node)}.{alias.name}"
 
 
-def module_level(body: list[ast.stmt], *, inside_functions: bool = False) -> Iterator[ast.AST]:
-    """Yields the statements that run when a module is imported, also those in branches and class bodies.
-
-    With `inside_functions` those too that run when its functions are called; never those for type checking only.
-    """
-    for statement in body:
-        yield statement
-        match statement:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() if not inside_functions:
-                continue
-            case ast.If(test=test, orelse=orelse) if ast.unparse(test).endswith("TYPE_CHECKING"):
-                yield from module_level(orelse, inside_functions=inside_functions)
-            case ast.Match(cases=cases):
-                for case in cases:
-                    yield from module_level(case.body, inside_functions=inside_functions)
-            case _:
-                for field in ("body", "orelse", "finalbody"):
-                    yield from module_level(getattr(statement, field, []), inside_functions=inside_functions)
-                for handler in getattr(statement, "handlers", []):
-                    yield from module_level(handler.body, inside_functions=inside_functions)
+def at_run_time(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields what can run: all but what is there for type checking only."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            for other in child.orelse:
+                yield other
+                yield from at_run_time(other)
+        else:
+            yield child
+            yield from at_run_time(child)
 
 
 def nearest(target: str, known: set[str]) -> str | None:

@@ -7,10 +7,10 @@ __version__ = "0.2.0"
 # Where each public name lives; a module is imported when one of its names is first used.
 _HOMES = {
     "ApprovalClosed": "kernelbox.base._errors",
-    "ApprovalPolicy": "kernelbox.core._policy",
-    "ApprovalRejectedError": "kernelbox.wire._approvals",
-    "ApprovalRequest": "kernelbox.core._requests",
-    "ApprovalRule": "kernelbox.core._policy",
+    "ApprovalPolicy": "kernelbox.core.approvals._policy",
+    "ApprovalRejectedError": "kernelbox.wire._messages",
+    "ApprovalRequest": "kernelbox.core.approvals._requests",
+    "ApprovalRule": "kernelbox.core.approvals._policy",
     "AttemptSnapshot": "kernelbox.wire._results",
     "CodeExecutionChunk": "kernelbox.core._executor_values",
     "CodeExecutionError": "kernelbox.base._errors",
@@ -27,14 +27,14 @@ _HOMES = {
     "KernelDied": "kernelbox.base._errors",
     "KernelExists": "kernelbox.base._errors",
     "KernelNotFound": "kernelbox.base._errors",
-    "KernelRecord": "kernelbox.host._record",
+    "KernelRecord": "kernelbox.host.store._record",
     "Limits": "kernelbox.base._limits",
     "OutputItem": "kernelbox.wire._results",
     "StartFailed": "kernelbox.base._errors",
     "StoreFailed": "kernelbox.base._errors",
-    "SyncApprovalRequest": "kernelbox.core._requests",
-    "ToolError": "kernelbox.wire._approvals",
-    "ToolEvent": "kernelbox.core._tool_events",
+    "SyncApprovalRequest": "kernelbox.core.approvals._requests",
+    "ToolError": "kernelbox.wire._messages",
+    "ToolEvent": "kernelbox.core._executor_values",
     "ToolServerFailed": "kernelbox.base._errors",
     "Variable": "kernelbox.core._executor_values",
     "create": "kernelbox.api._sync",
@@ -130,13 +130,12 @@ if TYPE_CHECKING:
         ToolServerFailed,
     )
     from kernelbox.base._limits import Limits
-    from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionResult, Variable
-    from kernelbox.core._policy import ApprovalPolicy, ApprovalRule
-    from kernelbox.core._requests import ApprovalRequest, SyncApprovalRequest
-    from kernelbox.core._tool_events import ToolEvent
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.core._executor_values import CodeExecutionChunk, CodeExecutionResult, ToolEvent, Variable
+    from kernelbox.core.approvals._policy import ApprovalPolicy, ApprovalRule
+    from kernelbox.core.approvals._requests import ApprovalRequest, SyncApprovalRequest
+    from kernelbox.host.store._record import KernelRecord
     from kernelbox.tools._generate import generate_mcp_sources
-    from kernelbox.wire._approvals import ApprovalRejectedError, ToolError
+    from kernelbox.wire._messages import ApprovalRejectedError, ToolError
     from kernelbox.wire._results import AttemptSnapshot, ErrorInfo, ExecutionResult, OutputItem
 
 

@@ -29,7 +29,7 @@ IMPORTS = {
     "kernelbox.cli._parser": "list",
     "kernelbox.cli.commands._lifecycle": "list",
     "kernelbox.cli.commands._exec": "exec --name a 1",
-    "kernelbox.host._store": "list",
+    "kernelbox.host.store._store": "list",
     "kernelbox.cli.commands._mcp": "mcp",
     "kernelbox.cli.commands._doctor": "doctor",
 }

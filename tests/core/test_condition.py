@@ -16,10 +16,10 @@ from tests.engine.support import run, wait_for_end
 from kernelbox import KernelRecord, StoreFailed, destroy
 from kernelbox.api._here import kernels
 from kernelbox.core._condition import Condition, describe_loss, died_with_owner
-from kernelbox.host._process import boot_id, read_start_time
-from kernelbox.host._record import format_time
-from kernelbox.host._state_file import write_state
-from kernelbox.wire import _state
+from kernelbox.host.process._process import boot_id, read_start_time
+from kernelbox.host.store._record import format_time
+from kernelbox.host.store._state_file import write_state
+from kernelbox.wire import _kernel_state as _state
 
 
 def condition(idle_timeout: float = 0.0) -> Condition:

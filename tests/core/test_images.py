@@ -14,7 +14,7 @@ import pytest
 from kernelbox import ExecutionResult, InvalidInput, OutputItem
 from kernelbox.core import _images
 from kernelbox.core._images import ImageFiles, choose_images_dir
-from kernelbox.host._home import Home
+from kernelbox.host.files._home import Home
 from kernelbox.wire._messages import Clear
 
 

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from kernelbox import KernelBoxError
-from kernelbox.core._notebook import build_notebook
+from kernelbox.core._notebook_export import build_notebook
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Clear, Display, Done, Message, Output, Started
 

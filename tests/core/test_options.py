@@ -10,7 +10,7 @@ import pytest
 
 from kernelbox import InvalidInput, KernelRecord, Limits
 from kernelbox.core._options import KernelOptions, at_level, choose_sandbox
-from kernelbox.sandbox._config import SandboxConfig
+from kernelbox.sandbox._sandbox_config import SandboxConfig
 
 DEFAULT = SandboxConfig()
 OTHER = SandboxConfig(allow_write=(), unix_sockets=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernelbox import ApprovalPolicy, ApprovalRule, InvalidInput
-from kernelbox.core._policy_file import parse_policy, read_policy
+from kernelbox.core.approvals._policy_file import parse_policy, read_policy
 
 RULE: dict[str, Any] = {"action": "deny", "server": "s", "tool": "t", "args": {"cmd": "x"}, "reason": "r"}
 

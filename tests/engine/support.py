@@ -15,8 +15,8 @@ from tests.bounded import DEADLINE as DEADLINE
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, stream
 from kernelbox.api._here import kernels
-from kernelbox.host._process import Process
-from kernelbox.host.own._connection import Connection
+from kernelbox.host.engines.own._own_connection import OwnConnection
+from kernelbox.host.process._process import Process
 
 
 class Running:
@@ -79,11 +79,11 @@ def value(kernel: KernelRecord | str, expression: str) -> str:
 
 
 @contextlib.contextmanager
-def connected(kernel: KernelRecord) -> Iterator[Connection]:
+def connected(kernel: KernelRecord) -> Iterator[OwnConnection]:
     """Gives a connection of one's own to a kernel, for what the API has no function for."""
     assert kernel.pid is not None
     directory = kernels().kernel(kernel).directory
-    connection = Connection(directory, Process(kernel.pid, kernel.start_time))
+    connection = OwnConnection(directory, Process(kernel.pid, kernel.start_time))
     try:
         yield connection
     finally:

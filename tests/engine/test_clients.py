@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kernels, stream
-from kernelbox.host.own._connection import Connection
+from kernelbox.host.engines.own._own_connection import OwnConnection
 from kernelbox.wire._messages import Answer, Ask, Done, Execute, Interrupt, Message, Output
 
 from .support import DEADLINE, Running, connected, eventually, parent_of, run, stopped, until_queued, value
 
 
-def receive_until(connection: Connection, kind: type[Message], id: str) -> Any:
+def receive_until(connection: OwnConnection, kind: type[Message], id: str) -> Any:
     """Waits for a message about an execution, and returns it."""
     while True:
         for message in connection.receive(DEADLINE):
@@ -221,7 +221,7 @@ def test_a_client_that_does_not_read_keeps_nobody_from_interrupting(kernel: Kern
         eventually(lambda: list_kernels()[0].status == "idle")
 
 
-def _unread(connection: Connection) -> int:
+def _unread(connection: OwnConnection) -> int:
     return int.from_bytes(fcntl.ioctl(connection.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 

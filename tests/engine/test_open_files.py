@@ -15,7 +15,7 @@ from .support import DEADLINE, run, value
 # What users do, each in a process of its own whose limit is lowered first. With "fresh", nothing is known of the home.
 LOWER = """
 import os, resource, sys
-import kernelbox, kernelbox.host._home as home, kernelbox.host._key as key
+import kernelbox, kernelbox.host.files._home as home, kernelbox.host.files._key as key
 name, fresh, limits = sys.argv[1], sys.argv[2] == "fresh", map(int, sys.argv[3:])
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 kernelbox.interrupt(name), kernelbox.list_kernels()  # what these import is not what is tested
@@ -110,8 +110,8 @@ def test_a_template_that_can_keep_no_more_kernels_says_so_and_keeps_those_it_has
 
 WATCH = """
 import os, resource
-from kernelbox.host._lifeline import lifeline_to
-from kernelbox.host._process import read_start_time
+from kernelbox.host.process._lifeline import lifeline_to
+from kernelbox.host.process._process import read_start_time
 pid, started = os.getpid(), read_start_time(os.getpid())
 for limit in (3, 4):  # too few for the descriptor; enough for it, and not for a look at its process
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))

@@ -63,7 +63,7 @@ def test_a_system_without_linux_s_descriptors_runs_cells_and_tells_deaths(own_ho
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="asks ps")
 def test_where_there_is_no_proc_a_process_is_known_by_the_same_number_in_every_time_zone() -> None:
-    code = f"from kernelbox.usage._ps import ask_start_time\nprint(ask_start_time({os.getpid()}))"
+    code = f"from kernelbox.usage._processes import ask_start_time\nprint(ask_start_time({os.getpid()}))"
     told: set[str] = set()
     for zone in ("UTC", "Asia/Tokyo"):
         environment = {**os.environ, "TZ": zone}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelbox import StartFailed, destroy, execute, get_or_create, status, wipe
-from kernelbox.host.own import _template
+from kernelbox.host.engines.own import _warm_template as _template
 
 from .support import DEADLINE, is_running, parent_of, run, value, wait_for_end
 

@@ -17,8 +17,8 @@ import pytest
 
 from kernelbox import destroy, get_or_create, restart
 from kernelbox.guest._descriptors import read_file
-from kernelbox.host._spawning import write_secret
-from kernelbox.host.own import _template
+from kernelbox.host.engines._spawning import write_secret
+from kernelbox.host.engines.own import _warm_template as _template
 
 from .support import Running, eventually, parent_of, run, value, wait_for_end
 

@@ -28,8 +28,8 @@ from kernelbox import (
 )
 from kernelbox.api._here import kernels
 from kernelbox.base._config import KernelBoxConfig
-from kernelbox.core._gate import Gate
-from kernelbox.core._memory import Sessions
+from kernelbox.core.approvals._gate import Gate
+from kernelbox.core.approvals._memory import Sessions
 from kernelbox.shells._asyncio import Run
 from kernelbox.shells._asyncio_asks import Asks
 from kernelbox.tools._toolbox import Toolbox

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import pytest
 
 from kernelbox import ApprovalPolicy, ApprovalRequest, KernelRecord
-from kernelbox.core._gate import Gate
-from kernelbox.core._memory import Memory, Sessions
-from kernelbox.host._process import boot_id, read_start_time
+from kernelbox.core.approvals._gate import Gate
+from kernelbox.core.approvals._memory import Memory, Sessions
+from kernelbox.host.process._process import boot_id, read_start_time
 from kernelbox.wire._messages import Answer, Ask
 
 

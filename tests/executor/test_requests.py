@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.wire.strategies import untimed
 
 from kernelbox import ApprovalClosed, ApprovalRequest, InvalidInput, SyncApprovalRequest
-from kernelbox.core._requests import Verdict
+from kernelbox.core.approvals._requests import Verdict
 from kernelbox.wire._messages import Ask
 
 

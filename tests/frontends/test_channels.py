@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from kernelbox import ApprovalPolicy, KernelBoxConfig
 from kernelbox.core._kernel import Kernel
-from kernelbox.core._memory import Sessions
+from kernelbox.core.approvals._memory import Sessions
 from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
 from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
 from kernelbox.server.jupyter._jupyter_message import JupyterMessage

@@ -16,7 +16,7 @@ from tests.executor.support import DEADLINE, accept, answer_all, reject, run, te
 import kernelbox
 from kernelbox import CodeExecutionError, CodeExecutor, get_or_create
 from kernelbox.api._here import kernels
-from kernelbox.host.own._guarding import fetch_key
+from kernelbox.host.engines.own._guarded import fetch_key
 
 pytestmark = [
     pytest.mark.usefixtures("home"),

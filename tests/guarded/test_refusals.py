@@ -14,7 +14,7 @@ from tests.engine.support import DEADLINE
 from tests.executor.support import run
 
 from kernelbox import CodeExecutor, InvalidInput, StartFailed
-from kernelbox.host.own._guarding import guard_filter, require_guarded
+from kernelbox.host.engines.own._guarded import guard_filter, require_guarded
 from kernelbox.wire._messages import Spawned
 
 pytestmark = [

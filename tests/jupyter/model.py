@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernelbox.host.jupyter._actions import (
+from kernelbox.host.engines.jupyter._actions import (
     Action,
     Deliver,
     InterruptGroup,
@@ -14,12 +14,12 @@ from kernelbox.host.jupyter._actions import (
     KillDescendants,
     KillKernel,
     LeaveQueue,
-    Request,
+    SendRequest,
     WriteActivity,
     WriteReason,
 )
-from kernelbox.host.jupyter._conversation import Conversation
-from kernelbox.host.jupyter._message import KernelMessage
+from kernelbox.host.engines.jupyter._conversation import Conversation
+from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
 from kernelbox.wire._messages import Done, Execute, Interrupt, Message
 
 FOREIGN = "foreign"
@@ -145,7 +145,7 @@ class Client:
             match action:
                 case Deliver(message):
                     self.deliver(message)
-                case Request():
+                case SendRequest():
                     self.request(action)
                 case JoinQueue():
                     self.join()
@@ -176,7 +176,7 @@ class Client:
             self.done.append(execution_id)
             assert (message.status == "aborted") <= (execution_id not in self.kernel.begun), "a cell that ran is kept"
 
-    def request(self, request: Request) -> None:
+    def request(self, request: SendRequest) -> None:
         if request.kind == "interrupt_request":
             self.check_strike()
         elif request.kind == "execute_request":

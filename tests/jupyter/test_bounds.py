@@ -19,11 +19,11 @@ import zmq
 from tests.engine.support import DEADLINE, eventually, run
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, StoreFailed, get_or_create, stream
-from kernelbox.host._directory import KernelDirectory
-from kernelbox.host.jupyter._channels import Channels
-from kernelbox.host.jupyter._link import Link
-from kernelbox.host.jupyter._message import LONGEST_FRAME
-from kernelbox.host.jupyter._subscription import LeftOut, Subscription
+from kernelbox.host.engines.jupyter._connection_file import JupyterLink
+from kernelbox.host.engines.jupyter._jupyter_message import LONGEST_FRAME
+from kernelbox.host.engines.jupyter._subscription import LeftOut, Subscription
+from kernelbox.host.engines.jupyter._zmq_channels import ZmqChannels
+from kernelbox.host.store._kernel_directory import KernelDirectory
 
 from .test_queue import directory_at
 
@@ -40,12 +40,12 @@ def directory() -> Iterator[KernelDirectory]:
 
 
 def test_a_kernel_that_announces_too_long_a_message_is_cut_off(directory: KernelDirectory) -> None:
-    link = Link("ipc", {"shell": 1, "iopub": 2, "control": 3}, "key", "signal", "python")
+    link = JupyterLink("ipc", {"shell": 1, "iopub": 2, "control": 3}, "key", "signal", "python")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{directory.path}/zmq-2")
         listener.listen()
         listener.settimeout(DEADLINE)
-        channels = Channels(link, directory, [])
+        channels = ZmqChannels(link, directory, [])
         try:
             kernel, _ = listener.accept()
             with kernel:

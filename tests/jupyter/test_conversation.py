@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kernelbox.host.jupyter import _actions, _cell, _conversation, _late, _probe, _reception
-from kernelbox.host.jupyter._actions import (
+from kernelbox.host.engines.jupyter import _actions, _conversation, _jupyter_cell, _probe, _published
+from kernelbox.host.engines.jupyter._actions import (
     Action,
     Deliver,
     InterruptGroup,
@@ -17,11 +17,11 @@ from kernelbox.host.jupyter._actions import (
     KillDescendants,
     KillKernel,
     LeaveQueue,
-    Request,
+    SendRequest,
     WriteActivity,
     WriteReason,
 )
-from kernelbox.host.jupyter._conversation import (
+from kernelbox.host.engines.jupyter._conversation import (
     EXIT_PATIENCE,
     IDLE_PATIENCE,
     INTERRUPT_PATIENCE,
@@ -30,8 +30,8 @@ from kernelbox.host.jupyter._conversation import (
     REPLY_PATIENCE,
     Conversation,
 )
-from kernelbox.host.jupyter._message import KernelMessage
-from kernelbox.host.jupyter._reception import FAR_BEHIND, Reception
+from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
+from kernelbox.host.engines.jupyter._published import FAR_BEHIND, Reception
 from kernelbox.wire._messages import Done, Execute, Interrupt, Message, Output, Query, Reply, Started
 
 NOW = 100.0
@@ -72,7 +72,7 @@ class Talk:
 
     def answer(self, probe: Action) -> list[Action]:
         """Answers a probe as a kernel does that is free and is heard."""
-        assert isinstance(probe, Request)
+        assert isinstance(probe, SendRequest)
         actions = self.status("busy", probe.id)
         actions += self.reply(probe.id, "kernel_info_reply")
         return actions + self.status("idle", probe.id)
@@ -123,20 +123,22 @@ def delivered(actions: list[Action]) -> list[Message]:
 
 
 def requested(actions: list[Action]) -> list[tuple[str, str, str]]:
-    return [(action.channel, action.kind, action.id) for action in actions if isinstance(action, Request)]
+    return [(action.channel, action.kind, action.id) for action in actions if isinstance(action, SendRequest)]
 
 
 def probes(actions: list[Action]) -> bool:
     return [kind for _, kind, _ in requested(actions)] == ["kernel_info_request"]
 
 
-def probe_in(actions: list[Action]) -> Request:
-    (probe,) = [action for action in actions if isinstance(action, Request) and action.kind == "kernel_info_request"]
+def probe_in(actions: list[Action]) -> SendRequest:
+    (probe,) = [
+        action for action in actions if isinstance(action, SendRequest) and action.kind == "kernel_info_request"
+    ]
     return probe
 
 
 def test_the_machine_imports_nothing_that_touches_the_world() -> None:
-    for module in (_actions, _cell, _conversation, _late, _probe, _reception):
+    for module in (_actions, _conversation, _jupyter_cell, _probe, _published):
         imported = {name for name, value in vars(module).items() if isinstance(value, ModuleType)}
         assert imported <= {"math", "re"}, module.__name__
 
@@ -161,7 +163,7 @@ def test_the_first_in_the_queue_submits_to_a_kernel_that_is_known_to_be_free() -
     talk.execute()
     busy, request, started = talk.first()
     assert busy == WriteActivity("busy", "x")
-    assert isinstance(request, Request)
+    assert isinstance(request, SendRequest)
     assert (request.channel, request.kind, request.id, request.content["code"]) == (
         "shell",
         "execute_request",
@@ -280,7 +282,7 @@ def test_requests_of_others_whose_idle_was_lost_are_over_when_the_kernel_answers
 def test_what_the_kernel_says_about_our_own_requests_is_not_about_others() -> None:
     talk = Talk(interrupt_mode="message").greet()
     (request,) = talk.interrupt("")
-    assert isinstance(request, Request)
+    assert isinstance(request, SendRequest)
     talk.status("busy", request.id)
     talk.execute()
     assert not probes(talk.first())
@@ -473,7 +475,7 @@ def test_a_running_cell_is_interrupted_by_a_signal_to_its_group() -> None:
 def test_a_kernel_that_wants_messages_is_interrupted_by_one_and_waited_for() -> None:
     talk = Talk(interrupt_mode="message").greet().run()
     (request,) = talk.interrupt()
-    assert isinstance(request, Request)
+    assert isinstance(request, SendRequest)
     assert (request.channel, request.kind, request.patience) == ("control", "interrupt_request", INTERRUPT_PATIENCE)
 
 
@@ -648,7 +650,7 @@ def test_what_cells_of_other_clients_print_is_not_ours() -> None:
 @pytest.mark.parametrize("what", ["complete", "inspect", "is_complete"])
 def test_a_question_goes_to_the_kernel_and_its_reply_to_the_client(what: str) -> None:
     talk = Talk()
-    assert talk.query(what, code="pri") == [Request("shell", f"{what}_request", {"code": "pri"}, "q")]
+    assert talk.query(what, code="pri") == [SendRequest("shell", f"{what}_request", {"code": "pri"}, "q")]
     assert delivered(talk.reply("q", f"{what}_reply", matches=[])) == [Reply("q", {"status": "ok", "matches": []})]
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.wire.strategies import untimed
 
-from kernelbox.host.jupyter._conversation import Conversation
-from kernelbox.host.jupyter._message import KernelMessage
+from kernelbox.host.engines.jupyter._conversation import Conversation
+from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
 from kernelbox.wire._messages import Done, Execute, Interrupt, Query
 
 from .model import FOREIGN, Client, Served

@@ -25,8 +25,8 @@ from kernelbox import (
     restart,
 )
 from kernelbox.api._here import kernels
-from kernelbox.host._process import Process
-from kernelbox.host.jupyter._connection import JupyterConnection
+from kernelbox.host.engines.jupyter._jupyter_connection import JupyterConnection
+from kernelbox.host.process._process import Process
 from kernelbox.wire._messages import Execute
 
 
@@ -230,7 +230,7 @@ def test_the_command_line_works_the_same(odd: KernelRecord, arguments: list[str]
 
 
 def test_a_kernel_is_told_nothing_about_a_jupyter_server_around_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernelbox.host.jupyter._spec import find_spec
+    from kernelbox.host.engines._kernelspecs import find_spec
 
     env = find_spec("bash").environment({"JPY_PARENT_PID": "1", "PATH": "/bin"})
     assert env == {"PATH": "/bin", "PS1": "$"}

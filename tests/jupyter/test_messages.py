@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from jupyter_client.session import Session
 
-from kernelbox.host.jupyter._message import Codec, KernelMessage
+from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage, SignedCodec
 
 KEY = "a key that only we know"
 
 
 def test_jupyter_client_understands_our_requests() -> None:
     content = {"code": "print('é \U0001f600')", "silent": False}
-    frames = Codec(KEY).encode("execute_request", content, "the-id")
+    frames = SignedCodec(KEY).encode("execute_request", content, "the-id")
     session = Session(key=KEY.encode())
     identities, parts = session.feed_identities(frames)
     message = session.deserialize(parts)
@@ -26,19 +26,19 @@ def test_jupyter_client_understands_our_requests() -> None:
 @pytest.mark.parametrize("identities", [[], [b"kernel.stream"], [b"\x00\xff", b"topic"]])
 def test_we_understand_what_jupyter_client_sends(identities: list[bytes]) -> None:
     frames = serialize({"name": "stdout", "text": "é \U0001f600"}, identities)
-    message = Codec(KEY).decode(frames)
+    message = SignedCodec(KEY).decode(frames)
     assert message is not None
     assert (message.kind, message.parent) == ("stream", "the-parent")
     assert message.content == {"name": "stdout", "text": "é \U0001f600"}
 
 
 def test_a_message_signed_with_another_key_is_none() -> None:
-    assert Codec("another key").decode(serialize({"text": "forged"}, [])) is None
+    assert SignedCodec("another key").decode(serialize({"text": "forged"}, [])) is None
 
 
 def test_a_message_that_was_changed_is_none() -> None:
     frames = serialize({"text": "accept"}, [])
-    assert Codec(KEY).decode([frame.replace(b"accept", b"reject") for frame in frames]) is None
+    assert SignedCodec(KEY).decode([frame.replace(b"accept", b"reject") for frame in frames]) is None
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_a_message_that_was_changed_is_none() -> None:
     ],
 )
 def test_frames_that_are_no_message_are_none(frames: list[bytes]) -> None:
-    assert Codec(KEY).decode(frames) is None
+    assert SignedCodec(KEY).decode(frames) is None
 
 
 @pytest.mark.parametrize("part", [b"", b"not json", b"[]", b"null", b"7", b'{"x": ' * 100_000])
 @pytest.mark.parametrize("position", range(4))
 def test_signed_nonsense_is_none_or_harmless(part: bytes, position: int) -> None:
-    codec = Codec(KEY)
+    codec = SignedCodec(KEY)
     parts = [b'{"msg_type": "stream"}', b"{}", b"{}", b"{}"]
     parts[position] = part
     message = codec.decode([b"<IDS|MSG>", codec._sign(parts), *parts])
@@ -78,14 +78,14 @@ def test_signed_nonsense_is_none_or_harmless(part: bytes, position: int) -> None
     ids=["not closed", "deep", "many", "digits", "large", "no object", "no json"],
 )
 def test_a_content_that_is_not_read_leaves_a_message_that_says_so(content: bytes) -> None:
-    codec = Codec(KEY)
+    codec = SignedCodec(KEY)
     parts = [b'{"msg_type": "status"}', b'{"msg_id": "a"}', b"{}", content]
     message = codec.decode([b"<IDS|MSG>", codec._sign(parts), *parts])
     assert message == KernelMessage("status", "a", {}, unread=True)
 
 
 def test_a_content_of_50_mb_is_read() -> None:
-    codec = Codec(KEY)
+    codec = SignedCodec(KEY)
     parts = [b'{"msg_type": "stream"}', b"{}", b"{}", b'{"text": "' + b"x," * 25_000_000 + b'"}']
     message = codec.decode([b"<IDS|MSG>", codec._sign(parts), *parts])
     assert message is not None
@@ -93,7 +93,7 @@ def test_a_content_of_50_mb_is_read() -> None:
 
 
 def test_numbers_that_json_has_no_word_for_become_their_text() -> None:
-    codec = Codec(KEY)
+    codec = SignedCodec(KEY)
     parts = [b'{"msg_type": "x"}', b"{}", b"{}", b'{"a": NaN, "b": -Infinity, "c": 1e999}']
     message = codec.decode([b"<IDS|MSG>", codec._sign(parts), *parts])
     assert message is not None
@@ -101,7 +101,7 @@ def test_numbers_that_json_has_no_word_for_become_their_text() -> None:
 
 
 def test_halves_of_characters_become_something_that_can_be_written() -> None:
-    codec = Codec(KEY)
+    codec = SignedCodec(KEY)
     parts = [b'{"msg_type": "stream"}', b"{}", b"{}", b'{"text": "a\\ud800b", "list": ["\\udc00"]}']
     message = codec.decode([b"<IDS|MSG>", codec._sign(parts), *parts])
     assert message is not None

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.engine.support import DEADLINE
 
-from kernelbox.host._directory import KernelDirectory
-from kernelbox.host._place import Place
-from kernelbox.host.jupyter._queue import QueueLock, end_queue
+from kernelbox.host.engines.jupyter._client_queue import QueueLock, end_queue
+from kernelbox.host.files._place import Place
+from kernelbox.host.store._kernel_directory import KernelDirectory
 
 
 class Anywhere:

@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from kernelbox.host.jupyter._actions import Request
-from kernelbox.host.jupyter._conversation import IDLE_PATIENCE
-from kernelbox.host.jupyter._message import Codec, KernelMessage
-from kernelbox.wire._approvals import INPUT_TOOL, SHELL_SERVER
-from kernelbox.wire._messages import Answer, Ask, Begun, Comm, Done, Execute, Output, Started
+from kernelbox.host.engines.jupyter._actions import SendRequest
+from kernelbox.host.engines.jupyter._conversation import IDLE_PATIENCE
+from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage, SignedCodec
+from kernelbox.wire._messages import INPUT_TOOL, SHELL_SERVER, Answer, Ask, Begun, Comm, Done, Execute, Output, Started
 
 from .test_conversation import Talk, delivered, probe_in, requested
 
@@ -23,10 +22,10 @@ def watching() -> Talk:
     return talk
 
 
-def comm(talk: Talk, code: str = json.dumps(MESSAGE)) -> Request:
+def comm(talk: Talk, code: str = json.dumps(MESSAGE)) -> SendRequest:
     """Has a message sent to a comm; returns the request that does it."""
     talk.conversation.execute(Execute("x", code, "comm", buffers=[b"raw"]))
-    (request,) = [action for action in talk.first() if isinstance(action, Request)]
+    (request,) = [action for action in talk.first() if isinstance(action, SendRequest)]
     return request
 
 
@@ -67,10 +66,10 @@ def test_what_a_cell_asks_is_told_and_the_answer_goes_back() -> None:
     assert ask(talk) == [Ask("x", 1, SHELL_SERVER, INPUT_TOOL, {"prompt": "? ", "password": False})]
     assert ask(talk, "another") == []
     (reply,) = talk.conversation.answer(Answer("x", 1, True, payload="Äda".encode()))
-    assert isinstance(reply, Request)
+    assert isinstance(reply, SendRequest)
     assert (reply.channel, reply.kind, reply.content) == ("stdin", "input_reply", {"value": "Äda"})
     (refusal,) = talk.conversation.answer(Answer("x", 1, False, "gone"))
-    assert isinstance(refusal, Request)
+    assert isinstance(refusal, SendRequest)
     assert refusal.content == {"value": "\x04"}
     assert talk.conversation.answer(Answer("y", 1, True)) == []
     talk.reply()
@@ -81,7 +80,7 @@ def test_what_a_cell_asks_is_told_and_the_answer_goes_back() -> None:
 def test_a_cell_may_ask_only_where_somebody_answers() -> None:
     for talk, allowed in ((watching(), True), (Talk().greet(), False)):
         talk.execute(allow_stdin=True)
-        (request,) = [action for action in talk.first() if isinstance(action, Request)]
+        (request,) = [action for action in talk.first() if isinstance(action, SendRequest)]
         assert request.content["allow_stdin"] is allowed
 
 
@@ -116,14 +115,14 @@ def test_a_client_that_does_not_watch_is_told_nothing_of_others() -> None:
 def test_history_and_comms_are_asked_for_by_jupyters_names() -> None:
     talk = watching()
     (history,) = talk.query("history", hist_access_type="tail", n=1, pattern=None)
-    assert isinstance(history, Request)
+    assert isinstance(history, SendRequest)
     assert (history.kind, history.content) == ("history_request", {"hist_access_type": "tail", "n": 1})
     assert requested(talk.query("comms", target_name="")) == [("shell", "comm_info_request", "q")]
     assert len(delivered(talk.reply("q", "comm_info_reply", comms={}))) == 1
 
 
 def test_metadata_and_buffers_of_comms_cross_the_codec() -> None:
-    codec = Codec("key")
+    codec = SignedCodec("key")
     read = codec.decode(codec.encode("comm_msg", {"a": 1}, "i", {"m": 2}, (b"x", b"")))
     assert read is not None
     assert (read.content, read.metadata, read.buffers) == ({"a": 1}, {"m": 2}, (b"x", b""))

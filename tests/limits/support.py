@@ -12,7 +12,7 @@ import pytest
 from tests.engine.support import DEADLINE
 
 from kernelbox import ExecutionResult, KernelRecord, destroy, execute, get_or_create
-from kernelbox.host._groups import make_groups, remove_groups
+from kernelbox.host.process._control_groups import make_groups, remove_groups
 
 _numbers = itertools.count(1)
 

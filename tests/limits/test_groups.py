@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.engine.support import eventually
 
-from kernelbox.host import _groups as making
-from kernelbox.host._groups import make_groups, remove_groups
-from kernelbox.usage import _groups as reading
+from kernelbox.host.process import _control_groups as making
+from kernelbox.host.process._control_groups import make_groups, remove_groups
+from kernelbox.usage import _group_usage as reading
 
 from .support import GROUPS
 

@@ -23,7 +23,7 @@ from kernelbox import (
     restart,
     status,
 )
-from kernelbox.host._limiting import prepare_limits
+from kernelbox.host.engines._limiting import prepare_limits
 
 from .support import GROUPS, WAYS, death, error, run
 
@@ -186,7 +186,7 @@ def test_a_process_whose_parent_has_ended_still_counts(engine: str, monkeypatch:
 
 
 def test_a_directory_with_too_many_files_to_count_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelbox.host._limiting._MOST_FILES", 3)
+    monkeypatch.setattr("kernelbox.host.engines._limiting._MOST_FILES", 3)
     for name in "abcd":
         (tmp_path / name).touch()
     with pytest.raises(StartFailed, match="has more than 3 files, which take too long to count"):

@@ -10,7 +10,7 @@ from tests.engine.support import DEADLINE
 
 from kernelbox import create, execute, get_or_create, list_kernels, status
 from kernelbox.guest.walls._disk import Disk
-from kernelbox.usage._directory import Walk
+from kernelbox.usage._disk_usage import Walk
 
 from .support import WAYS, run
 

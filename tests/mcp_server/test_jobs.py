@@ -11,7 +11,7 @@ import pytest
 
 from kernelbox import KernelBoxError, list_kernels
 from kernelbox.api._here import kernels
-from kernelbox.core._policy import ApprovalPolicy
+from kernelbox.core.approvals._policy import ApprovalPolicy
 from kernelbox.shells._asyncio_jobs import JobOptions
 from kernelbox.shells._asyncio_workplace import Workplace
 from kernelbox.tools._toolbox import Toolbox

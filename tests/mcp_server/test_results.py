@@ -14,7 +14,7 @@ from mcp_types import BlobResourceContents, TextResourceContents
 from PIL import Image
 
 from kernelbox import ExecutionResult
-from kernelbox.host._workspace import Workspace
+from kernelbox.host.files._workspace_files import Workspace
 from kernelbox.mcp.toolsets._pictures import scale
 from kernelbox.mcp.toolsets._tool_results import DEFAULT_BUDGET, LEAST_BUDGET, describe_changes, fit, shape
 from kernelbox.mcp.toolsets._tool_state import Outputs

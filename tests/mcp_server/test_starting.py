@@ -16,7 +16,7 @@ from tests.cli.support import kernelbox
 
 from kernelbox import ApprovalRule, InvalidInput
 from kernelbox.base._dotenv import parse_dotenv, read_dotenv
-from kernelbox.core._policy_file import parse_policy, read_policy
+from kernelbox.core.approvals._policy_file import parse_policy, read_policy
 
 from .support import command, run
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernelbox import InvalidInput
-from kernelbox.sandbox._config import SandboxConfig, check_sandbox
+from kernelbox.sandbox._sandbox_config import SandboxConfig, check_sandbox
 
 # The complete example of the README, without what needs a network.
 COMPLETE: dict[str, Any] = {

@@ -12,9 +12,9 @@ import pytest
 
 from kernelbox import CodeExecutor, InvalidInput, StartFailed, get_or_create
 from kernelbox.gateway import KernelGateway
-from kernelbox.sandbox._config import SandboxConfig, check_sandbox
-from kernelbox.sandbox._passed import settings_for_srt
 from kernelbox.sandbox._paths import find_absent
+from kernelbox.sandbox._sandbox_config import SandboxConfig, check_sandbox
+from kernelbox.sandbox._srt_settings import settings_for_srt
 
 from .support import needs_linux
 

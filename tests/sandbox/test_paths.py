@@ -18,12 +18,12 @@ from tests.wire.strategies import untimed
 from kernelbox import StartFailed, destroy, execute, get_or_create, wipe
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.guest.walls._system_calls import Unarmed, place
-from kernelbox.host.own._boxes import names_writable
+from kernelbox.host.engines.own._sandboxed import names_writable
 from kernelbox.sandbox import _paths
-from kernelbox.sandbox._config import SandboxConfig
 from kernelbox.sandbox._native import Surroundings, confine, environment_in_sandbox, find_rules
 from kernelbox.sandbox._paths import expand, find_protected, real_allowed
-from kernelbox.sandbox._rules import Rules, state_of
+from kernelbox.sandbox._rules import PathRules, state_of
+from kernelbox.sandbox._sandbox_config import SandboxConfig
 
 from .support import has_landlock, needs_linux
 
@@ -37,7 +37,7 @@ def make(root: Path, *names: str) -> None:
             path.write_text("secret")
 
 
-def rules_for(root: Path, *secrets: str, **fields: tuple[str, ...]) -> Rules:
+def rules_for(root: Path, *secrets: str, **fields: tuple[str, ...]) -> PathRules:
     return find_rules(SandboxConfig(**fields), Surroundings(str(root), secrets))  # type: ignore[arg-type]  # all are paths
 
 

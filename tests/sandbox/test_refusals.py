@@ -18,12 +18,12 @@ from kernelbox import InvalidInput, StartFailed, execute, get_or_create, list_ke
 from kernelbox.api._here import kernels
 from kernelbox.guest._process_tree import children
 from kernelbox.guest.walls._maker import FIRST
-from kernelbox.host._sockets import dial
-from kernelbox.host.own._boxes import find_gap, require_armed
-from kernelbox.host.own._templates import list_templates, process_behind
-from kernelbox.sandbox._config import SandboxConfig
-from kernelbox.sandbox._hints import advise, advise_about_srt
+from kernelbox.host.engines.own._sandboxed import find_gap, require_armed
+from kernelbox.host.engines.own._templates import list_templates, process_behind
+from kernelbox.host.files._sockets import dial
+from kernelbox.sandbox._advice import advise, advise_about_srt
 from kernelbox.sandbox._native import Surroundings, confine
+from kernelbox.sandbox._sandbox_config import SandboxConfig
 from kernelbox.wire._confinement import describe_failure, failed_step
 from kernelbox.wire._messages import Spawned
 
@@ -286,7 +286,7 @@ def test_the_advice_about_srt_is_for_what_it_said(
 
 def set_up(setting: str, settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has the hints read the settings of a system that is another than this one."""
-    monkeypatch.setattr("kernelbox.sandbox._hints._SETTINGS", str(settings))
+    monkeypatch.setattr("kernelbox.sandbox._advice._SETTINGS", str(settings))
     name, _, content = setting.partition("=")
     if name:
         (settings / name).parent.mkdir()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.strategies import untimed
 
-from kernelbox.sandbox._rules import Rules, is_below, parents, resolve, state_of
+from kernelbox.sandbox._rules import PathRules, is_below, parents, resolve, state_of
 from kernelbox.wire._confinement import Mount
 
 NAMES = ("a", "b")
@@ -17,7 +17,7 @@ PATHS = ["/" + "/".join(steps) for depth in range(1, 4) for steps in itertools.p
 
 some_paths = st.frozensets(st.sampled_from(PATHS), max_size=4)
 rules = st.builds(
-    Rules,
+    PathRules,
     deny_read=some_paths,
     allow_read=some_paths,
     allow_write=some_paths,
@@ -39,7 +39,7 @@ def seen(path: str, mounts: list[Mount]) -> str:
 
 @untimed
 @given(rules)
-def test_every_path_is_what_the_rules_say_when_all_is_mounted(rules: Rules) -> None:
+def test_every_path_is_what_the_rules_say_when_all_is_mounted(rules: PathRules) -> None:
     mounts = resolve(rules)
     for path in PATHS:
         expected, found = state_of(path, rules), seen(path, mounts)
@@ -48,7 +48,7 @@ def test_every_path_is_what_the_rules_say_when_all_is_mounted(rules: Rules) -> N
 
 @untimed
 @given(rules)
-def test_no_directory_above_something_mounted_can_be_moved(rules: Rules) -> None:
+def test_no_directory_above_something_mounted_can_be_moved(rules: PathRules) -> None:
     mounts = resolve(rules)
     pinned = {mount.path for mount in mounts if mount.kind == "pin"}
     places = {mount.path for mount in mounts if mount.kind != "pin"}
@@ -61,7 +61,7 @@ def test_no_directory_above_something_mounted_can_be_moved(rules: Rules) -> None
 
 @untimed
 @given(rules)
-def test_parents_are_mounted_before_what_is_in_them_and_pins_are_covered(rules: Rules) -> None:
+def test_parents_are_mounted_before_what_is_in_them_and_pins_are_covered(rules: PathRules) -> None:
     mounts = resolve(rules)
     for index, mount in enumerate(mounts):
         later = mounts[index + 1 :]
@@ -73,7 +73,7 @@ def test_parents_are_mounted_before_what_is_in_them_and_pins_are_covered(rules: 
 
 @untimed
 @given(rules)
-def test_what_is_denied_to_be_written_is_nowhere_writable(rules: Rules) -> None:
+def test_what_is_denied_to_be_written_is_nowhere_writable(rules: PathRules) -> None:
     for path in PATHS:
         if any(place in rules.deny_write for place in (path, *parents(path))):
             assert state_of(path, rules) != "write"
@@ -81,7 +81,7 @@ def test_what_is_denied_to_be_written_is_nowhere_writable(rules: Rules) -> None:
 
 @untimed
 @given(rules)
-def test_what_is_secret_is_nowhere_shown(rules: Rules) -> None:
+def test_what_is_secret_is_nowhere_shown(rules: PathRules) -> None:
     for path in PATHS:
         if any(place in rules.secret for place in (path, *parents(path))):
             assert seen(path, resolve(rules)) in ("hide", "private")
@@ -90,31 +90,31 @@ def test_what_is_secret_is_nowhere_shown(rules: Rules) -> None:
 @pytest.mark.parametrize(
     ("rules", "path", "state"),
     [
-        (Rules(), "/a", "read"),
-        (Rules(allow_write=frozenset({"/a"})), "/a/b", "write"),
-        (Rules(deny_read=frozenset({"/a"})), "/a/b", "hide"),
-        (Rules(deny_read=frozenset({"/a"}), allow_read=frozenset({"/a/b"})), "/a/b/c", "read"),
-        (Rules(deny_read=frozenset({"/a"}), allow_read=frozenset({"/a"})), "/a", "read"),
-        (Rules(deny_read=frozenset({"/a/b"}), allow_read=frozenset({"/a"})), "/a/b", "hide"),
-        (Rules(deny_read=frozenset({"/a"}), allow_write=frozenset({"/a/b"})), "/a/b", "write"),
-        (Rules(deny_read=frozenset({"/a"}), allow_write=frozenset({"/a"})), "/a", "hide"),
-        (Rules(deny_write=frozenset({"/a"}), allow_write=frozenset({"/a/b"})), "/a/b", "read"),
-        (Rules(deny_write=frozenset({"/a/b"}), allow_write=frozenset({"/a"})), "/a/b", "read"),
-        (Rules(private=frozenset({"/a"})), "/a", "private"),
-        (Rules(private=frozenset({"/a"}), deny_read=frozenset({"/a"})), "/a", "private"),
-        (Rules(private=frozenset({"/a"}), allow_write=frozenset({"/a"})), "/a", "write"),
-        (Rules(private=frozenset({"/a"}), needed=frozenset({"/a/b"})), "/a/b", "read"),
-        (Rules(deny_read=frozenset({"/a/b"}), needed=frozenset({"/a/b"})), "/a/b", "hide"),
-        (Rules(secret=frozenset({"/a"}), allow_read=frozenset({"/a/b"})), "/a/b", "hide"),
-        (Rules(secret=frozenset({"/a"}), allow_write=frozenset({"/"})), "/a", "hide"),
+        (PathRules(), "/a", "read"),
+        (PathRules(allow_write=frozenset({"/a"})), "/a/b", "write"),
+        (PathRules(deny_read=frozenset({"/a"})), "/a/b", "hide"),
+        (PathRules(deny_read=frozenset({"/a"}), allow_read=frozenset({"/a/b"})), "/a/b/c", "read"),
+        (PathRules(deny_read=frozenset({"/a"}), allow_read=frozenset({"/a"})), "/a", "read"),
+        (PathRules(deny_read=frozenset({"/a/b"}), allow_read=frozenset({"/a"})), "/a/b", "hide"),
+        (PathRules(deny_read=frozenset({"/a"}), allow_write=frozenset({"/a/b"})), "/a/b", "write"),
+        (PathRules(deny_read=frozenset({"/a"}), allow_write=frozenset({"/a"})), "/a", "hide"),
+        (PathRules(deny_write=frozenset({"/a"}), allow_write=frozenset({"/a/b"})), "/a/b", "read"),
+        (PathRules(deny_write=frozenset({"/a/b"}), allow_write=frozenset({"/a"})), "/a/b", "read"),
+        (PathRules(private=frozenset({"/a"})), "/a", "private"),
+        (PathRules(private=frozenset({"/a"}), deny_read=frozenset({"/a"})), "/a", "private"),
+        (PathRules(private=frozenset({"/a"}), allow_write=frozenset({"/a"})), "/a", "write"),
+        (PathRules(private=frozenset({"/a"}), needed=frozenset({"/a/b"})), "/a/b", "read"),
+        (PathRules(deny_read=frozenset({"/a/b"}), needed=frozenset({"/a/b"})), "/a/b", "hide"),
+        (PathRules(secret=frozenset({"/a"}), allow_read=frozenset({"/a/b"})), "/a/b", "hide"),
+        (PathRules(secret=frozenset({"/a"}), allow_write=frozenset({"/"})), "/a", "hide"),
     ],
 )
-def test_where_rules_meet_the_documented_one_decides(rules: Rules, path: str, state: str) -> None:
+def test_where_rules_meet_the_documented_one_decides(rules: PathRules, path: str, state: str) -> None:
     assert state_of(path, rules) == state
 
 
 def test_the_directories_above_a_protected_one_are_pinned_below_what_cells_see() -> None:
-    rules = Rules(allow_write=frozenset({"/w"}), deny_write=frozenset({"/w/a/.git/hooks"}))
+    rules = PathRules(allow_write=frozenset({"/w"}), deny_write=frozenset({"/w/a/.git/hooks"}))
     assert [(mount.kind, mount.path) for mount in resolve(rules)] == [
         ("write", "/w"),
         ("pin", "/w/a"),
@@ -125,5 +125,7 @@ def test_the_directories_above_a_protected_one_are_pinned_below_what_cells_see()
 
 
 def test_a_hidden_directory_with_something_shown_in_it_is_a_screen() -> None:
-    rules = Rules(deny_read=frozenset({"/home"}), allow_read=frozenset({"/home/me/x"}), files=frozenset({"/home/me/x"}))
+    rules = PathRules(
+        deny_read=frozenset({"/home"}), allow_read=frozenset({"/home/me/x"}), files=frozenset({"/home/me/x"})
+    )
     assert resolve(rules) == [Mount("screen", "/home"), Mount("read", "/home/me/x", False)]

@@ -28,7 +28,7 @@ from tests.server.support import serving as serving_kernels
 from kernelbox import CodeExecutor, KernelRecord, StartFailed, destroy, execute, get_or_create, restart, wipe
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.gateway import KernelClient, KernelGateway
-from kernelbox.host.own._boxes import find_gap, find_gap_around
+from kernelbox.host.engines.own._sandboxed import find_gap, find_gap_around
 
 from .support import namespace, needs_linux
 

@@ -15,9 +15,9 @@ import pytest
 from tests.conftest import new_home
 
 from kernelbox import KernelBoxConfig
-from kernelbox.host._home import Home
-from kernelbox.host._journal import Journal
-from kernelbox.host._record import now
+from kernelbox.host.files._home import Home
+from kernelbox.host.store._job_journal import Journal
+from kernelbox.host.store._record import now
 from kernelbox.server.jobs._jobs import Jobs
 
 from .support import DEADLINE, Served, events_of, serving, steps_during

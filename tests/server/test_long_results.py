@@ -16,8 +16,8 @@ from starlette.types import Message
 from websockets.sync.client import connect
 
 from kernelbox import ExecutionResult, KernelBoxConfig
-from kernelbox.host._home import Home
-from kernelbox.host._journal import Entry, Journal
+from kernelbox.host.files._home import Home
+from kernelbox.host.store._job_journal import JobEntry, Journal
 from kernelbox.server.http._long_json import PIECE, dump_in_pieces
 from kernelbox.server.jobs._answers import answer_with, answer_with_json, encode_result
 from kernelbox.server.jobs._event_streams import EventStream
@@ -148,7 +148,7 @@ def test_others_are_served_while_a_long_result_is_encoded() -> None:
     asyncio.run(count())
 
 
-class SlowDisk(Entry):
+class SlowDisk(JobEntry):
     """A job on a disk that takes what is long only after the event loop has served another."""
 
     def __init__(self, journal: Journal, job_id: str) -> None:

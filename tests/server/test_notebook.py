@@ -14,7 +14,7 @@ from tests.cli.support import kernelbox as command
 
 import kernelbox
 from kernelbox import KernelBoxError
-from kernelbox.core._notebook import build_notebook
+from kernelbox.core._notebook_export import build_notebook
 from kernelbox.guest.output._history import CellHistory
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Display, Done, Execute, Output

@@ -15,7 +15,7 @@ import pytest
 from tests.bounded import DEADLINE as DEADLINE
 
 from kernelbox import KernelRecord
-from kernelbox.host._records import signed
+from kernelbox.host.store._record_files import signed
 
 _MANY = """
 import json, os, sys
@@ -50,11 +50,11 @@ for _ in readers:
 _EARLY = """
 import _blake2, json, os, pwd, stat, sys, tempfile, traceback, warnings
 import kernelbox
-import kernelbox.host._registry, kernelbox.host.own._engine
+import kernelbox.host.store._registry, kernelbox.host.engines.own._own_engine
 from kernelbox import *
 from kernelbox.api import _sync
-from kernelbox.host import _process
-from kernelbox.host._place import Place
+from kernelbox.host.process import _process
+from kernelbox.host.files._place import Place
 """
 
 

@@ -12,9 +12,9 @@ from tests.store.support import in_many_processes, start_python
 
 from kernelbox import StoreFailed, create, destroy, get_or_create, restart, wipe
 from kernelbox.api._here import kernels
-from kernelbox.host._lock import is_locked, locked
-from kernelbox.host._place import Place
-from kernelbox.host._records import slug_of
+from kernelbox.host.files._lock import is_locked, locked
+from kernelbox.host.files._place import Place
+from kernelbox.host.store._record_files import slug_of
 
 PROCESSES, TURNS = 8, 150
 SECRET = b"of the tests"
@@ -24,9 +24,9 @@ def test_a_lock_has_one_holder_at_a_time_though_each_removes_its_file(tmp_path: 
     directory = tmp_path / "locks"
     directory.mkdir(0o700)
     code = f"""
-from kernelbox.host._lock import locked
-from kernelbox.host._place import Place
-from kernelbox.host._records import slug_of
+from kernelbox.host.files._lock import locked
+from kernelbox.host.files._place import Place
+from kernelbox.host.store._record_files import slug_of
 answer = 0
 SECRET = {SECRET!r}
 with Place.open({str(directory)!r}) as place:
@@ -191,8 +191,8 @@ def test_a_lock_that_the_fork_of_a_killed_host_still_holds_keeps_nobody_from_a_n
 def test_a_lock_that_a_living_host_holds_is_waited_for(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     code = f"""
-from kernelbox.host._lock import locked
-from kernelbox.host._place import Place
+from kernelbox.host.files._lock import locked
+from kernelbox.host.files._place import Place
 import sys
 with locked(Place.open({str(tmp_path)!r}), "name", {SECRET!r}):
     print("locked", flush=True)

@@ -15,7 +15,7 @@ import pytest
 from tests.store.support import as_user
 
 from kernelbox import StoreFailed
-from kernelbox.host._place import Place
+from kernelbox.host.files._place import Place
 
 ANOTHER_USER = 12345
 PRECIOUS = b"export PATH"

@@ -9,11 +9,11 @@ import sys
 from tests.engine.support import eventually
 from tests.store.support import run_python
 
-from kernelbox.host._process import Process, read_start_time
+from kernelbox.host.process._process import Process, read_start_time
 
 EXHAUSTED = """
 import os, resource, signal, subprocess, sys
-from kernelbox.host._process import Process, read_start_time
+from kernelbox.host.process._process import Process, read_start_time
 victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
 right = read_start_time(victim.pid)
 stale, fresh = Process(victim.pid, right - 1), Process(victim.pid, right)
@@ -38,7 +38,7 @@ def test_without_free_descriptors_no_process_is_signalled_that_may_be_another() 
 
 def test_a_process_with_another_start_time_is_not_signalled() -> None:
     code = (
-        "import signal, subprocess, sys\nfrom kernelbox.host._process import Process, read_start_time\n"
+        "import signal, subprocess, sys\nfrom kernelbox.host.process._process import Process, read_start_time\n"
         "other = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'])\n"
         "wrong = Process(other.pid, read_start_time(other.pid) + 1)\n"
         "print(wrong.alive, wrong.signal(signal.SIGKILL), wrong.signal_group(signal.SIGKILL), other.poll())\n"

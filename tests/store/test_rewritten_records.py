@@ -28,7 +28,7 @@ from kernelbox import (
     status,
     wipe,
 )
-from kernelbox.host._process import read_start_time
+from kernelbox.host.process._process import read_start_time
 
 from .support import DEADLINE, kernel_directories, pid_of, read_registry, run_python
 

@@ -31,8 +31,8 @@ from tests.store.support import (
 
 from kernelbox import KernelBoxConfig, StoreFailed, create, destroy, execute, get_or_create, list_kernels, status, wipe
 from kernelbox.api._here import kernels
-from kernelbox.host._home import Home
-from kernelbox.host._key import _home_directories, read_key
+from kernelbox.host.files._home import Home
+from kernelbox.host.files._key import _home_directories, read_key
 from kernelbox.tools._parameters import read_parameters
 from kernelbox.tools._servers import Servers
 
@@ -906,7 +906,7 @@ def test_a_seal_fits_one_user(shared: Path) -> None:
     code = f"""
 import os
 from kernelbox import StoreFailed
-from kernelbox.host._home import Home
+from kernelbox.host.files._home import Home
 home = Home({str(shared / "home")!r}, os.environ["KERNELBOX_KEY_FILE"])
 home.make().close()
 for path in ({str(shared / "home")!r}, {str(shared / "home/seal")!r}):
@@ -939,7 +939,7 @@ def test_a_user_that_no_database_knows_keeps_the_key_below_the_home_of_the_envir
 os.environ.pop("KERNELBOX_KEY_FILE", None)
 os.environ["HOME"] = {str(shared / "home")!r}
 os.mkdir(os.environ["HOME"])
-from kernelbox.host._key import read_key
+from kernelbox.host.files._key import read_key
 print(read_key("").path)
 """
     assert as_user(ANOTHER_USER, code) == f"{shared}/home/.local/state/kernelbox/key\n"
@@ -951,7 +951,7 @@ def test_a_user_without_a_home_directory_keeps_the_key_in_the_temporary_director
 os.environ.pop("KERNELBOX_KEY_FILE", None)
 os.environ["HOME"] = "/nonexistent"
 tempfile.tempdir = {str(shared)!r}
-from kernelbox.host._key import read_key
+from kernelbox.host.files._key import read_key
 print(read_key("").path)
 """
     assert as_user(ANOTHER_USER, code) == f"{shared}/kernelbox-{ANOTHER_USER}/key\n"
@@ -964,7 +964,7 @@ def test_a_key_directory_that_another_user_has_taken_in_the_temporary_directory_
 os.environ.pop("KERNELBOX_KEY_FILE", None)
 os.environ["HOME"] = "/nonexistent"
 tempfile.tempdir = {str(shared)!r}
-from kernelbox.host._key import read_key
+from kernelbox.host.files._key import read_key
 try:
     read_key("")
 except StoreFailed as exc:
@@ -987,7 +987,7 @@ os.environ.pop("KERNELBOX_KEY_FILE", None)
 os.environ["HOME"] = {str(shared / "home")!r}
 os.mkdir(os.environ["HOME"])
 tempfile.tempdir = {str(shared)!r}
-from kernelbox.host._key import read_key
+from kernelbox.host.files._key import read_key
 print(read_key("").path)
 """
     assert as_user(ANOTHER_USER, code) == f"{shared}/home/.local/state/kernelbox/key\n"
@@ -1032,7 +1032,7 @@ def test_a_key_on_a_read_only_disk_is_read(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "keys" / "key"
     made = read_key(str(path)).secret
     with read_only(path.parent):
-        code = "import sys; from kernelbox.host._key import read_key; print(read_key(sys.argv[1]).secret.hex())"
+        code = "import sys; from kernelbox.host.files._key import read_key; print(read_key(sys.argv[1]).secret.hex())"
         assert run_python(code, str(path)).stdout.strip() == made.hex()
 
 

@@ -13,7 +13,7 @@ import pytest
 from kernelbox import wire
 
 # Of the wire, what only hosts use.
-_OF_HOSTS = {"_approvals", "_execution", "_layout", "_results", "_transcript"}
+_OF_HOSTS = {"_execution", "_layout", "_results", "_transcript"}
 MODULES = sorted({module.name for module in pkgutil.iter_modules(wire.__path__)} - _OF_HOSTS - {"_pristine"})
 
 
@@ -33,7 +33,7 @@ def run(code: str) -> str:
 def test_a_function_keeps_the_built_in_names_that_there_were_before_a_cell_replaced_them() -> None:
     code = """
 import builtins
-from kernelbox.wire._pristine import find_replaced, keep_builtins
+from kernelbox.wire._builtins import find_replaced, keep_builtins
 names = {}
 keep_builtins(names)
 exec("def count(x): return len(x)", names)
@@ -46,7 +46,7 @@ print(names["count"]([1, 2]), len([1, 2]), find_replaced())
 def test_a_built_in_name_that_is_gone_is_found() -> None:
     code = """
 import builtins
-from kernelbox.wire._pristine import find_replaced
+from kernelbox.wire._builtins import find_replaced
 before = find_replaced()
 del builtins.iter
 print(before, find_replaced())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelbox.wire import _state as state
+from kernelbox.wire import _kernel_state as state
 
 from .strategies import any_text, untimed
 

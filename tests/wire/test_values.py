@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kernelbox import ErrorInfo, ExecutionResult, KernelBoxConfig, KernelRecord
+from kernelbox.wire._kernel_state import KernelState
 from kernelbox.wire._messages import Done, Interrupt, Started
-from kernelbox.wire._state import KernelState
 from kernelbox.wire._values import compile_constructors, dataclass, field
 
 VALUES: list[Any] = [
@@ -85,7 +85,9 @@ def test_values_of_different_classes_differ() -> None:
 
 def test_a_value_shows_its_fields_unless_it_is_made_otherwise() -> None:
     assert repr(ErrorInfo("E", "v")) == "ErrorInfo(ename='E', evalue='v', traceback=[])"
-    assert repr(KernelState("idle", 1, 0.0, 0.0, "", 0, "")).startswith("<kernelbox.wire._state.KernelState object at ")
+    assert repr(KernelState("idle", 1, 0.0, 0.0, "", 0, "")).startswith(
+        "<kernelbox.wire._kernel_state.KernelState object at "
+    )
 
 
 def make_class() -> Any:

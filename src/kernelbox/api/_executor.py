@@ -17,7 +17,7 @@ from kernelbox.core._executor_options import ExecutorOptions
 from kernelbox.core._executor_values import CodeExecutionResult
 from kernelbox.core._images import choose_images_dir
 from kernelbox.core._options import choose_sandbox
-from kernelbox.core._policy import check_policy
+from kernelbox.core.approvals._policy import check_policy
 from kernelbox.shells._asyncio_executor import Executor
 from kernelbox.tools._toolbox import CONNECT_TIMEOUT, Toolbox
 
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kernelbox.base._limits import Limits
-    from kernelbox.core._executor_values import CodeExecutionChunk, Variable
+    from kernelbox.core._executor_values import CodeExecutionChunk, ToolEvent, Variable
     from kernelbox.core._options import SandboxLevel
-    from kernelbox.core._policy import ApprovalPolicy
-    from kernelbox.core._requests import ApprovalRequest
-    from kernelbox.core._tool_events import ToolEvent
+    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._requests import ApprovalRequest
 
 _log = logging.getLogger("kernelbox")
 

@@ -9,9 +9,9 @@ from kernelbox.base._errors import InvalidInput, KernelNotFound, attach_attempts
 from kernelbox.core._arguments import check_code, check_key, check_language, check_limit, check_timeout
 from kernelbox.core._images import ImageFiles, choose_images_dir
 from kernelbox.core._options import KernelOptions, at_level
-from kernelbox.host._home import Home
-from kernelbox.host._record import KernelRecord
-from kernelbox.shells._blocking_cell import Cell, holds_commands, run_cell
+from kernelbox.host.files._home import Home
+from kernelbox.host.store._record import KernelRecord
+from kernelbox.shells._blocking_cell import BlockingCell, holds_commands, run_cell
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._messages import Execute
 from kernelbox.wire._results import ExecutionResult, OutputItem
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from kernelbox.base._limits import Limits
+    from kernelbox.core._executor_values import ToolEvent
     from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import Sandbox, SandboxLevel
-    from kernelbox.core._policy import ApprovalPolicy
-    from kernelbox.core._requests import Approve, SyncApprovalRequest
-    from kernelbox.core._tool_events import ToolEvent
-    from kernelbox.host._record import Lifetime
+    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
+    from kernelbox.host.store._record import Lifetime
 
 
 def get_or_create(
@@ -204,7 +204,7 @@ def destroy(name: KernelRecord | str) -> bool:
 
 def list_kernels() -> list[KernelRecord]:
     """Returns all kernels, oldest first, with what each uses."""
-    from kernelbox.host._limiting import measured
+    from kernelbox.host.engines._limiting import measured
 
     return measured(kernels().all())
 
@@ -266,7 +266,7 @@ def _begin(
     )
     seconds = check_timeout(timeout, here.config.execution_timeout)
     images = _image_files(here, images_dir)
-    return run_cell(here, kernel, Cell(request, seconds, images, approve, policy, may_pause))
+    return run_cell(here, kernel, BlockingCell(request, seconds, images, approve, policy, may_pause))
 
 
 def _image_files(here: Kernels, images_dir: str | os.PathLike[str] | None) -> ImageFiles:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+# int() takes no text of thousands of digits, and nothing is counted that needs so many.
+MOST_DIGITS = 18
 
 _EACH_KERNEL = "what each kernel may use, such as memory=512MB; may be repeated (KERNELBOX_LIMIT_*)"
 
@@ -25,3 +26,21 @@ def add_sandbox_options(parser: ArgumentParser, whom: str) -> None:
         choices=["native", "srt"],
         help="how it is made: by kernelbox alone, or inside of sandbox-runtime (native); needs --sandbox",
     )
+
+
+def seconds(text: str) -> float:
+    """Returns a number of seconds, which may be negative."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value
+
+
+def count(text: str) -> int:
+    """Returns a whole number of 0 or more."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
+        raise ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
+    return int(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kernelbox.base._command_line import add_limit_option, add_sandbox_options
+from kernelbox.base._command_line import MOST_DIGITS, add_limit_option, add_sandbox_options, count, seconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from kernelbox.cli._command_table import Command
-
-# int() takes no text of thousands of digits, and nothing is counted that needs so many.
-_MOST_DIGITS = 18
 
 # Help is as wide as documentation shows it, whatever the terminal; asking the terminal would import shutil.
 _WIDTH = 100
@@ -251,26 +248,10 @@ def _pretty(parser: Parser) -> None:
     parser.add_argument("--pretty", action="store_true", help="print for people instead of JSON")
 
 
-def seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not abs(value) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return value
-
-
 def _characters(text: str) -> int:
     digits = text.removeprefix("-")  # less than 0 keeps all, as in the other places where a limit can be given
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS):
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of characters")
-    return int(text)
-
-
-def count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
 
 

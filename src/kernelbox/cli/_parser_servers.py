@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 
-from kernelbox.base._addresses import check_port
-from kernelbox.base._command_line import LOG_LEVELS, add_limit_option, add_sandbox_options
+from kernelbox.base._command_line import LOG_LEVELS, add_limit_option, add_sandbox_options, count, seconds
+from kernelbox.base._endpoint import check_port
 from kernelbox.base._errors import InvalidInput
-from kernelbox.cli._parser import count, seconds
 
 # What browsers send as `Origin` (RFC 6454), and as `Host`.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", re.IGNORECASE)

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._text import MAX_NAME, is_name
-from kernelbox.host._record import MAX_TAGS, are_tags
+from kernelbox.host.store._record import MAX_TAGS, are_tags
 from kernelbox.wire._framing import MAX_TEXT, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.host._record import Lifetime
+    from kernelbox.host.store._record import Lifetime
     from kernelbox.wire._messages import Language
 
 # What fits a message, unless most of it is control characters, which take six each. The other fields take little.

@@ -10,18 +10,19 @@ import os
 import time
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.host._engine import CAUSE_PATIENCE, engine_named
-from kernelbox.host._lifeline import is_owner_alive
-from kernelbox.host._record import format_time, is_rewritten
+from kernelbox.host._engines import engine_named
+from kernelbox.host.process._process import Process, boot_id
+from kernelbox.host.store._death_notes import CAUSE_PATIENCE
+from kernelbox.host.store._record import format_time, is_rewritten
 
 # Seconds for which a task in the background may run at a stretch before it is said to hold its kernel.
 _LONGEST_STEP = 0.5
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.host._record import KernelRecord
-    from kernelbox.host._store import Store
-    from kernelbox.wire._state import KernelState
+    from kernelbox.host.store._record import KernelRecord
+    from kernelbox.host.store._store import Store
+    from kernelbox.wire._kernel_state import KernelState
 
 
 class Condition:
@@ -113,7 +114,7 @@ def died_with_owner(record: KernelRecord) -> bool:
     """Tells whether a kernel died with its owner; one that is being started has not."""
     if record.status != "dead" or record.owner_pid is None or is_rewritten(record):
         return False
-    return not is_owner_alive(record)
+    return record.boot_id != boot_id() or not Process(record.owner_pid, record.owner_start_time).alive
 
 
 def describe_loss(record: KernelRecord) -> str:

@@ -7,8 +7,8 @@ import os
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.base._errors import InvalidInput
 from kernelbox.core._arguments import check_code, check_language, check_limit
-from kernelbox.core._gate import Gate
 from kernelbox.core._options import KernelOptions
+from kernelbox.core.approvals._gate import Gate
 from kernelbox.wire._messages import Execute
 from kernelbox.wire._values import dataclass
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernelbox.base._limits import Limits
-    from kernelbox.core._memory import Sessions
-    from kernelbox.core._policy import ApprovalPolicy
-    from kernelbox.host._record import KernelRecord
-    from kernelbox.sandbox._config import SandboxConfig
+    from kernelbox.core.approvals._memory import Sessions
+    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.host.store._record import KernelRecord
+    from kernelbox.sandbox._sandbox_config import SandboxConfig
 
 
 @dataclass(frozen=True, slots=True)

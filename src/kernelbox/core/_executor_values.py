@@ -1,15 +1,14 @@
-"""What a CodeExecutor returns and yields: results, chunks of text, variables."""
+"""What a CodeExecutor returns and yields: results, chunks of text, notices of tools, variables."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
 from kernelbox.base._errors import KernelBoxError
+from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from pathlib import Path
+    from typing import Any, Literal
 
 # What a kernel says of its variables; guest/serve/_queries.py cuts before.
 _MOST_VARIABLES = 10_000
@@ -35,6 +34,19 @@ class CodeExecutionChunk:
     """Text that a cell has just written or shown."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEvent:
+    """A notice about a running tool call: how far it is (`progress`, of `total`), or a line of the server's log."""
+
+    kind: Literal["progress", "log"]
+    server_name: str
+    tool_name: str
+    text: str
+    progress: float | None = None
+    total: float | None = None
+    level: str = ""
 
 
 @dataclass(frozen=True, slots=True)

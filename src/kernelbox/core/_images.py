@@ -11,7 +11,7 @@ import os
 import time
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.host._user_files import SEARCHABLE, open_directory, write_new
+from kernelbox.host.files._user_files import SEARCHABLE, open_directory, write_new
 from kernelbox.wire._messages import Message
 from kernelbox.wire._results import OutputItem
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
-    from kernelbox.host._home import Home
+    from kernelbox.host.files._home import Home
     from kernelbox.wire._results import ExecutionResult
 
 _SUFFIXES = {

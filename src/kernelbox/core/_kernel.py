@@ -7,7 +7,7 @@ import os
 import time
 
 from kernelbox.base._errors import EXHAUSTED, StoreFailed
-from kernelbox.host._engine import engine_named
+from kernelbox.host._engines import engine_named
 from kernelbox.wire._messages import Query, Reply
 from kernelbox.wire._results import ErrorInfo, ExecutionResult
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelbox.core._kernels import Kernels
-    from kernelbox.host._directory import KernelDirectory
-    from kernelbox.host._engine import Connection
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.host.engines._interface import Connection
+    from kernelbox.host.store._kernel_directory import KernelDirectory
+    from kernelbox.host.store._record import KernelRecord
 
 # A kernel between cells answers a question in a millisecond; one that takes longer is stopped or stuck.
 _ANSWER_PATIENCE = 2.0

@@ -14,9 +14,10 @@ from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._pool import Pool
 from kernelbox.core._starting import check_start, new_record, start
-from kernelbox.host._engine import CAUSE_PATIENCE, ENGINES, engine_named
-from kernelbox.host._record import RESTART_FAILED, KernelRecord
-from kernelbox.host._store import open_store
+from kernelbox.host._engines import ENGINES, engine_named
+from kernelbox.host.store._death_notes import CAUSE_PATIENCE
+from kernelbox.host.store._record import RESTART_FAILED, KernelRecord
+from kernelbox.host.store._store import open_store
 from kernelbox.wire._layout import is_kernel_id
 
 TYPE_CHECKING = False
@@ -83,7 +84,7 @@ class Kernels:
 
     def look(self, key: str) -> KernelRecord:
         """Like `get`; a kernel is also asked for a sign of life if a thread may hold it, and its usage is measured."""
-        from kernelbox.host._limiting import measured
+        from kernelbox.host.engines._limiting import measured
 
         record = self.get(key)
         self.note_held([record])
@@ -389,7 +390,7 @@ class Kernels:
         """Ends the process of a record and what it started; the caller holds the lock of its name."""
         engine_named(record.engine).end(record, self.store.directory(record.kernel_id), reason)
         if record.groups:
-            from kernelbox.host._limiting import release_limits
+            from kernelbox.host.engines._limiting import release_limits
 
             release_limits(record)
 

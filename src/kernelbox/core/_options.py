@@ -13,7 +13,7 @@ from kernelbox.core._arguments import (
     check_name,
     check_tags,
 )
-from kernelbox.host._record import MAX_RULES
+from kernelbox.host.store._record import MAX_RULES
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from kernelbox.base._limits import Limits
-    from kernelbox.host._record import KernelRecord, Lifetime
-    from kernelbox.sandbox._config import SandboxConfig
+    from kernelbox.host.store._record import KernelRecord, Lifetime
+    from kernelbox.sandbox._sandbox_config import SandboxConfig
 
     # True for the default, the path of a configuration file, or what would be in one; False for none.
     Sandbox = bool | str | os.PathLike[str] | Mapping[str, Any] | SandboxConfig
@@ -107,7 +107,7 @@ class KernelOptions:
                 if wanted
                 else f"a sandbox ({record.sandbox}), where none is asked for"
             ]
-        from kernelbox.sandbox._config import SandboxConfig
+        from kernelbox.sandbox._sandbox_config import SandboxConfig
 
         return [SandboxConfig.from_text(has).describe_difference(SandboxConfig.from_text(wanted))]
 
@@ -123,7 +123,7 @@ class KernelOptions:
         """Returns what sandbox these options ask for; None for none. Raises InvalidInput."""
         if self.sandbox is None or self.sandbox is False:
             return None
-        from kernelbox.sandbox._config import check_sandbox  # few kernels have one
+        from kernelbox.sandbox._sandbox_config import check_sandbox  # few kernels have one
 
         return check_sandbox(self.sandbox)
 
@@ -162,7 +162,7 @@ def choose_sandbox(
         if level is not None:
             raise InvalidInput("sandbox_level", level, _NO_SANDBOX)
         return None
-    from kernelbox.sandbox._config import SandboxConfig, check_level, read_config
+    from kernelbox.sandbox._sandbox_config import SandboxConfig, check_level, read_config
 
     chosen = check_level("native" if level is None else level)
     rules = SandboxConfig(level=chosen) if config is None else read_config(config, level=chosen)
@@ -176,7 +176,7 @@ def at_level(sandbox: Sandbox | None, level: str | None) -> Sandbox | None:
         return sandbox
     if sandbox is None or sandbox is False:
         raise InvalidInput("sandbox_level", level, "without sandbox= it would have no effect")
-    from kernelbox.sandbox._config import check_level, check_sandbox
+    from kernelbox.sandbox._sandbox_config import check_level, check_sandbox
 
     return check_sandbox(sandbox, level=check_level(level))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.core._kernel import Kernel
-    from kernelbox.host._engine import Connection
+    from kernelbox.host.engines._interface import Connection
     from kernelbox.wire._execution import Event, Execution, Order
 
 

@@ -9,8 +9,8 @@ _SWEEP_EVERY = 100
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.host._engine import Connection
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.host.engines._interface import Connection
+    from kernelbox.host.store._record import KernelRecord
 
 
 class Pool:

@@ -8,10 +8,11 @@ import os
 from kernelbox.base._config import refuse_unknown_limits
 from kernelbox.base._environment import kernel_environment, scrubbed_environment
 from kernelbox.base._errors import InvalidInput, StartFailed, StoreFailed
-from kernelbox.host._engine import Launch, engine_for, engine_named
-from kernelbox.host._lifeline import lifeline_to
-from kernelbox.host._process import read_start_time
-from kernelbox.host._record import KernelRecord, now
+from kernelbox.host._engines import engine_for, engine_named
+from kernelbox.host.engines._interface import Launch
+from kernelbox.host.process._lifeline import lifeline_to
+from kernelbox.host.process._process import read_start_time
+from kernelbox.host.store._record import KernelRecord, now
 from kernelbox.wire._messages import SETTLED, Execute
 
 TYPE_CHECKING = False
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from kernelbox.base._config import EngineName, KernelBoxConfig
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._options import KernelOptions
-    from kernelbox.host._engine import Engine
-    from kernelbox.host._store import Store
+    from kernelbox.host.engines._interface import Engine
+    from kernelbox.host.store._store import Store
     from kernelbox.wire._results import ExecutionResult
 
 # A kernel has some 25 files open for itself; the rest is for cells, whose imports have several open at once.
@@ -137,14 +138,14 @@ def _launch(
         else:
             given = environment
         if record.limits:
-            from kernelbox.host._limiting import prepare_limits
+            from kernelbox.host.engines._limiting import prepare_limits
 
             disk_before = prepare_limits(record, config.home, use_groups=config.cgroups)
         launch = Launch(record, directory, given, config, opening, lifeline, disk_before)
         engine_named(record.engine).launch(launch)
     except BaseException as exc:
         if record.groups:
-            from kernelbox.host._limiting import release_limits
+            from kernelbox.host.engines._limiting import release_limits
 
             release_limits(record)
         if isinstance(exc, OSError) and not isinstance(exc, StoreFailed):

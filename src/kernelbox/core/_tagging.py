@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernelbox.core._kernels import Kernels
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.host.store._record import KernelRecord
 
 
 def retag(kernels: Kernels, kernel_id: str, changes: Mapping[str, str | None]) -> KernelRecord:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from kernelbox.host._record import KernelRecord
-from kernelbox.host._record import now as utc_now
+from kernelbox.host.store._record import KernelRecord
+from kernelbox.host.store._record import now as utc_now
 from kernelbox.wire._results import AttemptSnapshot, ErrorInfo, ExecutionResult, OutputItem
 
 KernelStatus = Literal["running", "idle", "dead", "unknown"]

@@ -7,9 +7,9 @@ import json
 import os
 import sys
 
-from kernelbox.base._addresses import check_port
 from kernelbox.base._command_line import LOG_LEVELS, add_limit_option, add_sandbox_options
 from kernelbox.base._config import set_limits
+from kernelbox.base._endpoint import check_port
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._limits import parse_limits
 from kernelbox.core._options import choose_sandbox

@@ -7,7 +7,7 @@ import os
 from contextlib import aclosing
 from pathlib import Path
 
-from kernelbox.base._addresses import check_port, join_address
+from kernelbox.base._endpoint import check_port, join_address
 from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout
 from kernelbox.core._arguments import check_code, check_path, check_seconds

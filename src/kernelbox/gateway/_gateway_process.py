@@ -9,9 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from kernelbox.base._addresses import check_port
 from kernelbox.base._command_line import LOG_LEVELS
 from kernelbox.base._config import limits_as_variables
+from kernelbox.base._endpoint import check_port
 from kernelbox.base._environment import environment_of_server
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.base._limits import check_limits

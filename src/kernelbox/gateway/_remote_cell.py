@@ -7,8 +7,8 @@ import os
 import time
 
 from kernelbox.gateway._gateway_link import GatewayLink, Unreachable
-from kernelbox.host.jupyter._cell import Cell
-from kernelbox.host.jupyter._message import KernelMessage
+from kernelbox.host.engines.jupyter._jupyter_cell import JupyterCell
+from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
 from kernelbox.server.jupyter._exchange import DIED, RESTORE_CWD
 from kernelbox.server.jupyter._jupyter_message import JupyterMessage
 from kernelbox.shells._asyncio_cell import Lines
@@ -33,7 +33,7 @@ class RemoteCell:
         self.images = images
         self._link = link
         self._execution = Execution(request, timeout=seconds, now=time.monotonic())
-        self._cell = Cell(request)
+        self._cell = JupyterCell(request)
         self._lines = Lines()
 
     @classmethod

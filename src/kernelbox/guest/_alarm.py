@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from kernelbox.guest._stdlib import contextlib, os
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._json import Converter, TooLarge, type_name
-from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

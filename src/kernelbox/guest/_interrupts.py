@@ -30,12 +30,12 @@ from kernelbox.guest._signal_handlers import (
     wrap_handlers,
 )
 from kernelbox.guest._stdlib import asyncio, contextlib, os, signal, sys, threading, time
-from kernelbox.wire import _state as state
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire import _kernel_state as state
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 
-# What the host sends when requests are not answered; no library uses it. host/_process.py has the same.
+# What the host sends when requests are not answered; no library uses it. host/process/_process.py has the same.
 DIRECT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
 # What interrupts a cell, and the function that unblocks it, without the enum's members: it is called for every cell.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kernelbox.guest._stdlib import contextlib, os, signal, time
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 
@@ -73,7 +73,7 @@ def start_time(pid: int) -> int:
     except OSError:
         if os.path.isdir("/proc/self"):
             return 0
-        from kernelbox.usage._ps import ask_start_time
+        from kernelbox.usage._processes import ask_start_time
 
         return ask_start_time(pid) or 0
 

@@ -18,7 +18,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from kernelbox.guest._stdlib import sys, threading
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -1,6 +1,6 @@
 """The system's modules as they were before any code of a user's: what a cell puts in their place is not used here.
 
-The guest's modules take them from here, and their built-in names from `wire/_pristine.py`. What runs cells for us,
+The guest's modules take them from here, and their built-in names from `wire/_builtins.py`. What runs cells for us,
 IPython and the event loop, is loaded with such built-in names too: a cell that leaves `len` or `isinstance` replaced
 must not make the next one fail.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 if TYPE_CHECKING:
     import asyncio as asyncio

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from pydantic import BaseModel, Field, ValidationError
 
-from kernelbox.wire._approvals import ToolError
+from kernelbox.wire._messages import ToolError
 
 if TYPE_CHECKING:
     from kernelbox.guest.serve._asks import Asks

@@ -9,7 +9,7 @@ import json
 import shlex
 from dataclasses import dataclass
 
-from kernelbox.base._addresses import join_address
+from kernelbox.base._endpoint import join_address
 from kernelbox.base._errors import InvalidInput
 
 TYPE_CHECKING = False

@@ -16,8 +16,8 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kernelbox.base._endpoint import check_token
 from kernelbox.base._environment import host_variable
-from kernelbox.base._tokens import check_token
 from kernelbox.mcp._client_config import PATH, TOKEN_VARIABLE, Address
 from kernelbox.mcp._http_requests import Requests, WholeMessages
 from kernelbox.mcp._mcp_options import LARGEST_MESSAGE, McpOptions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kernelbox.core._policy import ApprovalPolicy
-from kernelbox.sandbox._config import SandboxConfig
+from kernelbox.core.approvals._policy import ApprovalPolicy
+from kernelbox.sandbox._sandbox_config import SandboxConfig
 
 Approve = Literal["ask", "all", "none"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]

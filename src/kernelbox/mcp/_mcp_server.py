@@ -16,7 +16,7 @@ from kernelbox import __version__
 from kernelbox.api._here import kernels
 from kernelbox.base._environment import scrubbed_environment, variables_for_kernels
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.host._workspace import Workspace
+from kernelbox.host.files._workspace_files import Workspace
 from kernelbox.mcp._mcp_options import McpOptions
 from kernelbox.mcp.toolsets._tool_definition import Tools
 from kernelbox.mcp.toolsets._tool_state import IMAGES, SCHEME, Outputs, ToolState

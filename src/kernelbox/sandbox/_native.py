@@ -11,7 +11,7 @@ import sys
 from kernelbox.base._errors import InvalidInput, StartFailed
 from kernelbox.sandbox._mounts import find_processes, find_twins, read_mounts
 from kernelbox.sandbox._paths import absolute, expand, find_protected, outermost, real, real_allowed
-from kernelbox.sandbox._rules import Rules, is_below, parents, resolve
+from kernelbox.sandbox._rules import PathRules, is_below, parents, resolve
 from kernelbox.sandbox._seccomp import ARCHITECTURES, build_filter
 from kernelbox.wire._confinement import MOST_MOUNTS, Confinement
 from kernelbox.wire._layout import PACKAGES
@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kernelbox.sandbox._config import SandboxConfig
+    from kernelbox.sandbox._sandbox_config import SandboxConfig
 
 # Directories of which each kernel has its own: what others keep in them, sockets above all, is not its business.
 _PRIVATE = ("/tmp", "/var/tmp", "/run")  # what is there is hidden
@@ -107,7 +107,7 @@ def environment_in_sandbox(given: dict[str, str]) -> dict[str, str]:
     }
 
 
-def find_rules(config: SandboxConfig, place: Surroundings) -> Rules:
+def find_rules(config: SandboxConfig, place: Surroundings) -> PathRules:
     """Returns the rules for real paths that a configuration and the surroundings of a kernel come to."""
     written = outermost([absolute(path, place.cwd) for path in config.allow_write])
     roots = _known(map(real, written))
@@ -126,7 +126,7 @@ def find_rules(config: SandboxConfig, place: Surroundings) -> Rules:
     secrets += [*find_twins(secrets, mounts), *_known(map(real, find_processes(mounts)))]
     deny_read |= find_twins(deny_read, mounts) - {*allow_read, *roots, *needed}
     everything = {*denied, *deny_read, *allow_read, *roots, *needed, *secrets}
-    return Rules(
+    return PathRules(
         deny_read=frozenset(deny_read),
         allow_read=frozenset(_without_own(allow_read)),
         allow_write=frozenset(_without_own(roots)),

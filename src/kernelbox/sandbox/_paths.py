@@ -11,8 +11,8 @@ import os
 import re
 
 from kernelbox.base._errors import StartFailed
-from kernelbox.sandbox._config import is_pattern
 from kernelbox.sandbox._rules import is_below
+from kernelbox.sandbox._sandbox_config import is_pattern
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

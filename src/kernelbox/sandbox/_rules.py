@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PathRules:
     """Paths by what they are to be. Of what is read, the deepest rule decides; what is denied to be written stays so.
 
     `private` are directories that a kernel has for itself alone; `needed` is shown where another rule than a denial of
@@ -43,7 +43,7 @@ class Rules:
         return sorted(named | self.private | self.needed | self.secret, key=_steps)
 
 
-def state_of(path: str, rules: Rules) -> State:
+def state_of(path: str, rules: PathRules) -> State:
     """Returns what a path is by the rules."""
     above = [path, *parents(path)]
     if any(place in rules.secret for place in above):
@@ -57,7 +57,7 @@ def state_of(path: str, rules: Rules) -> State:
     return "write" if _is_writable(above, rules) else "read"
 
 
-def _seen_at(place: str, rules: Rules) -> Literal["show", "hide", "private"] | None:
+def _seen_at(place: str, rules: PathRules) -> Literal["show", "hide", "private"] | None:
     """Returns what the rules about one path say; where several do, what was asked for counts before what is usual."""
     if place in rules.allow_read:
         return "show"
@@ -68,11 +68,11 @@ def _seen_at(place: str, rules: Rules) -> Literal["show", "hide", "private"] | N
     return "private" if place in rules.private else None
 
 
-def _is_writable(above: list[str], rules: Rules) -> bool:
+def _is_writable(above: list[str], rules: PathRules) -> bool:
     return not any(place in rules.deny_write for place in above) and any(place in rules.allow_write for place in above)
 
 
-def resolve(rules: Rules) -> list[Mount]:
+def resolve(rules: PathRules) -> list[Mount]:
     """Returns what is to be mounted, in this order, so that every path is what the rules say.
 
     A rule is kept where it changes something. In a directory that can be written what is protected must not be moved

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from kernelbox.core._policy import ApprovalPolicy
+from kernelbox.core.approvals._policy import ApprovalPolicy
 from kernelbox.server.http._callers import Token, tokens_from_env
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.host._record import Lifetime
-    from kernelbox.sandbox._config import SandboxConfig
+    from kernelbox.host.store._record import Lifetime
+    from kernelbox.sandbox._sandbox_config import SandboxConfig
 
 MEBIBYTE = 1024 * 1024
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import uvicorn
 
-from kernelbox.base._addresses import join_address
+from kernelbox.base._endpoint import join_address
 from kernelbox.base._errors import StartFailed
 from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.app import create_app

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from typing import Any, Literal
 
+    from kernelbox.core._executor_values import ToolEvent
     from kernelbox.core._kernel import Kernel
-    from kernelbox.core._requests import ApprovalRequest
-    from kernelbox.core._tool_events import ToolEvent
-    from kernelbox.host._engine import Connection
+    from kernelbox.core.approvals._requests import ApprovalRequest
+    from kernelbox.host.engines._interface import Connection
     from kernelbox.shells._asyncio_watch import Lent
     from kernelbox.wire._execution import Event, Order
     from kernelbox.wire._messages import Execute

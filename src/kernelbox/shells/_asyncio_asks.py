@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from kernelbox.core._requests import ApprovalRequest
+from kernelbox.core.approvals._requests import ApprovalRequest
 from kernelbox.wire import _questions  # noqa: F401  # connections load it at the first ask: the loop would wait for it
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.core._gate import Gate
-    from kernelbox.core._tool_events import ToolEvent
+    from kernelbox.core._executor_values import ToolEvent
+    from kernelbox.core.approvals._gate import Gate
     from kernelbox.shells._asyncio import Run
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Answer, Ask

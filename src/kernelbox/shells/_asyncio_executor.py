@@ -6,12 +6,11 @@ import asyncio
 import os
 
 from kernelbox.base._errors import ExecutorStopped, KernelDied, KernelNotFound
-from kernelbox.core._executor_values import CodeExecutionChunk, read_variables
+from kernelbox.core._executor_values import CodeExecutionChunk, ToolEvent, read_variables
 from kernelbox.core._images import ImageFiles
-from kernelbox.core._memory import Sessions
-from kernelbox.core._requests import ApprovalRequest
-from kernelbox.core._tool_events import ToolEvent
-from kernelbox.host._forks import forget_in_forks
+from kernelbox.core.approvals._memory import Sessions
+from kernelbox.core.approvals._requests import ApprovalRequest
+from kernelbox.host.process._forks import forget_in_forks
 from kernelbox.shells._asyncio import Run, query
 from kernelbox.shells._asyncio_asks import Asks
 from kernelbox.shells._asyncio_cell import ADVICE, ExecutorCell

@@ -8,11 +8,11 @@ import functools
 import os
 import time
 
-from kernelbox.core._gate import Gate
+from kernelbox.core._executor_values import ToolEvent
 from kernelbox.core._images import ImageFiles
-from kernelbox.core._memory import Sessions
-from kernelbox.core._requests import ApprovalRequest
-from kernelbox.core._tool_events import ToolEvent
+from kernelbox.core.approvals._gate import Gate
+from kernelbox.core.approvals._memory import Sessions
+from kernelbox.core.approvals._requests import ApprovalRequest
 from kernelbox.shells._asyncio import Run
 from kernelbox.shells._asyncio_asks import Asks
 from kernelbox.wire._messages import Ask, Execute, Withdraw
@@ -23,10 +23,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Set
 
-    from kernelbox.core._gate import Habit
     from kernelbox.core._kernel import Kernel
-    from kernelbox.core._policy import ApprovalPolicy
-    from kernelbox.host._home import Home
+    from kernelbox.core.approvals._gate import Habit
+    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.host.files._home import Home
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._results import ExecutionResult
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from kernelbox.core._kernel import Kernel
-    from kernelbox.host._engine import Connection
+    from kernelbox.host.engines._interface import Connection
 
     News = Begun | Output | Display | Clear | Comm | Done
 

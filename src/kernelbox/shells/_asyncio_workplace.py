@@ -8,9 +8,9 @@ import os
 from kernelbox.base._errors import InvalidInput, KernelBoxError, KernelDied, KernelNotFound
 from kernelbox.core._arguments import check_code, check_language, check_name
 from kernelbox.core._executor_values import read_variables
-from kernelbox.core._memory import Sessions
 from kernelbox.core._options import KernelOptions
-from kernelbox.host._limiting import measured
+from kernelbox.core.approvals._memory import Sessions
+from kernelbox.host.engines._limiting import measured
 from kernelbox.shells._asyncio import query
 from kernelbox.shells._asyncio_jobs import Job
 from kernelbox.shells._loop_connection import in_thread
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from kernelbox.core._executor_values import Variable
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._kernels import Kernels
-    from kernelbox.host._record import KernelRecord, Lifetime
-    from kernelbox.sandbox._config import SandboxConfig
+    from kernelbox.host.store._record import KernelRecord, Lifetime
+    from kernelbox.sandbox._sandbox_config import SandboxConfig
     from kernelbox.shells._asyncio_jobs import JobOptions
     from kernelbox.tools._toolbox import Toolbox
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Literal
 
+    from kernelbox.core._executor_values import ToolEvent
     from kernelbox.core._kernel import Kernel
-    from kernelbox.core._tool_events import ToolEvent
-    from kernelbox.host._engine import Connection
+    from kernelbox.host.engines._interface import Connection
     from kernelbox.shells._blocking_calls import Calls
     from kernelbox.wire._execution import Event
     from kernelbox.wire._messages import Execute

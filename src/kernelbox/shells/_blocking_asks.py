@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelbox.core._requests import SyncApprovalRequest
+from kernelbox.core.approvals._requests import SyncApprovalRequest
 from kernelbox.wire._messages import Ask
 
 TYPE_CHECKING = False
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from typing import Any
 
-    from kernelbox.core._gate import Gate
-    from kernelbox.core._requests import Approve
+    from kernelbox.core.approvals._gate import Gate
+    from kernelbox.core.approvals._requests import Approve
     from kernelbox.shells._blocking_calls import Calls
     from kernelbox.wire._messages import Answer
 

@@ -7,8 +7,8 @@ import os
 import select
 from collections import deque
 
-from kernelbox.core._gate import Waiting
-from kernelbox.core._tool_events import ToolEvent
+from kernelbox.core._executor_values import ToolEvent
+from kernelbox.core.approvals._gate import Waiting
 from kernelbox.wire._messages import Answer
 
 TYPE_CHECKING = False
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from kernelbox.host._engine import Connection
+    from kernelbox.host.engines._interface import Connection
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Ask
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelbox.base._errors import InvalidInput
 from kernelbox.core._arguments import check_key
 from kernelbox.core._kernel import dead_result
-from kernelbox.host._record import KernelRecord
+from kernelbox.host.store._record import KernelRecord
 from kernelbox.shells._blocking import drive
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._results import ExecutionResult
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from typing import Any
 
-    from kernelbox.core._gate import Gate
+    from kernelbox.core._executor_values import ToolEvent
     from kernelbox.core._images import ImageFiles
     from kernelbox.core._kernels import Kernels
-    from kernelbox.core._policy import ApprovalPolicy
-    from kernelbox.core._requests import Approve, SyncApprovalRequest
-    from kernelbox.core._tool_events import ToolEvent
+    from kernelbox.core.approvals._gate import Gate
+    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import OutputItem
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class BlockingCell:
     """A cell that is to be run: what is sent, how long it may take, where its images go, and who answers for it."""
 
     request: Execute
@@ -40,7 +40,7 @@ class Cell:
 
 
 def run_cell(
-    here: Kernels, kernel: KernelRecord | str, cell: Cell
+    here: Kernels, kernel: KernelRecord | str, cell: BlockingCell
 ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     """Finds the kernel, and yields what a cell shows and asks, the result last.
 
@@ -58,7 +58,7 @@ def holds_commands(approve: Approve | bool | None, policy: ApprovalPolicy | None
     if _is_async(approve):
         raise InvalidInput("approve", approve, "use a plain function; CodeExecutor.stream takes asynchronous answers")
     if policy is not None:
-        from kernelbox.core._policy import check_policy
+        from kernelbox.core.approvals._policy import check_policy
 
         check_policy(policy)  # whatever its rules speak of: what they leave open is not allowed by them
     return True
@@ -76,7 +76,7 @@ def _find(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
 
 
 def _run(
-    here: Kernels, record: KernelRecord, cell: Cell
+    here: Kernels, record: KernelRecord, cell: BlockingCell
 ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     kernel = here.kernel(record)
     if record.status == "dead" and not kernel.is_connected:
@@ -107,9 +107,9 @@ def _advice(record: KernelRecord) -> str:
 
 
 def _gate(record: KernelRecord, policy: ApprovalPolicy | None) -> Gate:
-    from kernelbox.core._gate import Gate
-    from kernelbox.core._memory import shared_sessions
-    from kernelbox.core._policy import check_policy
+    from kernelbox.core.approvals._gate import Gate
+    from kernelbox.core.approvals._memory import shared_sessions
+    from kernelbox.core.approvals._policy import check_policy
 
     return Gate(record, check_policy(policy), shared_sessions, shell="ask", tools="ask")
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from kernelbox.core._kernel import Kernel
-    from kernelbox.host._engine import Connection
+    from kernelbox.host.engines._interface import Connection
     from kernelbox.wire._messages import Message
 
     T = TypeVar("T")

@@ -19,8 +19,8 @@ from kernelbox.core._arguments import check_key, check_name
 from kernelbox.core._executor_values import read_variables
 from kernelbox.core._options import KernelOptions
 from kernelbox.core._tagging import retag
-from kernelbox.host._limiting import measured
-from kernelbox.host._record import without_reasons
+from kernelbox.host.engines._limiting import measured
+from kernelbox.host.store._record import without_reasons
 from kernelbox.shells._asyncio import query
 from kernelbox.shells._loop_connection import connect, in_thread
 from kernelbox.wire._values import dataclass
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from kernelbox.core._executor_values import Variable
     from kernelbox.core._kernel import Kernel
     from kernelbox.core._kernels import Kernels
-    from kernelbox.host._record import KernelRecord, Lifetime
-    from kernelbox.sandbox._config import SandboxConfig
+    from kernelbox.host.store._record import KernelRecord, Lifetime
+    from kernelbox.sandbox._sandbox_config import SandboxConfig
 
     T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from kernelbox.host._forks import forget_in_forks
+from kernelbox.host.process._forks import forget_in_forks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

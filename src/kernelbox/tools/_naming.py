@@ -6,7 +6,7 @@ import keyword
 import re
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.wire._approvals import SHELL_SERVER
+from kernelbox.wire._messages import SHELL_SERVER
 
 # Characters of a module's name: file systems take 255 bytes.
 _LONGEST = 100

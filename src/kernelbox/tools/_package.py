@@ -12,8 +12,8 @@ import os
 
 from kernelbox.base._errors import InvalidInput, StoreFailed
 from kernelbox.core._arguments import check_path
-from kernelbox.host._place import Place
-from kernelbox.host._user_files import READABLE, open_directory, write_new
+from kernelbox.host.files._place import Place
+from kernelbox.host.files._user_files import READABLE, open_directory, write_new
 from kernelbox.tools._source import ROOT
 
 TYPE_CHECKING = False

@@ -10,10 +10,10 @@ import contextlib
 import json
 
 from kernelbox.base._errors import StoreFailed
-from kernelbox.host._home import Home
-from kernelbox.host._key import is_missing, read_key
-from kernelbox.host._lock import locked
-from kernelbox.host._servers_file import LARGEST, SERVERS_FILE, open_beside_key
+from kernelbox.host.files._home import Home
+from kernelbox.host.files._key import is_missing, read_key
+from kernelbox.host.files._lock import locked
+from kernelbox.host.store._servers_file import LARGEST, SERVERS_FILE, open_beside_key
 from kernelbox.tools._parameters import read_parameters
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.base._config import KernelBoxConfig
-    from kernelbox.host._place import Place
+    from kernelbox.host.files._place import Place
     from kernelbox.tools._parameters import ServerParameters
 
 _LOCK = "servers.lock"

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 from kernelbox.base._errors import KernelBoxError, ToolServerFailed
 from kernelbox.base._shown import show
-from kernelbox.core._tool_events import ToolEvent
+from kernelbox.core._executor_values import ToolEvent
 from kernelbox.tools._bounds import LONGEST_NOTICE, Listener, Words
 
 TYPE_CHECKING = False

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from kernelbox.host._forks import forget_in_forks
+from kernelbox.host.process._forks import forget_in_forks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from kernelbox.base._errors import InvalidInput, KernelBoxError
 from kernelbox.base._shown import show
-from kernelbox.host._forks import forget_in_forks
+from kernelbox.host.process._forks import forget_in_forks
 from kernelbox.tools import _loop
 from kernelbox.tools._naming import check_server_name
 from kernelbox.tools._parameters import read_parameters

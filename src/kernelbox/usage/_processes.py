@@ -1,10 +1,11 @@
-"""What a process and all that it has started use, by what /proc says (proc(5))."""
+"""What a process and all that it has started use, by what /proc says (proc(5)); without /proc, when it began."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import os
+import zlib
 
 # Memory is told exactly by smaps_rollup, whose reading waits for a process that is just forking, and takes the longer
 # the more memory it has. Of more processes than this, so many are asked: half of them are those that have most.
@@ -256,3 +257,18 @@ def _read(path: str, most: float = math.inf) -> bytes:
     finally:
         os.close(fd)
     return b"".join(parts)
+
+
+def ask_start_time(pid: int) -> int | None:
+    """Returns a number that stands for when a process began; None if there is no such process, or a zombie.
+
+    For systems without /proc, by ps(1). Host and guest must get the same number.
+    """
+    import subprocess  # most systems have /proc
+
+    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    # The time is written in the zone and the language of who asks.
+    env = {"LC_ALL": "C", "TZ": "UTC", "PATH": os.defpath}
+    answer = subprocess.run(command, capture_output=True, check=False, env=env)
+    state, _, started = answer.stdout.strip().partition(b" ")
+    return None if not started or state.startswith(b"Z") else zlib.crc32(started.strip())

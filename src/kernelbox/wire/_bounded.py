@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

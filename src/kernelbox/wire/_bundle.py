@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 
 from kernelbox.wire._bounded import bound, value_limit
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._json import MAX_VALUES, Converter, TooLarge, exact
 from kernelbox.wire._messages import Display
-from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._schema import MAX_DISPLAY_ID, MAX_MIME_TYPE, MAX_MIME_TYPES
 
 TYPE_CHECKING = False

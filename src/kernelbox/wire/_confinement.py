@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._layout import UNARMED
-from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False

@@ -16,8 +16,8 @@ import json
 import struct
 
 from kernelbox.wire import _messages as m
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._json import Converter, load, type_name
-from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._schema import SCHEMA, find_fault
 
 TYPE_CHECKING = False

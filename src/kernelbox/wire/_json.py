@@ -10,7 +10,7 @@ import base64
 import json
 import math
 
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ What comes between cells, from threads and tasks that they have left, has an emp
 
 from __future__ import annotations
 
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
@@ -19,6 +19,20 @@ if TYPE_CHECKING:
     Language = Literal["python", "bash", "comm"]
 
 keep_builtins(globals())
+
+# The server_name of shell commands, which the kernel itself runs once they are accepted; no MCP server may have it.
+SHELL_SERVER = "kernelbox"
+
+# The tool_name of `input()`, of the same server; it is asked only where the client says that it answers.
+INPUT_TOOL = "input"
+
+
+class ToolError(Exception):
+    """Raised in the cell when a tool failed, or its server could not be reached; it has the server's words."""
+
+
+class ApprovalRejectedError(Exception):
+    """Raised in the cell when a tool call or shell command was not approved; it did not run."""
 
 
 class Message:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from _blake2 import blake2b
 
-from kernelbox.wire._approvals import SHELL_SERVER
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._framing import to_json
-from kernelbox.wire._messages import Answer, Ask
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._messages import SHELL_SERVER, Answer, Ask
 
 keep_builtins(globals())
 

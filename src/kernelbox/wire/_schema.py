@@ -7,7 +7,7 @@ that nothing behind the wire has to expect it.
 from __future__ import annotations
 
 from kernelbox.wire import _messages as m
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ made at that moment. Type checkers see the standard decorator.
 
 from __future__ import annotations
 
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -26,8 +26,8 @@ from kernelbox.cli.commands._exec import CtrlC, follow
 from kernelbox.cli.terminal._output import say
 from kernelbox.cli.terminal._pretty import Screen, progress
 from kernelbox.core._options import choose_sandbox
-from kernelbox.host._home import Home
-from kernelbox.host._record import KernelRecord
+from kernelbox.host.files._home import Home
+from kernelbox.host.store._record import KernelRecord
 from kernelbox.wire._results import ExecutionResult
 
 TYPE_CHECKING = False

@@ -16,11 +16,11 @@ from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._text import escape
 from kernelbox.cli.terminal._output import emit
 from kernelbox.core._options import KernelOptions
-from kernelbox.host._engine import engine_for
-from kernelbox.host._home import Home
-from kernelbox.host._key import is_missing, key_path, read_key
-from kernelbox.host._lock import is_locked, locked
-from kernelbox.host.own._templates import is_answering, list_templates
+from kernelbox.host._engines import engine_for
+from kernelbox.host.engines.own._templates import is_answering, list_templates
+from kernelbox.host.files._home import Home
+from kernelbox.host.files._key import is_missing, key_path, read_key
+from kernelbox.host.files._lock import is_locked, locked
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -242,7 +242,7 @@ def _check_sandbox_in_srt() -> Iterator[Check]:
     """Opens a kernel in srt, if that is installed. The superuser, and who wants no network, can do without it."""
     import tempfile
 
-    from kernelbox.host.own._srt import find_srt, search_path
+    from kernelbox.host.engines.own._srt_template import find_srt, search_path
 
     try:
         program, version = find_srt(search_path())

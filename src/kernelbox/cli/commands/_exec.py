@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator
 
-    from kernelbox.core._requests import SyncApprovalRequest
+    from kernelbox.core.approvals._requests import SyncApprovalRequest
 
 
 def run(options: Namespace) -> int:

@@ -6,7 +6,7 @@ from kernelbox.api import _sync
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import KernelBusy, KernelDied
 from kernelbox.cli.terminal._output import emit
-from kernelbox.core._notebook import build_notebook
+from kernelbox.core._notebook_export import build_notebook
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

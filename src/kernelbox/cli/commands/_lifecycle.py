@@ -13,7 +13,7 @@ from kernelbox.base._limits import parse_limits
 from kernelbox.base._text import escape
 from kernelbox.cli.terminal._output import emit, say
 from kernelbox.core._options import choose_sandbox
-from kernelbox.host._limiting import measured
+from kernelbox.host.engines._limiting import measured
 from kernelbox.wire._layout import LOG, TEMPLATE
 
 TYPE_CHECKING = False
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from contextlib import AbstractContextManager
 
-    from kernelbox.host._place import Place
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.host.files._place import Place
+    from kernelbox.host.store._record import KernelRecord
 
 # Bytes of a log that are looked at, from its end: what a person reads, whatever a kernel has written.
 _LONGEST_LOG = 4 * 1024 * 1024

@@ -11,8 +11,8 @@ from kernelbox.base._environment import add_variables
 from kernelbox.base._limits import parse_limits
 from kernelbox.cli.commands._serve import enter_workspace
 from kernelbox.core._options import choose_sandbox
-from kernelbox.core._policy import ApprovalPolicy
-from kernelbox.core._policy_file import read_policy
+from kernelbox.core.approvals._policy import ApprovalPolicy
+from kernelbox.core.approvals._policy_file import read_policy
 from kernelbox.mcp._client_config import parse_address
 
 TYPE_CHECKING = False

@@ -29,8 +29,8 @@ def run(options: Namespace) -> int:
 
 def _read_options(options: Namespace) -> ServiceOptions:
     from kernelbox.core._options import choose_sandbox
-    from kernelbox.core._policy import ApprovalPolicy
-    from kernelbox.core._policy_file import read_policy
+    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._policy_file import read_policy
     from kernelbox.server._service_options import MEBIBYTE, ServiceOptions
     from kernelbox.server.http._callers import TOKEN_VARIABLE
 

@@ -10,14 +10,14 @@ from kernelbox.base._limits import show_amount
 from kernelbox.base._text import escape
 from kernelbox.cli.terminal._excerpt import Excerpt
 from kernelbox.cli.terminal._terminal_text import TerminalText, for_terminal
-from kernelbox.host._record import parse_time
+from kernelbox.host.store._record import parse_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import TextIO
 
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._results import ExecutionResult, OutputItem
 
 _CODES = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from kernelbox.guest._process_tree import become_subreaper, children, has_lost_main_thread, kill_descendants
 from kernelbox.guest.birth._child_kernel import ChildKernel
 from kernelbox.guest.output._pipes import fit_pipe
-from kernelbox.wire import _state
+from kernelbox.wire import _kernel_state as _state
 from kernelbox.wire._layout import DEATH, STATE
 from kernelbox.wire._messages import SETTLED
 
@@ -199,7 +199,7 @@ def _end_each(orphans: list[int]) -> set[int]:
 
 def _remove_groups(groups: list[str]) -> None:
     """Ends whatever is left in the control groups of a dead kernel, and removes them."""
-    from kernelbox.usage import _groups
+    from kernelbox.usage import _group_usage as _groups
 
     for group in groups:
         deadline = time.monotonic() + _GROUP_PATIENCE

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelbox.wire._bounded import BoundedText
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._messages import Comm, Display, Message, Output
-from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

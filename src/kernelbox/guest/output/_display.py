@@ -11,9 +11,9 @@ from IPython.lib.pretty import _repr_pprint
 
 from kernelbox.guest.output._outbox import Outbox
 from kernelbox.wire._bounded import bound
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._bundle import build_display
 from kernelbox.wire._messages import Clear
-from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

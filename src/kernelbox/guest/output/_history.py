@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Execute, Output
-from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

@@ -18,10 +18,10 @@ from kernelbox.guest.output._history import CellHistory
 from kernelbox.guest.output._peer import Peer
 from kernelbox.guest.output._pipes import FullPipes, TextDecoder, read_pipe
 from kernelbox.guest.output._watchers import Watchers
-from kernelbox.wire import _state as state
+from kernelbox.wire import _kernel_state as state
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Execute, Message, Output, Started
-from kernelbox.wire._pristine import keep_builtins
 from kernelbox.wire._schema import MAX_TOLD_CODE
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from _socket import socket as Socket
 
 from kernelbox.guest._process_tree import is_below_us
 from kernelbox.guest._stdlib import contextlib, os, select
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Message
-from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

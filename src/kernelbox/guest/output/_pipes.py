@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelbox.guest._memory_reserve import spend_reserve
 from kernelbox.guest._stdlib import contextlib, fcntl, os, select
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -9,7 +9,7 @@ from typing import Any
 from kernelbox.guest._stdlib import os, threading
 from kernelbox.guest.output._outbox import Outbox
 from kernelbox.guest.output._pipes import open_writer
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelbox.guest._stdlib import time
 from kernelbox.guest.output._peer import Peer
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

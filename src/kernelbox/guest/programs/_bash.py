@@ -20,7 +20,7 @@ from kernelbox.guest._stdlib import contextlib, fcntl, os, select, signal, time
 from kernelbox.guest.programs._child import Child, file_of, start_own
 from kernelbox.guest.programs._command_environment import directory_of
 from kernelbox.guest.programs._program import Program, lasting_bash
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -17,7 +17,7 @@ from kernelbox.guest._stdlib import fcntl, os, select, signal, stat, threading, 
 from kernelbox.guest.programs._launcher import carry
 from kernelbox.guest.programs._orphans import note
 from kernelbox.guest.programs._program import Program
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

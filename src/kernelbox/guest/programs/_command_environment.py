@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kernelbox.guest._exact_values import plain_bytes, to_text
 from kernelbox.guest._stdlib import os
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -13,7 +13,7 @@ import os
 import sys
 from _blake2 import blake2b
 
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -21,7 +21,7 @@ from typing import Any
 from kernelbox.guest._process_tree import children
 from kernelbox.guest._stdlib import contextlib, os
 from kernelbox.guest.walls import _guard_hooks
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from kernelbox.guest._exact_values import plain_text, to_bytes, to_text
 from kernelbox.guest.programs._command_environment import Environment, is_given
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernelbox.guest._exact_values import to_bytes, to_text
 from kernelbox.guest.programs._command_environment import given_shell, make_environment
 from kernelbox.guest.programs._program import Kind, Program, bash_program, script_program, shell_program
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -17,7 +17,7 @@ from kernelbox.guest.output._text_streams import OutStream
 from kernelbox.guest.programs._child import Child, Sink
 from kernelbox.guest.programs._program import Program
 from kernelbox.guest.programs._runner_link import start
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -26,7 +26,7 @@ from kernelbox.guest.programs._program import Program
 from kernelbox.guest.programs._program_request import LONGEST, ProgramRefused, ProgramRequest
 from kernelbox.guest.programs._runner_bash import MOVED, LastingBash, describe, go_to
 from kernelbox.guest.walls._system_calls import close_but, hide_memory
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._questions import RUNNER_KEY_SIZE, seal_of
 
 keep_builtins(globals())

@@ -17,7 +17,7 @@ from kernelbox.guest._stdlib import contextlib, os, signal
 from kernelbox.guest.programs._bash import Bash, BashUnavailable
 from kernelbox.guest.programs._command_environment import make_environment
 from kernelbox.guest.programs._program import Program, bash_program
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

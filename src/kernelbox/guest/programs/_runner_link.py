@@ -17,8 +17,8 @@ from kernelbox.guest.programs._child import Child, Sink, file_of, start_own
 from kernelbox.guest.programs._orphans import note_start
 from kernelbox.guest.programs._program import Program
 from kernelbox.guest.programs._program_request import ProgramRequest
-from kernelbox.wire._approvals import ApprovalRejectedError
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
+from kernelbox.wire._messages import ApprovalRejectedError
 
 keep_builtins(globals())
 

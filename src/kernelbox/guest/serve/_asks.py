@@ -15,11 +15,10 @@ from kernelbox.guest.output._peer import Peer
 from kernelbox.guest.programs._command_environment import take_directory
 from kernelbox.guest.programs._program import Approval, Program
 from kernelbox.guest.walls import _guard_hooks
-from kernelbox.wire._approvals import INPUT_TOOL, SHELL_SERVER, ApprovalRejectedError
 from kernelbox.wire._bounded import bound
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._framing import Decoder, encode
-from kernelbox.wire._messages import Answer, Ask, Execute, Withdraw
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._messages import INPUT_TOOL, SHELL_SERVER, Answer, ApprovalRejectedError, Ask, Execute, Withdraw
 from kernelbox.wire._questions import fingerprint, number_of
 
 keep_builtins(globals())

@@ -8,8 +8,8 @@ from _socket import socket as Socket
 from dataclasses import dataclass
 
 from kernelbox.guest._stdlib import contextlib, os, select
-from kernelbox.wire import _state
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire import _kernel_state as _state
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

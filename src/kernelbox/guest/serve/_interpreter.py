@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelbox.guest._stdlib import sys
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

@@ -25,8 +25,8 @@ from kernelbox.guest.output._peer import Peer, is_same_user
 from kernelbox.guest.programs._orphans import Orphans
 from kernelbox.guest.programs._runner_link import ENDED
 from kernelbox.guest.serve._identity import Identity
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._framing import ProtocolError
-from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
     from kernelbox.guest.serve._kernel_process import KernelProcess

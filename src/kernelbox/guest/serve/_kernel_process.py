@@ -39,8 +39,9 @@ from kernelbox.guest.shell._keyboard import keyboard
 from kernelbox.guest.shell._shell import ZMQInteractiveShell
 from kernelbox.guest.shell._traceback import format_value
 from kernelbox.guest.walls import _guard_hooks
-from kernelbox.wire import _state
+from kernelbox.wire import _kernel_state as _state
 from kernelbox.wire._bounded import bound
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._execution import GRACE, LAST_GRACE
 from kernelbox.wire._framing import ProtocolError
 from kernelbox.wire._json import type_name
@@ -55,7 +56,6 @@ from kernelbox.wire._messages import (
     Reply,
     Watch,
 )
-from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 remember_modules()

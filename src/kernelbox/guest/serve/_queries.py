@@ -14,9 +14,9 @@ from kernelbox.guest._interrupts import TimeUp
 from kernelbox.guest._stdlib import contextlib, os, sys, threading, time
 from kernelbox.guest.shell._traceback import format_value
 from kernelbox.wire._bounded import bound
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._json import exact, type_name
 from kernelbox.wire._messages import Query
-from kernelbox.wire._pristine import keep_builtins
 
 if TYPE_CHECKING:
     from kernelbox.guest._interrupts import Interrupts

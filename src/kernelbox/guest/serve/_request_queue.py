@@ -7,8 +7,8 @@ from collections import deque
 from kernelbox.guest._stdlib import threading
 from kernelbox.guest.output._outbox import Outbox
 from kernelbox.guest.output._peer import Peer
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._messages import Done, Execute, Query
-from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

@@ -17,7 +17,7 @@ import traceback
 import warnings
 from typing import Any
 
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

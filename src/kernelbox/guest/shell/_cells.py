@@ -16,8 +16,8 @@ from kernelbox.guest.programs._runner_link import RunnerBash
 from kernelbox.guest.shell._changes import Changes
 from kernelbox.guest.shell._comm import Comms
 from kernelbox.guest.shell._shell import ZMQInteractiveShell
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._messages import Display, Done, Execute
-from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

@@ -12,7 +12,7 @@ from collections import deque
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._schema import MAX_CHANGED, MAX_VARIABLE
 
 if TYPE_CHECKING:

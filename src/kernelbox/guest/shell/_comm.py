@@ -9,8 +9,8 @@ import comm
 from comm.base_comm import BaseComm, CommManager
 
 from kernelbox.guest.output._outbox import Outbox
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._messages import Comm, Execute
-from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Iterable
 from types import ModuleType
 
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._json import exact
-from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from IPython.core.history import HistoryManager
 
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 if TYPE_CHECKING:
     from IPython.core.history import InOrInOut

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from IPython.core.error import StdinNotImplementedError
 
 from kernelbox.guest._stdlib import os, sys
-from kernelbox.wire._approvals import ApprovalRejectedError
-from kernelbox.wire._pristine import keep_builtins, replace_builtin
+from kernelbox.wire._builtins import keep_builtins, replace_builtin
+from kernelbox.wire._messages import ApprovalRejectedError
 
 keep_builtins(globals())
 

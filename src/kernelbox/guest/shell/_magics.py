@@ -21,7 +21,7 @@ from IPython.utils.openpy import read_py_file
 
 from kernelbox.guest._stdlib import os
 from kernelbox.guest.shell._keyboard import keyboard
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec

@@ -50,9 +50,9 @@ from kernelbox.guest.shell._magics import (
 from kernelbox.guest.shell._shell_commands import Commands, Scripts
 from kernelbox.guest.shell._traceback import format_exception, format_value
 from kernelbox.wire._bounded import bound, value_limit
+from kernelbox.wire._builtins import find_replaced, keep_builtins
 from kernelbox.wire._json import type_name
 from kernelbox.wire._messages import Display
-from kernelbox.wire._pristine import find_replaced, keep_builtins
 from kernelbox.wire._schema import MAX_ERROR, MAX_LINES
 
 keep_builtins(globals())

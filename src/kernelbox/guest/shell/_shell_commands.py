@@ -18,7 +18,7 @@ from kernelbox.guest._stdlib import contextlib, os
 from kernelbox.guest.programs._command_environment import given_shell, take_environment
 from kernelbox.guest.programs._program import Program, script_program, shell_program
 from kernelbox.guest.programs._run_command import capture_command, run_command, start_command
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

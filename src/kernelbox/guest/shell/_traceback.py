@@ -20,8 +20,8 @@ from kernelbox import guest
 from kernelbox.guest._stdlib import os
 from kernelbox.guest.shell._cell_names import cell_title, name_cells
 from kernelbox.guest.shell._error_hints import hint
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._json import exact, type_name
-from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

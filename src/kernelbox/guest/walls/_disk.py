@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from kernelbox.usage._directory import LEAST_FILE, Walk
+from kernelbox.usage._disk_usage import LEAST_FILE, Walk
 from kernelbox.usage._processes import hide, unlinked_files
 
 # Files that are counted in one look, which takes some ten milliseconds.

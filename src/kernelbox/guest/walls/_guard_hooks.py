@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from kernelbox.guest._exact_values import plain_bytes, to_text
 from kernelbox.guest._stdlib import os, sys
 from kernelbox.guest.walls._own_files import OwnFiles
-from kernelbox.wire._pristine import keep_builtins
+from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 

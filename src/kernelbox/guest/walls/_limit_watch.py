@@ -14,8 +14,8 @@ import time
 
 from kernelbox.guest._process_tree import children
 from kernelbox.guest.walls._disk import Disk
-from kernelbox.usage import _groups
-from kernelbox.usage._directory import Walk
+from kernelbox.usage import _group_usage as _groups
+from kernelbox.usage._disk_usage import Walk
 from kernelbox.usage._processes import (
     beside_resident,
     exact_memory,
@@ -24,7 +24,7 @@ from kernelbox.usage._processes import (
     shared_memory,
     written,
 )
-from kernelbox.wire import _state
+from kernelbox.wire import _kernel_state as _state
 from kernelbox.wire._layout import LOG, STATE
 
 # Seconds between two looks: a process can fill some hundred megabytes in this time, or fork a few dozen times.

@@ -7,6 +7,7 @@ by their device and inode.
 from __future__ import annotations
 
 from kernelbox.guest._stdlib import contextlib, os, stat
+from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._layout import (
     DEATH,
     INTENT,
@@ -21,7 +22,6 @@ from kernelbox.wire._layout import (
     STATE,
     is_kernel_id,
 )
-from kernelbox.wire._pristine import keep_builtins
 
 keep_builtins(globals())
 

@@ -9,7 +9,7 @@ import math
 import os
 import resource
 
-from kernelbox.usage import _groups
+from kernelbox.usage import _group_usage as _groups
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from kernelbox.shells._asyncio_jobs import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.core._requests import ApprovalRequest
+    from kernelbox.core.approvals._requests import ApprovalRequest
 
 # The first version of the protocol whose calls return what must be asked.
 _RETURNS_QUESTIONS = "2026-07-28"

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.host._workspace import Workspace
+from kernelbox.host.files._workspace_files import Workspace
 from kernelbox.mcp._mcp_options import McpOptions
 from kernelbox.shells._asyncio_workplace import Workplace
 

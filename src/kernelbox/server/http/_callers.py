@@ -7,8 +7,8 @@ import hmac
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from kernelbox.base._endpoint import check_token
 from kernelbox.base._environment import host_variable
-from kernelbox.base._tokens import check_token
 
 Scope = Literal["read", "run", "manage"]
 SCOPES: frozenset[Scope] = frozenset(get_args(Scope))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from kernelbox.base._addresses import join_address
+from kernelbox.base._endpoint import join_address
 from kernelbox.base._errors import StartFailed
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -9,7 +9,7 @@ from collections import Counter as Tally
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from kernelbox.host._record import KernelRecord
+from kernelbox.host.store._record import KernelRecord
 from kernelbox.wire._results import ExecutionResult
 
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]

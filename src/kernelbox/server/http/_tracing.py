@@ -13,7 +13,7 @@ from opentelemetry import trace
 
 from kernelbox import __version__
 from kernelbox.base._environment import host_variable
-from kernelbox.host._record import KernelRecord
+from kernelbox.host.store._record import KernelRecord
 from kernelbox.server.http._metrics import cause_of
 from kernelbox.wire._results import ExecutionResult
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kernelbox.core._executor_values import Variable
     from kernelbox.core._kernel import Kernel
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.host.store._record import KernelRecord
     from kernelbox.server.http._callers import Caller
     from kernelbox.shells._loop_kernels import LoopKernels, Wanted
 

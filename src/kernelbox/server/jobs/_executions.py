@@ -12,9 +12,9 @@ from typing import Literal
 from kernelbox.base._errors import LimitReached
 from kernelbox.core._arguments import check_code, check_language, check_limit, check_timeout
 from kernelbox.core._kernel import Kernel, dead_result
-from kernelbox.core._memory import Sessions
-from kernelbox.host._home import Home
-from kernelbox.host._record import KernelRecord
+from kernelbox.core.approvals._memory import Sessions
+from kernelbox.host.files._home import Home
+from kernelbox.host.store._record import KernelRecord
 from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.http._failures import AFTER_DEATH, about_to_end, sentence_about
 from kernelbox.server.http._metrics import Metrics

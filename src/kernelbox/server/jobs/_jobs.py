@@ -10,8 +10,8 @@ import os
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from kernelbox.host._journal import Entry, Journal
-from kernelbox.host._record import now
+from kernelbox.host.store._job_journal import JobEntry, Journal
+from kernelbox.host.store._record import now
 from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jobs._running_job import LOOK_EVERY, RunningJob, approval_closed
@@ -93,7 +93,7 @@ class Jobs:
             await asyncio.sleep(LOOK_EVERY)  # it is about to be ours, or another server's
         return False
 
-    async def _start(self, entry: Entry, caller: Caller, about: dict[str, Any], work: Work) -> str:
+    async def _start(self, entry: JobEntry, caller: Caller, about: dict[str, Any], work: Work) -> str:
         running = RunningJob(entry, self._new_record(entry.id, caller, about), self._journal, work)
         self._mine[entry.id] = running
         running.task.add_done_callback(lambda _: self._mine.pop(entry.id, None))

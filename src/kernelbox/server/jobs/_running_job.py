@@ -9,10 +9,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from kernelbox.base._errors import EXHAUSTED, ApprovalClosed, KernelBoxError
-from kernelbox.core._requests import ApprovalRequest
-from kernelbox.core._tool_events import ToolEvent
-from kernelbox.host._journal import Entry, Journal
-from kernelbox.host._record import now
+from kernelbox.core._executor_values import ToolEvent
+from kernelbox.core.approvals._requests import ApprovalRequest
+from kernelbox.host.store._job_journal import JobEntry, Journal
+from kernelbox.host.store._record import now
 from kernelbox.server.http._failures import RequestRefused, describe_failure
 from kernelbox.server.http._long_json import PIECE
 from kernelbox.server.jobs._answers import encode_result, image_address
@@ -43,7 +43,7 @@ _TRY_AGAIN = 1.0
 class RunningJob:
     """A job of this process: drives its work, and writes down what comes of it."""
 
-    def __init__(self, entry: Entry, record: dict[str, Any], journal: Journal, work: Work) -> None:
+    def __init__(self, entry: JobEntry, record: dict[str, Any], journal: Journal, work: Work) -> None:
         self._entry = entry
         self._record = record
         self._journal = journal

@@ -11,8 +11,8 @@ from kernelbox import __version__
 from kernelbox.api._here import kernels
 from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.core._memory import Sessions
-from kernelbox.core._policy import ApprovalPolicy
+from kernelbox.core.approvals._memory import Sessions
+from kernelbox.core.approvals._policy import ApprovalPolicy
 from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
 from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
 from kernelbox.server.jupyter._zeromq import ConnectionFile, Sockets, until_the_end

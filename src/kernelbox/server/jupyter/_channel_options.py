@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from kernelbox.core._kernel import Kernel
-    from kernelbox.core._memory import Sessions
-    from kernelbox.core._policy import ApprovalPolicy
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.core.approvals._memory import Sessions
+    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.host.store._record import KernelRecord
     from kernelbox.server.jupyter._jupyter_message import JupyterMessage
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._results import ExecutionResult

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from kernelbox.core._gate import Gate
-from kernelbox.core._requests import ApprovalRequest
+from kernelbox.core.approvals._gate import Gate
+from kernelbox.core.approvals._requests import ApprovalRequest
 from kernelbox.shells._asyncio import Run
 from kernelbox.shells._asyncio_asks import Asks
 from kernelbox.shells._asyncio_watch import Lent
-from kernelbox.wire._approvals import INPUT_TOOL, SHELL_SERVER
-from kernelbox.wire._messages import Answer, Ask, Begun, Clear, Comm, Display, Done, Output, Started, Withdraw
+from kernelbox.wire._messages import (
+    INPUT_TOOL,
+    SHELL_SERVER,
+    Answer,
+    Ask,
+    Begun,
+    Clear,
+    Comm,
+    Display,
+    Done,
+    Output,
+    Started,
+    Withdraw,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

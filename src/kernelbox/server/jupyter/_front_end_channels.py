@@ -9,7 +9,7 @@ from collections import deque
 from datetime import UTC, datetime
 
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.host._engine import language_of
+from kernelbox.host.engines._kernelspecs import language_of
 from kernelbox.server.jupyter._channel_options import take_no_notes
 from kernelbox.server.jupyter._exchange import (
     Exchange,

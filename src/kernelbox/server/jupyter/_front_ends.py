@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kernelbox import __version__
 from kernelbox.base._errors import LimitReached
-from kernelbox.core._memory import Sessions
+from kernelbox.core.approvals._memory import Sessions
 from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.http._failures import RequestRefused, sentence_about
 from kernelbox.server.jobs._draining import Drained, wait_for_end
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._results import ExecutionResult
 
 

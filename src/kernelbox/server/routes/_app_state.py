@@ -11,9 +11,9 @@ from starlette.requests import HTTPConnection
 from kernelbox.api._here import kernels
 from kernelbox.base._environment import scrubbed_environment, variables_for_kernels
 from kernelbox.core._options import KernelOptions
-from kernelbox.host._home import Home
-from kernelbox.host._journal import Journal
-from kernelbox.host._workspace import Workspace
+from kernelbox.host.files._home import Home
+from kernelbox.host.files._workspace_files import Workspace
+from kernelbox.host.store._job_journal import Journal
 from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.http._access import CALLER
 from kernelbox.server.http._callers import Caller, Scope

@@ -20,7 +20,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response, StreamingResponse
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.host._workspace import Workspace
+from kernelbox.host.files._workspace_files import Workspace
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jobs._answers import JsonAnswer
 from kernelbox.server.routes._app_state import state_of, workspace_of

@@ -15,8 +15,8 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response, WebSocket
 
 from kernelbox import __version__
-from kernelbox.host._engine import installed_kernelspecs, read_logo
-from kernelbox.host._record import KernelRecord
+from kernelbox.host.engines._kernelspecs import installed_kernelspecs, read_logo
+from kernelbox.host.store._record import KernelRecord
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jupyter._jupyter_message import TIME_FORMAT
 from kernelbox.server.jupyter._kernel_info import DISPLAY_NAME, LOGO, SPEC_NAME

@@ -7,7 +7,7 @@ import os
 
 from fastapi import APIRouter, Query, Request
 
-from kernelbox.host._record import KernelRecord
+from kernelbox.host.store._record import KernelRecord
 from kernelbox.server.jobs._caller_kernels import CallerKernels
 from kernelbox.server.routes._app_state import kernels_of, state_of
 from kernelbox.server.routes._models import (

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.core._notebook import build_notebook
+from kernelbox.core._notebook_export import build_notebook
 from kernelbox.server.jobs._answers import answer_with_json
 from kernelbox.server.routes._app_state import kernels_of
 from kernelbox.server.routes._models import (

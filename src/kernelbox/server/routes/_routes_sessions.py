@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 
-from kernelbox.host._record import KernelRecord
+from kernelbox.host.store._record import KernelRecord
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jobs._caller_kernels import CallerKernels
 from kernelbox.server.routes._app_state import kernels_of, state_of
@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernelbox.host._record import KernelRecord
+    from kernelbox.host.store._record import KernelRecord
 
 
 router = APIRouter(tags=["Jupyter"])

@@ -1,0 +1,147 @@
+"""The gate: decides every tool call and shell command that a cell asks for, in both APIs.
+
+Who decides, in this order: a rule that denies; an answer that is remembered; a rule that asks; a rule that allows; the
+policy's default; and at last the caller's habit, to ask or to accept. The order of rules does not matter.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kernelbox.base._shown import show, show_call
+from kernelbox.base._text import spell_out
+from kernelbox.core.approvals._memory import Memory
+from kernelbox.core.approvals._requests import Verdict
+from kernelbox.wire._messages import SHELL_SERVER, Answer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Literal, TypeVar
+
+    from kernelbox.core.approvals._memory import Sessions
+    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.core.approvals._requests import PendingRequest
+    from kernelbox.host.store._record import KernelRecord
+    from kernelbox.wire._messages import Ask
+
+    Habit = Literal["ask", "accept"]
+    R = TypeVar("R", bound=PendingRequest)
+    A = TypeVar("A")
+
+_log = logging.getLogger("kernelbox")
+
+# Characters of all that a cell asks for at once: asks that wait take the host's memory, 5,000 characters each beside
+# their arguments.
+_MOST_WAITING = 64_000_000
+_SIZE_OF_ASK = 5_000
+_TOO_MUCH = "the cell asks for too much at once; ask again when some of it has been answered"
+
+
+class Waiting:
+    """The asks of one execution that wait for their answers, by the memory that they take."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+        self._total = 0
+
+    def __repr__(self) -> str:
+        return f"<Waiting {len(self._sizes)} asks, {self._total:,} characters>"
+
+    def add(self, ask: Ask) -> Answer | None:
+        """Counts an ask in; returns the answer that refuses it, if there is no room for it."""
+        size = _SIZE_OF_ASK + len(repr(ask.tool_args))
+        if self._total + size > _MOST_WAITING:
+            return Answer(ask.id, ask.ask, False, _TOO_MUCH)
+        self._sizes[ask.ask] = size
+        self._total += size
+        return None
+
+    def remove(self, number: int) -> None:
+        """Counts an ask out."""
+        self._total -= self._sizes.pop(number, 0)
+
+
+class Gate:
+    """Decides the asks of one execution in one kernel. What is remembered for the execution ends with the gate."""
+
+    def __init__(
+        self, record: KernelRecord, policy: ApprovalPolicy, sessions: Sessions, *, shell: Habit, tools: Habit
+    ) -> None:
+        """`shell` and `tools` are the caller's habits, for what the policy leaves open."""
+        self._record = record
+        self._policy = policy
+        self._sessions = sessions
+        self._execution = Memory()
+        self._shell = shell
+        self._tools = tools
+        self._waiting = Waiting()
+
+    def __repr__(self) -> str:
+        return f"<Gate {self._policy!r} shell={self._shell} tools={self._tools}>"
+
+    async def decide(
+        self,
+        ask: Ask,
+        kind: type[R],
+        present: Callable[[R], Awaitable[None]],
+        call: Callable[[Ask], Awaitable[A]] | None = None,
+    ) -> Answer | A:
+        """Returns the one answer to an ask; what `call` returns, if it is an accepted call of a tool.
+
+        Where the application must be asked, `present` gets a request of this kind, and returns when it is answered;
+        a request that it leaves open is rejected.
+        """
+        refusal = self._waiting.add(ask)
+        if refusal is not None:
+            return refusal
+        try:
+            return await self._decide(ask, kind, present, call)
+        finally:
+            self._waiting.remove(ask.ask)
+
+    async def _decide(
+        self,
+        ask: Ask,
+        kind: type[R],
+        present: Callable[[R], Awaitable[None]],
+        call: Callable[[Ask], Awaitable[A]] | None,
+    ) -> Answer | A:
+        verdict = self._look_up(ask)
+        if verdict is None:
+            verdict = await _request(kind.of(ask), present)
+        if verdict.remember is not None:
+            self._keep(ask, verdict)
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s: %s", show_call(ask.server_name, ask.tool_name, ask.tool_args), spell_out(str(verdict)))
+        if not verdict.accepted:
+            return Answer(ask.id, ask.ask, False, verdict.reason)
+        if ask.server_name == SHELL_SERVER:
+            return Answer(ask.id, ask.ask, True)  # the kernel itself runs it
+        if call is None:
+            return Answer(ask.id, ask.ask, False, f"there is no server {show(ask.server_name)} here")
+        return await call(ask)  # cancelling `decide` cancels it
+
+    def _look_up(self, ask: Ask) -> Verdict | None:
+        """Returns the verdict of rules, memory and habit; None if the application must be asked."""
+        remembered = self._execution.covers(ask) or self._sessions.covers(self._record, ask)
+        action, reason = self._policy.decide(ask.server_name, ask.tool_name, ask.tool_args, remembered=remembered)
+        if action is None:
+            habit = self._shell if ask.server_name == SHELL_SERVER else self._tools
+            action = "allow" if habit == "accept" else "ask"
+        return None if action == "ask" else Verdict(action == "allow", reason)
+
+    def _keep(self, ask: Ask, verdict: Verdict) -> None:
+        if verdict.remember == "execution":
+            self._execution.keep(ask, verdict.patterns)
+        else:
+            self._sessions.keep(self._record, ask, verdict.patterns)
+
+
+async def _request(request: R, present: Callable[[R], Awaitable[None]]) -> Verdict:
+    try:
+        await present(request)
+    finally:
+        request.close("it was not answered while the cell waited")
+    assert request.verdict is not None
+    return request.verdict

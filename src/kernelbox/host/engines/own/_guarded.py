@@ -1,0 +1,73 @@
+"""Guarded kernels as the host sees them: what they are refused, whether the system says so, and their runner's key."""
+
+from __future__ import annotations
+
+import platform
+import signal
+import sys
+
+from kernelbox.base._errors import StartFailed
+from kernelbox.host.files._sockets import dial
+from kernelbox.host.process._process import Process, added_filters, read_status
+from kernelbox.sandbox._seccomp import ARCHITECTURES, build_filter
+from kernelbox.wire._layout import RUNNER
+from kernelbox.wire._questions import RUNNER_KEY_SIZE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.host.store._kernel_directory import KernelDirectory
+    from kernelbox.wire._messages import Spawned
+
+# A runner answers within a millisecond; one that a cell has stopped does not.
+_KEY_PATIENCE = 2.0
+
+
+def guard_filter() -> bytes:
+    """Returns the filter of a guarded kernel; raises StartFailed where there can be none."""
+    machine = platform.machine()
+    if sys.platform != "linux":
+        raise StartFailed(
+            f"require_shell_escape needs Linux, and this is {sys.platform}: elsewhere nothing keeps a cell from "
+            "starting programs in C; run kernelbox in a virtual machine or container with Linux, or leave it out"
+        )
+    if machine != "x86_64" and machine != "aarch64":
+        raise StartFailed(
+            f"require_shell_escape needs one of {', '.join(ARCHITECTURES)}, and this machine is {machine}; leave it out"
+        )
+    return build_filter(machine, unix_sockets=False, programs=False)
+
+
+def require_guarded(spawned: Spawned, *, sandboxed: bool) -> None:
+    """Kills a process that the system does not show to be filtered, and raises StartFailed. The sandbox has a filter of
+    its own."""
+    if not _is_filtered(spawned.pid, 2 if sandboxed else 1):
+        process = Process(spawned.pid, spawned.start_time)
+        process.signal(signal.SIGKILL)
+        process.close()
+        raise StartFailed("the kernel was not kept, because its system calls are not filtered; please report this")
+
+
+def fetch_key(directory: KernelDirectory) -> bytes:
+    """Asks the runner of a kernel for its key; b"" if it does not answer, and no command can be approved then.
+
+    It says whose runner it is. With the key of another's what was approved here would run there, in its directory.
+    """
+    key = b""
+    try:
+        with directory.open() as place, dial(place, RUNNER) as runner:
+            runner.settimeout(_KEY_PATIENCE)
+            while piece := runner.recv(1024):
+                key += piece
+    except OSError:
+        return b""
+    told = directory.path.rpartition("/")[2].encode()
+    return key.removeprefix(told) if key.startswith(told) and len(key) == len(told) + RUNNER_KEY_SIZE else b""
+
+
+def _is_filtered(pid: int, filters: int) -> bool:
+    """Tells whether a process has so many filters of its own, and can do nothing about them (PR_SET_NO_NEW_PRIVS)."""
+    try:
+        status = read_status(pid)
+        return (status.get("Seccomp"), status.get("NoNewPrivs")) == ("2", "1") and added_filters(status) >= filters
+    except OSError:
+        return False

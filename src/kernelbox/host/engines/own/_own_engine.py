@@ -1,0 +1,88 @@
+"""The engine of our own kernels."""
+
+from __future__ import annotations
+
+from kernelbox.base._errors import InvalidInput
+from kernelbox.host.engines._local import END_PATIENCE, LocalEngine, end_closed, identify, process_of
+from kernelbox.host.engines.own._own_connection import OwnConnection
+from kernelbox.wire._layout import RECORD, SOCKET
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.base._config import EngineName
+    from kernelbox.host.engines._interface import Launch
+    from kernelbox.host.files._place import Place
+    from kernelbox.host.process._process import Process
+    from kernelbox.host.store._kernel_directory import KernelDirectory
+    from kernelbox.host.store._record import KernelRecord
+
+
+# Of a kernel in which no code of a user's has started one: the main thread and the helper.
+_THREADS = 2
+
+
+class OwnEngine(LocalEngine):
+    """Forks kernels from a warm template; where there can be none, each is started cold."""
+
+    name: EngineName = "kernelbox"
+    connection_file = RECORD
+
+    def check(self, kernel_type: str) -> None:
+        if kernel_type != "python3":
+            raise InvalidInput("the kernel type", kernel_type, "kernelbox's own engine runs python3 only")
+
+    def launch(self, launch: Launch) -> None:
+        from kernelbox.host.engines._spawning import preparing, spawn_cold
+        from kernelbox.host.engines.own._warm_template import fork_warm, has_warm_template
+
+        confinement, environment, srt, apart = None, launch.environment, None, False
+        if launch.record.sandbox is not None:
+            from kernelbox.host.engines.own._sandboxed import outside_of_box, prepare_box
+            from kernelbox.host.process._loader import interpreter, is_users_own
+
+            if launch.record.sandbox == "srt":
+                from kernelbox.host.engines.own._srt_template import prepare_srt
+
+                srt = prepare_srt(launch)
+            confinement, environment = prepare_box(launch)
+            launch = outside_of_box(launch, confinement)
+            apart = srt is None and is_users_own(interpreter())  # in srt nothing of the file can be changed
+        guard = b""
+        if launch.record.guarded:
+            from kernelbox.host.engines.own._guarded import guard_filter
+
+            guard = guard_filter()
+        with preparing(launch, [SOCKET], environment=environment, confinement=confinement, guard=guard) as request:
+            if srt is not None or (launch.config.template and has_warm_template()):
+                spawned = fork_warm(request, launch, srt, apart=apart)
+            else:
+                spawned = spawn_cold(request, launch.directory, launch.environment, apart=apart)
+        if confinement is not None:
+            from kernelbox.host.engines.own._sandboxed import require_armed
+
+            require_armed(spawned, in_srt=srt is not None)
+        if guard:
+            from kernelbox.host.engines.own._guarded import require_guarded
+
+            require_guarded(spawned, sandboxed=confinement is not None)
+        identify(launch.record, spawned)
+
+    def may_be_held(self, record: KernelRecord) -> bool:
+        process = process_of(record)
+        return process is not None and process.threads not in (1, _THREADS)
+
+    def tidy(self, runtime: Place, secret: bytes) -> None:
+        from kernelbox.host.engines.own._templates import dismiss_templates
+
+        dismiss_templates(runtime, secret)
+
+    def _entrances(self, directory: KernelDirectory) -> tuple[str]:
+        return (SOCKET,)
+
+    def _connect(self, record: KernelRecord, directory: KernelDirectory, process: Process) -> OwnConnection:
+        try:
+            return OwnConnection(directory, process, guarded=record.guarded)
+        except ConnectionRefusedError:
+            if not process.wait(END_PATIENCE):
+                end_closed(directory, process)
+            raise

@@ -1,0 +1,164 @@
+"""Sandboxes as the host sees them: what a kernel is to be confined to, and whether the system says that it is.
+
+Nothing that the kernel says is taken for it: its namespaces, capabilities and filter are read from /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+from kernelbox.base._environment import template_environment
+from kernelbox.base._errors import StartFailed
+from kernelbox.host.engines._interface import Launch
+from kernelbox.host.files._key import key_path
+from kernelbox.host.process._process import Process, added_filters, parent_of, read_status
+from kernelbox.host.store._servers_file import SERVERS_FILE
+from kernelbox.sandbox._native import Surroundings, confine, environment_in_sandbox
+from kernelbox.sandbox._paths import absolute, real
+from kernelbox.sandbox._rules import is_writable
+from kernelbox.sandbox._sandbox_config import SandboxConfig
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernelbox.wire._confinement import Confinement
+    from kernelbox.wire._messages import Spawned
+
+_NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
+_NAMESPACES_OF_SRT = ("user", "mnt", "pid", "net")
+_NS_GET_USERNS = 0xB701
+_CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+
+# What stands between paths.
+_PARTS = re.compile(rf"[{os.pathsep}\s]+")
+
+# How the names of variables end that have paths in them, relative ones too.
+_OF_PATHS = ("PATH", "HOME", "BASE", "PREFIX", "DIR", "PRELOAD", "AUDIT")
+
+
+def prepare_box(launch: Launch) -> tuple[Confinement, dict[str, str]]:
+    """Returns what a kernel is confined to, and its environment; raises InvalidInput or StartFailed."""
+    config = SandboxConfig.from_text(launch.record.sandbox_config)
+    secrets = [launch.config.home, launch.config.runtime_dir, launch.config.registry_path]
+    key = key_path(launch.config.key_file)
+    secrets += [key, os.path.join(os.path.dirname(key), SERVERS_FILE)]
+    looked_in = [launch.environment.get(name, "").split(os.pathsep) for name in ("PATH", "PYTHONPATH")]
+    place = Surroundings(launch.record.cwd, secrets, [path for paths in looked_in for path in paths])
+    return confine(config, place), environment_in_sandbox(launch.environment)
+
+
+def outside_of_box(launch: Launch, confinement: Confinement) -> Launch:
+    """Returns the same for the template of a kernel, which runs outside of its sandbox: without variables that name a
+    place which cells can write, because code that one leaves there would be loaded (PYTHONPATH, HOME, LD_PRELOAD)."""
+    seen = {mount.path: mount.kind for mount in confinement.mounts if mount.kind != "pin"}  # the last at a place counts
+    environment = {
+        name: value
+        for name, value in template_environment(launch.environment).items()
+        if not names_writable(name, value, launch.record.cwd, seen)
+    }
+    rest = (launch.config, launch.opening, launch.lifeline, launch.disk_before)
+    return Launch(launch.record, launch.directory, environment, *rest)
+
+
+def names_writable(name: str, value: str, cwd: str, mounted: Mapping[str, str]) -> bool:
+    """Tells whether a variable names a place that cells can write, by what is mounted where in their sandbox."""
+    return any(is_writable(path, mounted) for path in _paths_in(name, value, cwd))
+
+
+def _paths_in(name: str, value: str, cwd: str) -> Iterator[str]:
+    """Gives the paths that a variable may mean, each as it is written, without links on the way, and without any."""
+    for part in {*value.split(os.pathsep), *value.split(), *_PARTS.split(value)}:
+        if part.startswith("/") or (part and name.endswith(_OF_PATHS)):
+            path = absolute(part, cwd)
+            found = real(path) or os.path.realpath(path)
+            yield path
+            if found != path:  # else there is no link
+                directory, last = os.path.split(path)
+                yield found
+                yield os.path.join(real(directory) or directory, last)
+
+
+def require_armed(spawned: Spawned, *, in_srt: bool = False) -> None:
+    """Kills a process that the system does not show to be confined, and raises StartFailed."""
+    missing = find_gap(spawned.pid) or (find_gap_around(spawned.pid) if in_srt else _find_program(spawned.pid))
+    if missing:
+        with_start = Process(spawned.pid, spawned.start_time)
+        with_start.signal(signal.SIGKILL)
+        with_start.close()
+        raise StartFailed(f"the kernel was not kept, because its sandbox is not armed: {missing}; please report this")
+
+
+def find_gap(pid: int) -> str:
+    """Returns what a process lacks of the sandbox, by what the system says; "" if it lacks nothing."""
+    try:
+        status = read_status(pid)
+        filters = added_filters(status)
+        shared = [name for name in _NAMESPACES if _namespace(pid, name) == _namespace(os.getpid(), name)]
+        root = os.statvfs(f"/proc/{pid}/root")
+        owns = _namespace(pid, "user") == _namespace(int(status.get("PPid", "0")), "user")
+    except OSError as exc:
+        return f"its state cannot be read ({exc})"
+    if owns:
+        return "it shares its template's user namespace, which its sandbox belongs to"
+    if shared:
+        return f"it shares the host's {', '.join(shared)} namespace"
+    if status.get("Seccomp") != "2" or status.get("NoNewPrivs") != "1" or filters < 1:
+        return "its system calls are not filtered"
+    if any(int(status.get(name, "1"), 16) for name in _CAPABILITIES):
+        return "it has capabilities"
+    return "" if root.f_flag & os.ST_RDONLY else "its root is not read-only"
+
+
+def _find_program(pid: int) -> str:
+    """Returns what is wrong with the file that a process is a program of, and can change by /proc/self/exe; "" if it
+    is another user's, or only in memory."""
+    try:
+        program = os.stat(f"/proc/{pid}/exe")
+    except OSError as exc:
+        return f"its program cannot be looked at ({exc})"
+    return "its program is a file of this user's" if program.st_nlink and program.st_uid == os.geteuid() else ""
+
+
+def find_gap_around(pid: int) -> str:
+    """Returns what the template of a kernel lacks of srt's sandbox, by what the system says; "" if it lacks nothing."""
+    template = parent_of(pid)
+    if template is None:
+        return "its template is gone"
+    try:
+        status = read_status(template)
+        shared = [name for name in _NAMESPACES_OF_SRT if _namespace(template, name) == _namespace(os.getpid(), name)]
+        apart = _namespace(template, "net") != _namespace(pid, "net")
+        owner = _owner(template, "mnt")
+    except OSError as exc:
+        return f"the state of its template cannot be read ({exc})"
+    if shared:
+        return f"its template shares the host's {', '.join(shared)} namespace"
+    if apart:
+        return "it is in another network than its template"
+    if status.get("NoNewPrivs") != "1":
+        return "its template can gain privileges"
+    if owner == _namespace(template, "user") and int(status.get("CapEff", "1"), 16):
+        return "its template can change what it sees"
+    return ""
+
+
+def _namespace(pid: int, name: str) -> str:
+    return os.readlink(f"/proc/{pid}/ns/{name}")
+
+
+def _owner(pid: int, name: str) -> str:
+    """Returns the user namespace whose capabilities count in another namespace of a process (ioctl_nsfs(2))."""
+    import fcntl  # not on every system
+
+    namespace = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
+    finally:
+        os.close(namespace)
+    try:
+        return os.readlink(f"/proc/self/fd/{owner}")
+    finally:
+        os.close(owner)

@@ -1,0 +1,229 @@
+"""Templates that run in srt (sandbox-runtime), as the host sees them: which programs that needs, and how it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+
+from kernelbox.base._environment import host_variable, template_environment
+from kernelbox.base._errors import StartFailed
+from kernelbox.host.engines._spawning import ANSWER_PATIENCE, deputy_command, open_log, template_command, write_secret
+from kernelbox.host.engines.own._templates import wait_for_lock
+from kernelbox.sandbox._native import refuse_system
+from kernelbox.sandbox._paths import absolute, find_absent, real
+from kernelbox.sandbox._rules import is_below
+from kernelbox.sandbox._sandbox_config import SandboxConfig
+from kernelbox.sandbox._srt_settings import programs_of_srt, settings_for_srt
+from kernelbox.wire._layout import DEPUTY
+from kernelbox.wire._values import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelbox.host.engines._interface import Launch
+    from kernelbox.host.files._place import Place
+
+# Older ones have not been tried.
+_OLDEST = (0, 0, 78)
+
+_PACKAGE = "@anthropic-ai/sandbox-runtime"
+INSTALL = f"npm install -g {_PACKAGE}"
+
+# Programs that srt runs, and the packages of Debian and others that have them.
+_NEEDED = {
+    "bash": "bash",
+    "bwrap": "bubblewrap",
+    "socat": "socat",
+    "rg": "ripgrep",
+    "node": "nodejs",
+    "setpriv": "util-linux",  # has srt end with its deputy
+}
+
+# What srt takes from its environment: the proxy that it must use itself.
+_PROXIES = tuple(name for each in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY") for name in (each, each.lower()))
+
+# A file in the directory of an srt.
+SETTINGS = "settings.json"
+
+# Seconds. As long as a template is there, empty files of srt's lie in the working directory: it leaves early.
+_IDLE_TIMEOUT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledSrt:
+    """The srt that is installed here, and what it is told for a kernel."""
+
+    program: str
+    version: str
+    bash: str
+    settings: str
+    environment: dict[str, str]
+    cwd: str
+    absent: list[str]
+
+    @property
+    def identity(self) -> list[object]:
+        """What kernels must have in common to be forked in one."""
+        return [self.program, self.version, self.settings, sorted(self.environment.items()), self.cwd]
+
+
+def prepare_srt(launch: Launch) -> InstalledSrt:
+    """Finds srt and what it needs; raises StartFailed, which says what to do, if something is missing or too old.
+
+    These programs run outside of the sandbox: none is used that cells can write.
+    """
+    config = SandboxConfig.from_text(launch.record.sandbox_config)
+    cwd = os.path.realpath(launch.record.cwd)
+    writable = [found for path in config.allow_write if (found := real(absolute(path, cwd))) is not None]
+    path = search_path(writable)
+    program, version = find_srt(path, writable)
+    bash = shutil.which("bash", path=path)
+    assert bash is not None, "find_srt has found it"
+    for named in programs_of_srt(config):
+        if os.sep in named:
+            _require_apart(os.path.join(cwd, named), writable)
+    environment = {name: value for name in _PROXIES if (value := host_variable(name)) is not None}
+    environment |= {"PATH": path, "HOME": os.path.expanduser("~")}
+    absent = find_absent(cwd, config.deny_write)
+    return InstalledSrt(program, version, bash, json.dumps(settings_for_srt(config)), environment, cwd, absent)
+
+
+def search_path(writable: Sequence[str] = ()) -> str:
+    """Returns the directories of PATH, without those that cells can write, or that depend on where we are."""
+    found = (host_variable("PATH") or os.defpath).split(os.pathsep)
+    return os.pathsep.join(path for path in found if os.path.isabs(path) and not _is_in(path, writable))
+
+
+def find_srt(path: str, writable: Sequence[str] = ()) -> tuple[str, str]:
+    """Returns where srt is and its version; raises StartFailed if kernels cannot run in it here."""
+    refuse_system()
+    if os.geteuid() == 0:
+        raise StartFailed(
+            "srt is no sandbox for the superuser: files of the whole system, such as /proc/sys/kernel/core_pattern, "
+            "stay open to it; run kernelbox as an ordinary user, or leave sandbox_level out, because the native level "
+            "holds for the superuser too"
+        )
+    program = shutil.which("srt", path=path)
+    places = {name: shutil.which(name, path=path) for name in _NEEDED}
+    missing = [_NEEDED[name] for name, place in places.items() if place is None]
+    if program is None or missing:
+        steps = [f"`apt-get install {' '.join(missing)}` (or the packages of your system)"] if missing else []
+        steps += [f"`{INSTALL}`"] if program is None else []
+        what = ", ".join((*(["srt"] if program is None else []), *missing))
+        raise StartFailed(f"the srt level needs {what}, which PATH does not lead to: use {' and '.join(steps)}")
+    for place in (program, *(place for place in places.values() if place is not None)):
+        _require_apart(place, writable)
+    version = _read_version(program)
+    if _numbers(version) < _OLDEST:
+        raise StartFailed(
+            f"srt {version} ({program}) is too old, and {'.'.join(map(str, _OLDEST))} the oldest that is known to "
+            f"work: use `{INSTALL}`"
+        )
+    return program, version
+
+
+def start_in_srt(
+    runtime: Place, name: str, srt: InstalledSrt, launch: Launch, listener: int, modules: Sequence[str]
+) -> None:
+    """Starts a template in srt, and its deputy; the shell starts both at once, the deputy as the parent of srt."""
+    import shlex
+    import subprocess
+
+    given = template_environment(launch.environment)
+    token, (place, held) = os.urandom(16).hex(), _make_place(srt.settings)
+    idle_timeout = str(min(launch.config.template_idle_timeout, _IDLE_TIMEOUT))
+    names = ",".join(sorted({*given, "PATH", "HOME"}))
+    template = template_command(["srt", "0", name, idle_timeout, token, names, *modules])
+    command = ["setpriv", "--pdeathsig", "TERM", srt.program, "--settings", os.path.join(place, SETTINGS), "--"]
+    plan = write_secret("plan", json.dumps({"place": place, "absent": srt.absent, "token": token}).encode())
+    deputy = deputy_command([str(runtime.fd), str(plan)])
+    inside, outside = shlex.join([*command, sys.executable, *template]), shlex.join(deputy)
+    fds = [runtime.fd, plan, held]  # for the deputy alone: a cell that gets hold of a directory is out
+    spare = max(fds) + 1
+    closing = " ".join(f"{fd}<&-" for fd in (spare, *fds))
+    log = open_log(runtime, name + ".log")
+    try:
+        wait_for_lock(log)  # until the last srt of this name has left
+        subprocess.run(
+            # What runs in the background has no input unless that comes by another descriptor.
+            [srt.bash, "-c", f"exec {spare}<&0; ( {inside} <&{spare} {closing} & exec {outside} $! {spare}<&- ) &"],
+            pass_fds=fds,
+            stdin=listener,
+            stdout=log,
+            stderr=log,
+            env={**given, **srt.environment, "TMPDIR": place},
+            cwd=srt.cwd,
+            start_new_session=True,
+            check=True,
+            timeout=ANSWER_PATIENCE,
+        )
+    except (subprocess.SubprocessError, OSError) as exc:
+        raise StartFailed(f"srt cannot be started: {exc}") from exc
+    finally:
+        for fd in (plan, held, log):
+            os.close(fd)
+
+
+def _make_place(settings: str) -> tuple[str, int]:
+    """Makes the directory that srt keeps its sockets in, with its settings; returns it, and a descriptor that locks it.
+
+    A directory that no process has locked is forsaken, and another deputy removes it.
+    """
+    import fcntl
+    import tempfile
+
+    place = tempfile.mkdtemp(prefix=DEPUTY, dir="/tmp")
+    held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with open(os.path.join(place, SETTINGS), "w") as file:
+        file.write(settings)
+    return place, held
+
+
+def _require_apart(program: str, writable: Sequence[str]) -> None:
+    if _is_in(program, writable):
+        raise StartFailed(
+            f"{program} lies in a directory that the sandbox allows cells to write, and would run outside of it: "
+            "install it elsewhere, or let the sandbox write to another directory"
+        )
+
+
+def _is_in(path: str, directories: Sequence[str]) -> bool:
+    found = os.path.realpath(path)
+    return any(found == directory or is_below(found, directory) for directory in directories)
+
+
+def _read_version(program: str) -> str:
+    """Returns the version of srt, as its package says; asking the program takes a quarter of a second."""
+    directory = os.path.dirname(os.path.realpath(program))
+    for place in (os.path.dirname(directory), directory):
+        try:
+            with open(os.path.join(place, "package.json")) as file:
+                package = json.load(file)
+            if package["name"] == _PACKAGE:
+                return str(package["version"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return _ask_version(program)
+
+
+def _ask_version(program: str) -> str:
+    import subprocess
+
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30.0, check=False)
+        said = done.stdout.strip() or done.stderr.strip()
+    except (OSError, subprocess.SubprocessError) as exc:
+        raise StartFailed(f"{program} cannot be run: {exc}; use `{INSTALL}`") from exc
+    if done.returncode != 0 or not _numbers(said):
+        words = said.splitlines()[-1][:200] if said else f"status {done.returncode}"
+        raise StartFailed(f"{program} is broken, it does not tell its version ({words}): use `{INSTALL}`")
+    return said
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    parts = version.partition("-")[0].split(".")
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()

@@ -1,0 +1,247 @@
+"""The warm template that our own kernels are forked from, as the host sees it.
+
+Its life: start (once, under a lock) → ready when its socket answers → forks → leaves by itself when idle. A dead one is
+found by a refused connection, and replaced by the opener who finds it. One that is stopped is continued; one that hangs
+is killed and replaced, and its kernels live on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+from kernelbox.base._environment import template_environment
+from kernelbox.base._errors import EXHAUSTED, StartFailed
+from kernelbox.host.engines._spawning import (
+    ANSWER_PATIENCE,
+    PACKAGE,
+    SANDBOXES,
+    receive_answer,
+    send_request,
+    start_keeper,
+    tail,
+)
+from kernelbox.host.engines.own._templates import process_behind
+from kernelbox.host.files._lock import locked
+from kernelbox.host.files._sockets import dial, listen
+from kernelbox.host.store._servers_file import has_servers
+from kernelbox.wire._layout import IMPORTING, TEMPLATE, TOOLS, WARM
+
+# How often an opener that waits for an answer looks at the template.
+_LOOK_EVERY = 0.5
+
+# A template that has imported everything, does not answer a request, and uses no processor time for this long, hangs.
+_HANG_PATIENCE = 3.0
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelbox.host.engines._interface import Launch
+    from kernelbox.host.engines._spawning import SpawnRequest
+    from kernelbox.host.engines.own._srt_template import InstalledSrt
+    from kernelbox.host.files._place import Place
+    from kernelbox.wire._messages import Spawned
+
+
+def has_warm_template() -> bool:
+    """Tells whether this system can fork from a warm process: macOS cannot, once frameworks are loaded."""
+    return sys.platform == "linux"
+
+
+def fork_warm(
+    request: SpawnRequest, launch: Launch, srt: InstalledSrt | None = None, *, apart: bool = False
+) -> Spawned:
+    """Has a kernel forked by the template of the runtime directory, which is started if there is none; in srt, if that
+    is given; by one that runs apart from the interpreter's file, if that is wanted."""
+    modules = [*launch.config.preload, *(TOOLS if has_servers(launch.config) else ())]
+    ways = [way for way, wanted in ((SANDBOXES, request.spawn.sandbox), ("apart", apart)) if wanted]
+    name = f"{TEMPLATE}{_template_digest(launch.environment, modules, srt, ways)}"
+    with launch.directory.runtime() as runtime:
+        begun = False
+        for _ in range(3):
+            client = _dial(runtime, name)
+            if client is not None:
+                with contextlib.suppress(OSError), client:
+                    if srt is not None:
+                        client.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+                    send_request(client, request)
+                    answer = _wait_for_answer(client, runtime, name)
+                    if answer is not None:
+                        return answer
+            with locked(runtime, name + ".lock", launch.directory.secret()):
+                another = _dial(runtime, name)
+                if another is None:
+                    if srt is not None:
+                        _require_sound(runtime, name, begun=begun)
+                    mode = f"warm{SANDBOXES}" if request.spawn.sandbox else "warm"
+                    _start(runtime, name, mode, launch, modules, srt, apart=apart)
+                    begun = True
+                else:
+                    another.close()  # another opener has started it meanwhile
+        raise StartFailed(_describe_failure(runtime, name, "does not answer"))
+
+
+def _dial(runtime: Place, name: str) -> socket.socket | None:
+    """Returns a connection to a template, None if there is none; raises OSError if it is we who have too much open."""
+    try:
+        return dial(runtime, name)
+    except OSError as exc:
+        if exc.errno in EXHAUSTED:
+            raise
+        return None
+
+
+def _wait_for_answer(client: socket.socket, runtime: Place, name: str) -> Spawned | None:
+    """Waits for a template's answer; None if it ended instead, or hung and was killed."""
+    process, work = None, -1
+    idle_since = time.monotonic()
+    deadline = idle_since + ANSWER_PATIENCE
+    client.settimeout(_LOOK_EVERY)
+    while True:
+        try:
+            return receive_answer(client)
+        except TimeoutError:
+            now = time.monotonic()
+        process = process or process_behind(client, name)  # not before: /proc waits while the template forks
+        if process is None:  # it had not begun to listen when we connected
+            with dial(runtime, name) as another:
+                process = process_behind(another, name)
+        if process is not None:
+            process.signal(signal.SIGCONT)  # it may have been stopped
+            if process.work != work:
+                idle_since, work = now, process.work
+        if now > deadline:
+            if process is not None:
+                process.signal(signal.SIGKILL)
+            raise StartFailed(_describe_failure(runtime, name, f"did not answer within {ANSWER_PATIENCE:g} s"))
+        if process is not None and now - idle_since > _HANG_PATIENCE and _last_stage(runtime, name) == WARM:
+            process.signal(signal.SIGKILL)
+            process.wait(_HANG_PATIENCE)
+            return None
+
+
+def _describe_failure(runtime: Place, name: str, what: str) -> str:
+    """Says what is wrong with a template, and which module it was importing, if that was what it did last."""
+    stage, log = _last_stage(runtime, name), name + ".log"
+    if stage.startswith(IMPORTING):
+        what += f": it ended or hung while it imported {stage.removeprefix(IMPORTING).strip()!r}"
+        what += ", which must be taken out of KERNELBOX_PRELOAD"
+    return f"the template {what}; its log is {runtime.path_of(log)}:\n{tail(runtime, log)}"
+
+
+def _last_stage(runtime: Place, name: str) -> str:
+    """Returns the last line of a template's log that says how far it has come."""
+    lines = tail(runtime, name + ".log", lines=1000).splitlines()
+    return next((line for line in reversed(lines) if line.startswith((IMPORTING, WARM))), "")
+
+
+def _start(
+    runtime: Place,
+    name: str,
+    mode: str,
+    launch: Launch,
+    modules: Sequence[str],
+    srt: InstalledSrt | None,
+    *,
+    apart: bool,
+) -> None:
+    with listen(runtime, name) as listener:
+        if srt is not None:
+            from kernelbox.host.engines.own._srt_template import start_in_srt
+
+            start_in_srt(runtime, name, srt, launch, listener.fileno(), modules)
+            return
+        fds = [listener.fileno(), runtime.fd]
+        argv = [mode, *map(str, fds), name, str(launch.config.template_idle_timeout), *modules]
+        start_keeper(argv, fds, runtime, name + ".log", launch.environment, apart=apart)
+
+
+def _require_sound(runtime: Place, name: str, *, begun: bool) -> None:
+    """Raises StartFailed if srt has been started just now and has ended before the template could serve."""
+    if not begun:
+        return
+    from kernelbox.host.engines.own._templates import wait_for_deputy
+    from kernelbox.sandbox._advice import advise_about_srt
+
+    wait_for_deputy(runtime, name)  # it says how srt ended
+    said = tail(runtime, name + ".log")
+    raise StartFailed(f"the kernel could not be started in srt, which said:\n{said}\n{advise_about_srt(said)}")
+
+
+def _template_digest(env: dict[str, str], preload: Sequence[str], srt: InstalledSrt | None, ways: list[str]) -> str:
+    """Names the template by all that its forks inherit: interpreter, code, preloaded modules, import-time settings."""
+    from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
+
+    identity = [_interpreter(), PACKAGE, _code_stamp(), _import_stamps(), list(preload), _limits()]
+    identity += [*(srt.identity if srt is not None else []), *ways]
+    shared = sorted(template_environment(env).items())
+    return blake2b(json.dumps([identity, shared]).encode(), digest_size=8).hexdigest()
+
+
+@functools.cache
+def _interpreter() -> list[str]:
+    return [sys.prefix, os.path.realpath(sys.executable), sys.version]  # `python` and `python3` are one
+
+
+@functools.cache
+def _code_stamp() -> int:
+    """Returns when the code that a template runs was last changed: an upgraded package needs a new template.
+
+    Asked for once: a process goes on with the code that it has loaded, and with templates that fit it.
+    """
+    rooms = (os.path.join(PACKAGE, room) for room in ("guest", "usage", "wire"))
+    return max(entry.stat().st_mtime_ns for room in rooms for entry in os.scandir(room) if entry.name.endswith(".py"))
+
+
+def _import_stamps() -> list[list[object]]:
+    """Returns what changes when packages are installed, upgraded or removed.
+
+    A running interpreter sees new files in the folders that it searches; it reads `.pth` files, which add folders, only
+    when it starts.
+    """
+    import site
+
+    stamps: list[list[object]] = []
+    for folder in (*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])):
+        with contextlib.suppress(OSError):
+            changed = os.stat(folder).st_mtime_ns
+            stamps.append([folder, changed])
+            stamps += [[path, os.stat(path).st_mtime_ns] for path in _paths_files(folder, changed)]
+    return sorted(stamps, key=str)
+
+
+# The `.pth` files of a folder, and when that was last changed when we looked.
+_paths_files_of: dict[str, tuple[int, list[str]]] = {}
+
+# Two changes may have one time, as coarse as the clock of a file system is: a list is kept if the last was before that.
+_COARSEST_CLOCK = 2_000_000_000  # ns, of FAT
+
+
+def _paths_files(folder: str, changed: int) -> list[str]:
+    """Returns the `.pth` files of a folder, which has hundreds of others: it is read again only when it has changed."""
+    known_at, known = _paths_files_of.get(folder, (-1, []))
+    if known_at == changed:
+        return known
+    looked_at = time.time_ns()
+    with os.scandir(folder) as entries:
+        found = [entry.path for entry in entries if entry.name.endswith(".pth")]
+    if changed < looked_at - _COARSEST_CLOCK:
+        _paths_files_of[folder] = changed, found
+    return found
+
+
+def _limits() -> list[object]:
+    """Returns what a process inherits and its kernels must have of their own opener: limits, priority, processors."""
+    import resource
+
+    names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+    limits: list[object] = [resource.getrlimit(getattr(resource, name)) for name in names]
+    processors = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return [*limits, os.nice(0), processors]

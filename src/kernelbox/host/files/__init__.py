@@ -1,0 +1,1 @@
+"""Files and directories that are used only through descriptors: homes, keys, locks, sockets, workspaces."""

@@ -1,0 +1,156 @@
+"""The secret that a user's homes are sealed with: 32 random bytes in a file of the user's own, made at first use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+
+from kernelbox.base._errors import EXHAUSTED, StoreFailed
+from kernelbox.host.files._place import Place
+from kernelbox.wire._values import dataclass
+
+# 256 bits, of which none can be guessed.
+_LENGTH = 32
+
+_ADVICE = "set KERNELBOX_KEY_FILE to another file"
+
+_BELOW_HOME = ".local/state/kernelbox/key"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The secret, and where it is kept."""
+
+    path: str
+    secret: bytes
+
+
+def read_key(key_file: str) -> Key:
+    """Returns the key in a file, or in the default one if `key_file` is empty; makes one that is missing."""
+    if key_file not in _keys:
+        path = key_file or "the key"
+        try:
+            _keys[key_file] = _read(key_file) if key_file else _read_default()
+        except StoreFailed:
+            raise
+        except OSError as exc:
+            if exc.errno in EXHAUSTED:
+                raise StoreFailed.because(exc, path, "read") from exc
+            raise StoreFailed(
+                f"cannot keep the key {path!r}: {exc.strerror}; {_ADVICE}, in a directory of yours"
+            ) from exc
+    return _keys[key_file]
+
+
+def is_missing(key_file: str) -> bool:
+    """Tells whether there is no key yet; `read_key` would make one, so who only wants to read asks this first."""
+    if key_file in _keys:
+        return False
+    if key_file:
+        return not os.path.lexists(key_file)
+    return not any(map(os.path.lexists, _own_paths())) and not os.path.lexists(_fallback())
+
+
+def key_path(key_file: str) -> str:
+    """Returns where the key is looked for first."""
+    return key_file or (_own_paths() or [_fallback()])[0]
+
+
+_keys: dict[str, Key] = {}
+
+
+def _read_default() -> Key:
+    """Returns the key below the user's home directory or, where none can be kept there, in the temporary directory.
+
+    A key that there is already comes before one that would have to be made: homes have been sealed with it.
+    """
+    paths = _own_paths()
+    for path in paths:
+        if os.path.lexists(path):
+            return _read(path)
+    fallback = _fallback()
+    for path in [] if os.path.lexists(fallback) and _is_private(os.path.dirname(fallback)) else paths:
+        try:
+            return _read(path)
+        except StoreFailed:
+            raise  # it is there, and cannot be trusted
+        except OSError as exc:
+            if exc.errno in EXHAUSTED:
+                raise
+            continue  # a disk that is read-only or full, a directory that we may not write to
+    return _read(fallback)
+
+
+def _own_paths() -> list[str]:
+    return [os.path.join(directory, _BELOW_HOME) for directory in _home_directories()]
+
+
+def _fallback() -> str:
+    import tempfile  # not before: it takes as long to import as all of ours
+
+    return os.path.join(tempfile.gettempdir(), f"kernelbox-{os.geteuid()}", "key")
+
+
+def _home_directories() -> list[str]:
+    """Returns the home directories of the user that are the user's own.
+
+    The password database comes before $HOME: programs that run agents set $HOME as they like, and all of them must
+    find the same key.
+    """
+    import pwd
+
+    found = [os.path.expanduser("~")]
+    with contextlib.suppress(KeyError):  # containers run users that no database knows
+        found.insert(0, pwd.getpwuid(os.geteuid()).pw_dir)
+    return [path for path in dict.fromkeys(found) if os.path.isabs(path) and _is_ours(path)]
+
+
+def _is_ours(directory: str) -> bool:
+    try:
+        return os.stat(directory).st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _is_private(directory: str) -> bool:
+    """Tells whether a directory is ours alone: in the temporary directory anyone can make one with our name."""
+    try:
+        Place.open(directory).close()
+    except OSError:
+        return False
+    return True
+
+
+def _read(path: str) -> Key:
+    """Returns the key in a file, which is made if it is missing."""
+    directory, name = os.path.split(path)
+    with _open(directory) as place:
+        if not place.exists(name):
+            place.add(name, os.urandom(_LENGTH))  # if another process has been quicker, its key stays
+        mode = stat.S_IMODE(place.stat(name).st_mode)
+        try:
+            secret = place.read(name, _LENGTH)
+        except StoreFailed as exc:
+            raise StoreFailed(f"{exc}; {_ADVICE}") from exc
+    if len(secret) == _LENGTH and not mode & 0o077:
+        return Key(path, secret)
+    if mode & 0o077:
+        wrong, advice = f"is open to other users (its mode is {mode:o})", f"chmod 600, or {_ADVICE}"
+    else:
+        wrong, advice = f"has {len(secret)} bytes, not {_LENGTH}", _ADVICE
+    raise StoreFailed(f"the key {path!r} {wrong}, and is not used; {advice}")
+
+
+def _open(directory: str) -> Place:
+    try:
+        try:
+            return Place.open(directory, private=False)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(directory), exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory, 0o700)
+        return Place.open(directory, private=False)
+    except StoreFailed as exc:
+        wrong, _, _ = str(exc).rpartition("; ")  # its advice is for a home
+        raise StoreFailed(f"{wrong}, so no key is kept there; {_ADVICE}, in a directory of yours") from exc

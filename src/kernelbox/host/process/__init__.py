@@ -1,0 +1,1 @@
+"""Processes of the operating system: their identity, what they inherit, and the control groups that limit them."""

@@ -1,0 +1,190 @@
+"""A follower: reads the events of a job from the files of a journal, as they are written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+
+from kernelbox.host.files._signed import LONGEST_HEAD, new_hash
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kernelbox.host.files._place import Place
+    from kernelbox.host.files._signed import Head, Signature
+
+    Json = bytes | bytearray
+
+# How the names of files of events begin, and what the head of each event says first; the number follows.
+EVENTS = "events-"
+
+# Bytes that are read at a time: a client that reads slowly must not fill our memory, and others are served in between.
+_PIECE = 64 * 1024
+
+# Bytes of what no host has written that are passed over; a cell can make a file of any length. A line counts as a head
+# at least, because it takes as long.
+_MOST_PLANTED = 16 * 1024 * 1024
+
+# Files that are looked at for the next one, and names among which they are looked for: hosts keep fewer, and a cell can
+# make any number.
+_MOST_FILES = 64
+_MOST_NAMES = 10_000
+
+
+class Follower:
+    """Reads the events of a job, in order; where some are no longer kept, `read` says which.
+
+    `is_behind` tells whether there may be more to read at once. `is_damaged` becomes true when more than a little of
+    what it reads was written by no host: it reads no more then.
+    """
+
+    def __init__(self, open_place: Callable[[], Place], signature: Signature, after: int) -> None:
+        self.after = after
+        self.is_behind = False
+        self.is_damaged = False
+        self._open_place = open_place
+        self._signature = signature
+        self._fd = -1
+        self._first = 0
+        self._rest = bytearray()
+        self._head: Head | None = None
+        self._hash, self._hashed = new_hash(), 0  # of what has come of the event that the head is of
+        self._blank_is_due = True
+        self._seen = 0
+        self._planted = 0
+
+    def __repr__(self) -> str:
+        return f"<Follower after {self.after}>"
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def read(self) -> list[tuple[int, str, Json]]:
+        """Returns the events in the next piece of what has been written, by number, kind and JSON."""
+        self.is_behind = not self.is_damaged and (self._fd >= 0 or self._open_next()) and self._read_piece()
+        return list(self._take()) if self.is_behind else []
+
+    def _read_piece(self) -> bool:
+        """Reads on; returns whether there was anything to read, or is another file."""
+        data = os.read(self._fd, _PIECE)
+        if not data:
+            if not self._has_next():
+                return False
+            data = os.read(self._fd, _PIECE)  # written before the next was begun
+            if not data:
+                self.close()
+        self._rest += data
+        return True
+
+    def _take(self) -> Iterator[tuple[int, str, Json]]:
+        for number, kind, event in self._whole_events():
+            if number > self.after:
+                if number > self.after + 1:
+                    yield self._missing(number)
+                self.after = number
+                yield number, kind, event
+
+    def _whole_events(self) -> Iterator[tuple[int, str, Json]]:
+        """Yields the events of which everything has come."""
+        while (head := self._head or self._next_head()) is not None:
+            self._hash_on(head)
+            if len(self._rest) < head.length:
+                self._head = head
+                return
+            self._head, is_whole = None, head.is_of(self._hash)
+            self._hash, self._hashed = new_hash(), 0
+            if is_whole:
+                self._blank_is_due = True
+                self._seen, kind = _parse(head)
+                yield self._seen, kind, self._cut_off(head.length)
+            else:
+                self._pass_over(head.length)  # as data; there may be heads in it
+
+    def _hash_on(self, head: Head) -> None:
+        """Hashes what has come of an event, as it comes: all of a long one would hold up everyone."""
+        with memoryview(self._rest) as rest:
+            self._hash.update(rest[self._hashed : head.length])
+        self._hashed = min(len(self._rest), head.length)
+
+    def _cut_off(self, length: int) -> Json:
+        """Takes what has come of an event; a long one is alone in its file, and is not copied."""
+        if len(self._rest) == length:
+            data, self._rest = self._rest, bytearray()
+            return data
+        beginning = bytes(self._rest[:length])
+        del self._rest[:length]
+        return beginning
+
+    def _next_head(self) -> Head | None:
+        """Takes lines until one is the head of a later event; None if that has not come yet."""
+        while not self.is_damaged:
+            end = self._rest.find(b"\n", 0, LONGEST_HEAD)
+            if end < 0 and len(self._rest) < LONGEST_HEAD:
+                return None
+            if end < 0:  # longer than any head
+                end = self._rest.find(b"\n", LONGEST_HEAD)
+                end = len(self._rest) if end < 0 else end
+            line = bytes(self._rest[: min(end, LONGEST_HEAD)])
+            del self._rest[: end + 1]
+            if not line and self._blank_is_due:
+                self._blank_is_due = False
+                continue  # what is before every head
+            head = self._signature.read_head(line)
+            if head is not None and head.what.startswith(EVENTS) and _parse(head)[0] > self._seen:
+                return head
+            self._pass_over(end)
+        return None
+
+    def _pass_over(self, length: int) -> None:
+        self._planted += max(length, LONGEST_HEAD)
+        self.is_damaged = self._planted > _MOST_PLANTED
+
+    def _missing(self, next_number: int) -> tuple[int, str, Json]:
+        missing = {"first": self.after + 1, "last": next_number - 1}
+        return next_number - 1, "dropped", json.dumps(missing).encode("ascii")
+
+    def _later_files(self, place: Place) -> list[int]:
+        """Returns the first events of the files that come after this one, of those that a host has begun."""
+        found = place.listdir(_MOST_NAMES + 1)
+        self.is_damaged |= len(found) > _MOST_NAMES
+        names = (name.removeprefix(EVENTS) for name in found if name.startswith(EVENTS))
+        later = sorted(first for name in names if name.isdecimal() and (first := int(name)) > self._first)
+        return [first for first in later[:_MOST_FILES] if self._is_begun(place, first)]
+
+    def _is_begun(self, place: Place, first: int) -> bool:
+        """Tells whether a file begins with the event that it has its name of."""
+        try:
+            _, line, *_ = place.head(f"{EVENTS}{first}", LONGEST_HEAD).split(b"\n", 2)
+        except (OSError, ValueError):
+            return False
+        head = self._signature.read_head(line)
+        return head is not None and head.what.startswith(f"{EVENTS}{first} ")
+
+    def _has_next(self) -> bool:
+        try:
+            with self._open_place() as place:
+                return bool(self._later_files(place))
+        except OSError:
+            return False
+
+    def _open_next(self) -> bool:
+        """Opens the file that the next event is in, or the oldest that is kept; False if there is none yet."""
+        with contextlib.suppress(OSError), self._open_place() as place:
+            later = self._later_files(place)
+            begun = [first for first in later if first <= self.after + 1]
+            if later:
+                self._first = begun[-1] if begun else later[0]
+                self._fd = place.open_for_reading(f"{EVENTS}{self._first}")
+                self._rest, self._head, self._blank_is_due, self._seen = bytearray(), None, True, self._first - 1
+                self._hash, self._hashed = new_hash(), 0
+                return True
+        return False
+
+
+def _parse(head: Head) -> tuple[int, str]:
+    number, _, kind = head.what.removeprefix(EVENTS).partition(" ")
+    return int(number), kind

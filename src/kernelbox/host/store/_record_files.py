@@ -1,0 +1,311 @@
+"""The records in a runtime directory: one in each kernel's own directory, and a copy of it under each of its names.
+
+The one in the directory counts. A copy leads to it, and stands in for it when it is lost: a kernel whose record was
+deleted or damaged is still found, so that no second one is opened under its name.
+
+Both are files of the user, which cells can rewrite, and hosts signal the process that they name. So hosts sign them. A
+copy whose signature does not fit is as if it were not there. A record whose signature does not fit is put back from a
+copy; if there is none, its kernel is lost, because its process is not known any more: `mark_rewritten`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+
+from kernelbox.base._errors import StoreFailed
+from kernelbox.host.files._place import UNFINISHED
+from kernelbox.host.store._record import MAX_CAUSE, MAX_RECORD, KernelRecord, is_rewritten, mark_rewritten
+from kernelbox.wire._layout import NAMES, RECORD, is_kernel_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from kernelbox.host.files._place import Place
+
+# How the names of directories end that are being made or removed: each appears and disappears by a rename.
+NEW, GONE = ".new", ".gone"
+
+# A name's bytes in hexadecimal are its slug, up to this many; a longer name's slug is a hash.
+_PLAIN_SLUG = 100
+
+# What comes before the signature in a record; the signature is over all that comes before this.
+_SIGNATURE = b',"signature":"'
+
+# A cell can plant directories without end: so many kernels are told as lost at a time, and so many warned of.
+_MOST_REWRITTEN = 100
+_MOST_WARNINGS = 10
+
+# Keeps these signatures apart from others with the same key.
+_PURPOSE = b"kernelbox record"
+
+
+def slug_of(name: str) -> str:
+    """Returns what a name is called in the file system."""
+    raw = name.encode("utf-8", "surrogatepass")
+    if len(raw) <= _PLAIN_SLUG:
+        return "n" + raw.hex()
+    import hashlib
+
+    return "h" + hashlib.sha256(raw).hexdigest()
+
+
+class Records:
+    """The records in an open runtime directory, signed with the secret of its home.
+
+    `slugs` remembers, for the caller, under which slugs the kernels are that were found: their names never change.
+    """
+
+    __slots__ = ("_runtime", "_secret", "_slugs")
+
+    def __init__(self, runtime: Place, secret: bytes, slugs: dict[str, frozenset[str]]) -> None:
+        self._runtime = runtime
+        self._secret = secret
+        self._slugs = slugs
+
+    def __repr__(self) -> str:
+        return f"<Records in {self._runtime.path!r}>"
+
+    def ids(self) -> list[str]:
+        """Returns the ids that there are directories for."""
+        return [entry for entry in self._runtime.listdir() if is_kernel_id(entry)]
+
+    def get(self, kernel_id: str) -> KernelRecord | None:
+        """Returns the record of an id; None if there is none, with a warning if what is there cannot be used as one."""
+        record, damage = self._look(kernel_id)
+        if not is_kernel_id(kernel_id) or (record is not None and not is_rewritten(record)):
+            return record
+        for slug, copy in self._copies():
+            if copy.kernel_id == kernel_id:
+                return self._restore(copy, slug)
+        self._warn(kernel_id, damage)
+        return record
+
+    def find(self, name: str, *, thorough: bool = True) -> KernelRecord | None:
+        """Returns the record behind a name or session name; if it is not `thorough` only where the name leads."""
+        copy = self._read_copy(slug_of(name))
+        if copy is not None:
+            record, _ = self._look(copy.kernel_id)
+            if record is None or is_rewritten(record):
+                record = self._restore(copy, slug_of(name))
+            if record is not None and name in record.names:
+                return record
+        if not thorough or self._is_free(slug_of(name)):
+            return None
+        return next((record for record in self.scan() if name in record.names), None)
+
+    def _is_free(self, slug: str) -> bool:
+        """Tells whether it is certain, without reading every record again, that no kernel has the name of a slug."""
+        known = self._slugs
+        ids = self.ids()
+        for kernel_id in ids:
+            if kernel_id not in known:
+                record = self.get_sound(kernel_id)
+                if record is None:
+                    return False
+                known[kernel_id] = frozenset(map(slug_of, record.names))
+        for kernel_id in known.keys() - set(ids):
+            known.pop(kernel_id, None)  # another thread may have been quicker
+        theirs = set().union(*list(known.values()))
+        return slug not in theirs and all(copy in theirs or copy.endswith(UNFINISHED) for copy in self._slugs_taken())
+
+    def scan(self) -> list[KernelRecord]:
+        """Returns every record, oldest first; those that were rewritten come last."""
+        found: dict[str, KernelRecord] = {}
+        rewritten: dict[str, KernelRecord] = {}
+        damages: dict[str, str] = {}
+        for kernel_id in self.ids():
+            record, damages[kernel_id] = self._look(kernel_id)
+            if record is not None and not is_rewritten(record):
+                found[kernel_id] = record
+            elif record is not None and len(rewritten) < _MOST_REWRITTEN:
+                rewritten[kernel_id] = record
+        leading = {slug_of(name) for record in found.values() for name in record.names}
+        for slug, copy in self._copies(besides=leading):
+            if copy.kernel_id not in found and (record := self._restore(copy, slug)) is not None:
+                found[record.kernel_id] = record
+        self._warn_of_all({kernel_id: damage for kernel_id, damage in damages.items() if kernel_id not in found})
+        found = {**rewritten, **found}
+        return sorted(found.values(), key=lambda record: (is_rewritten(record), record.created_at, record.kernel_id))
+
+    def get_sound(self, kernel_id: str) -> KernelRecord | None:
+        """Returns the record in a kernel's directory if a host has written it; nothing is put back."""
+        record, _ = self._look(kernel_id)
+        return None if record is None or is_rewritten(record) else record
+
+    def write_first(self, record: KernelRecord, directory: str) -> None:
+        """Writes the record of a kernel that has no process yet, for which no copy would ever have to stand in."""
+        with self._runtime.enter(directory) as place:
+            place.replace(RECORD, self._dump(record))
+
+    def write(self, record: KernelRecord) -> None:
+        """Writes a record into the directory of its kernel, and its copies."""
+        data = self._dump(record)
+        with self._runtime.enter(record.kernel_id) as place:
+            place.replace(RECORD, data)
+        with self._runtime.enter(NAMES) as names:
+            for slug in map(slug_of, record.names):
+                try:
+                    names.replace(slug, data)
+                except IsADirectoryError:
+                    names.remove_tree(slug)
+                    names.replace(slug, data)
+
+    def write_copies(self) -> None:
+        """Writes the copies of every record, because the directory of names was lost."""
+        for record in self.scan():
+            if not is_rewritten(record):
+                self.write(record)
+
+    def forget_names(self, record: KernelRecord) -> None:
+        """Removes the copies of a record; a name that leads to another kernel stays."""
+        for slug in map(slug_of, record.names):
+            copy = self._read_copy(slug)
+            if copy is not None and copy.kernel_id == record.kernel_id:
+                with contextlib.suppress(OSError), self._runtime.enter(NAMES) as names:
+                    names.remove(slug)
+
+    def leads_nowhere(self, slug: str) -> bool:
+        """Tells whether what is at the place of a name is not the copy of a record that there is."""
+        copy = self._read_copy(slug)
+        if copy is None:
+            return True
+        record, _ = self._look(copy.kernel_id)
+        return record is None or slug not in map(slug_of, record.names)
+
+    def is_usable(self, kernel_id: str) -> bool:
+        """Tells whether a kernel's directory has a record that can be used."""
+        try:
+            return not is_rewritten(self._read(kernel_id))
+        except (OSError, ValueError, RecursionError, MemoryError):
+            return False
+
+    def _read(self, kernel_id: str) -> KernelRecord:
+        """Reads the record in a kernel's directory; raises OSError or ValueError if there is none that can be used."""
+        if not is_kernel_id(kernel_id):
+            raise FileNotFoundError(kernel_id)
+        with self._runtime.enter(kernel_id) as place:
+            data = place.read(RECORD, MAX_RECORD)
+        record = _parse(data)
+        if record.kernel_id != kernel_id:
+            raise ValueError("it is about another kernel")
+        return self._located(record if is_signed(data, self._secret) else mark_rewritten(record))
+
+    def _look(self, kernel_id: str) -> tuple[KernelRecord | None, str]:
+        """Returns the record in a kernel's directory, or what is wrong with the one that is there."""
+        try:
+            return self._read(kernel_id), ""
+        except (FileNotFoundError, NotADirectoryError):
+            return None, ""
+        except (StoreFailed, PermissionError, ValueError, RecursionError, MemoryError) as exc:
+            return None, str(exc)
+        except OSError as exc:  # we have too much open, or the disk fails: nothing is known of the kernel
+            raise StoreFailed.because(exc, self._runtime.path, "read") from exc
+
+    def _copies(self, *, besides: set[str] | None = None) -> Iterator[tuple[str, KernelRecord]]:
+        """Yields the copies under the slugs of names, but for those slugs that are known to lead to their record."""
+        for slug in self._slugs_taken():
+            if not slug.endswith(UNFINISHED) and not (besides and slug in besides):
+                copy = self._read_copy(slug)
+                if copy is not None:
+                    yield slug, copy
+
+    def _slugs_taken(self) -> list[str]:
+        try:
+            with self._runtime.enter(NAMES) as names:
+                return names.listdir()
+        except (FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):
+            return []
+
+    def _read_copy(self, slug: str) -> KernelRecord | None:
+        """Returns the copy of a record, which a host has signed, under the slug of a name that it has."""
+        try:
+            with self._runtime.enter(NAMES) as names:
+                data = names.read(slug, MAX_RECORD)
+            copy = _parse(data) if is_signed(data, self._secret) else None
+        except (FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):
+            return None
+        except (ValueError, RecursionError, MemoryError):
+            return None
+        except OSError as exc:
+            raise StoreFailed.because(exc, self._runtime.path, "read") from exc
+        return self._located(copy) if copy is not None and slug in map(slug_of, copy.names) else None
+
+    def _restore(self, copy: KernelRecord, slug: str) -> KernelRecord | None:
+        """Returns what a copy says of a kernel whose record is lost, and puts it back into the kernel's directory.
+
+        None if there is no kernel to lose: it is being made, or has been removed. Who removes one renames its
+        directory, removes its names, and then its files.
+        """
+        if copy.pid is None:
+            return None
+        try:
+            with self._runtime.enter(copy.kernel_id) as place:
+                place.replace(RECORD, self._dump(copy))
+        except (FileNotFoundError, NotADirectoryError):
+            if self._runtime.exists(copy.kernel_id + GONE) or self._read_copy(slug) is None:
+                return None
+        except OSError:
+            pass  # the directory cannot be used; what that means for the kernel its engine knows
+        return copy
+
+    def _warn_of_all(self, damages: dict[str, str]) -> None:
+        damaged = [kernel_id for kernel_id, damage in damages.items() if damage]
+        for kernel_id in damaged[:_MOST_WARNINGS]:
+            self._warn(kernel_id, damages[kernel_id])
+        if (more := len(damaged) - _MOST_WARNINGS) > 0:
+            path = self._runtime.path
+            warnings.warn(
+                f"{more} more records in {path!r} are passed over; `kernelbox wipe` removes them", stacklevel=1
+            )
+
+    def _warn(self, kernel_id: str, damage: str) -> None:
+        if damage:
+            path = self._runtime.path_of(f"{kernel_id}/{RECORD}")
+            warnings.warn(f"{path!r} is passed over, because it cannot be used as a record: {damage}", stacklevel=1)
+
+    def _located(self, record: KernelRecord) -> KernelRecord:
+        """Says where the files of a kernel are now: the home may have been moved."""
+        entrance = record.connection_file.rpartition("/")[2]
+        record.connection_file = f"{self._runtime.path}/{record.kernel_id}/{entrance}"
+        return record
+
+    def _dump(self, record: KernelRecord) -> bytes:
+        """Returns the bytes of a record, in which no cause is longer than one that can be read again."""
+        data = record.to_dict()
+        for field in ("death", "lost"):
+            if data[field] is not None and len(data[field]) > MAX_CAUSE:
+                data[field] = data[field][: MAX_CAUSE - 1] + "…"
+        dumped = signed(data, self._secret)
+        assert len(dumped) <= MAX_RECORD, "the bounds of the fields add up to more than a record may have"
+        return dumped
+
+
+def signed(fields: dict[str, Any], secret: bytes) -> bytes:
+    """Returns the bytes of a record, which end with its signature."""
+    text = json.dumps(fields, separators=(",", ":")).encode()[:-1]
+    return text + _SIGNATURE + _sign(text, secret) + b'"}'
+
+
+def is_signed(data: bytes, secret: bytes) -> bool:
+    """Tells whether a host of this user has written the bytes of a record."""
+    text, _, rest = data.rpartition(_SIGNATURE)
+    return rest == _sign(text, secret) + b'"}'
+
+
+def _sign(text: bytes, secret: bytes) -> bytes:
+    from _blake2 import blake2b  # hashlib has the same, and takes 5 ms to import, because it loads OpenSSL
+
+    return blake2b(text, key=secret, digest_size=32, person=_PURPOSE).hexdigest().encode()
+
+
+def _parse(data: bytes) -> KernelRecord:
+    record = KernelRecord.from_dict(json.loads(data.decode()))
+    if not is_kernel_id(record.kernel_id):
+        raise ValueError("its kernel_id makes no sense")
+    if not record.name:
+        raise ValueError("its name is missing")
+    return record

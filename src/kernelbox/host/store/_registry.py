@@ -1,0 +1,224 @@
+"""`registry.json`: the documented view of the runtime directory.
+
+Nothing is decided from it but one thing: a kernel that it shows, that lives and has no directory any more, is lost.
+
+It is rewritten when a kernel is opened, restarted or destroyed, never for a cell, and rebuilt when it is lost or
+damaged. Inside the home whatever is at its place is ours to set aside. Anywhere else the user has named a path, and
+what is there may be anything: only a registry is replaced, or an empty file; all else is refused and left as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import warnings
+
+from kernelbox.base._errors import StoreFailed
+from kernelbox.host.files._home import Inside
+from kernelbox.host.files._place import Place
+from kernelbox.host.store._record import KernelRecord
+from kernelbox.host.store._record_files import signed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from kernelbox.host.files._home import Home, HomeRoot
+
+_VERSION = 1
+
+# 20,000 kernels' worth, in bytes and in values: JSON can build a list or an object, of 64 bytes and more, from two
+# characters. Each value is counted by the comma before it or the bracket that it opens.
+_LARGEST = 16 * 1024 * 1024
+_MOST_SEPARATORS = 600_000
+
+
+class Registry:
+    """The file at a path; `home` is where it is expected."""
+
+    def __init__(self, path: str, home: Home) -> None:
+        directory, self._name = os.path.split(path)
+        self.path = path
+        steps = home.steps_to(directory)
+        self._is_named = steps is None
+        self._root: HomeRoot = _Named(directory) if steps is None else Inside(home, steps)
+        # What this process has written last, and how to tell that it is still what is there.
+        self._written: tuple[tuple[int, ...], dict[str, bytes]] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Registry {self.path!r}>"
+
+    def require_usable(self) -> None:
+        """Raises StoreFailed if a path that the user has named leads to what must not be touched."""
+        if not self._is_named:
+            return
+        info = self._stat()
+        if info is None:
+            return
+        if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
+            if info.st_size == 0 or self.is_sound():
+                return
+            wrong = "is not a registry of kernelbox, or a damaged one"
+        else:
+            wrong = "is a link" if stat.S_ISLNK(info.st_mode) else "is not a regular file of yours"
+        raise StoreFailed(
+            f"{self.path!r} {wrong}; it was left as it is: set KERNELBOX_REGISTRY_PATH to the path of a file of its own"
+        )
+
+    def exists(self) -> bool:
+        """Tells whether anything is at the path."""
+        return self._stat() is not None
+
+    def is_sound(self) -> bool:
+        """Tells whether the registry can be read."""
+        try:
+            with self._root.open() as place:
+                self._parse(place)
+        except (OSError, ValueError, RecursionError, MemoryError):
+            return False
+        return True
+
+    def find(self, name: str, secret: Callable[[], bytes]) -> KernelRecord | None:
+        """Returns what the registry of a home shows of a kernel by this name, if a host has signed that."""
+        if self._is_named:
+            return None
+        try:
+            with self._root.open() as place:
+                if json.dumps(name).encode() not in place.read(self._name, _LARGEST):
+                    return None  # as nearly always: it need not be parsed to know
+                entries = self._parse(place).values()
+            shown = [entry for entry in entries if isinstance(entry, dict)]
+            found = [entry for entry in shown if name in (entry.get("name"), entry.get("session_name"))]
+            sound = [entry for entry in found if _dump_entry(entry) == signed_entry(entry, secret())]
+            return KernelRecord.from_dict(sound[0]) if sound else None
+        except (OSError, ValueError, RecursionError, MemoryError):
+            return None
+
+    def update(self, ids: list[str], known: Mapping[str, bytes], entry_of: Callable[[str], bytes | None]) -> None:
+        """Shows these kernels: as `known` where it tells, as before where it does not, else as `entry_of` tells."""
+        self.require_usable()
+        with self._root.make() as place:
+            if not self._is_named:
+                place.remove_rubbish(of=self._name)
+            shown = self._shown(place)
+            entries = {
+                kernel_id: known.get(kernel_id) or shown.get(kernel_id) or entry_of(kernel_id) for kernel_id in ids
+            }
+            present = {kernel_id: entry for kernel_id, entry in entries.items() if entry is not None}
+            if shown != present or not place.exists(self._name):  # another process may have done it meanwhile
+                place.replace(self._name, _dump(present))
+                self._written = _signature(place.stat(self._name)), present
+
+    def _shown(self, place: Place) -> dict[str, bytes]:
+        """Returns what the registry shows of each kernel."""
+        if self._written is not None and place.exists(self._name):
+            signature, entries = self._written
+            if _signature(place.stat(self._name)) == signature:
+                return entries
+        shown = self._read_or_set_aside(place)
+        return {kernel_id: _dump_entry(entry) for kernel_id, entry in shown.items() if _is_flat(entry)}
+
+    def _read_or_set_aside(self, place: Place) -> dict[str, Any]:
+        """Returns what the registry shows; one that cannot be used is set aside and shows nothing."""
+        try:
+            return self._parse(place)
+        except FileNotFoundError:
+            return {}
+        except (StoreFailed, PermissionError, ValueError, RecursionError, MemoryError) as exc:  # not: too much is open
+            aside = f"{self._name}.damaged-{os.urandom(4).hex()}"
+            place.rename(self._name, aside)
+            warnings.warn(
+                f"{self.path!r} could not be used ({exc}); it was set aside as {aside} and rebuilt from the runtime "
+                "directory",
+                stacklevel=2,
+            )
+            return {}
+
+    def _parse(self, place: Place) -> dict[str, Any]:
+        text = place.read(self._name, _LARGEST)
+        if text.count(b",") + text.count(b"[") + text.count(b"{") > _MOST_SEPARATORS:
+            raise ValueError("it has more values than those of any number of kernels")
+        data = json.loads(text.decode())
+        version, kernels = (data.get("version"), data.get("kernels")) if isinstance(data, dict) else (None, None)
+        if type(version) is not int or version != _VERSION:
+            raise ValueError(f"its version is {str(version)[:20]!r}, not {_VERSION}")
+        if len(data) > 2 or (self._is_named and isinstance(kernels, dict) and not all(map(_is_entry, kernels.items()))):
+            raise ValueError("it holds other things than kernels")
+        if isinstance(kernels, dict):
+            return kernels
+        raise ValueError("it lists no kernels")
+
+    def _stat(self) -> os.stat_result | None:
+        try:
+            with self._root.open() as place:
+                return place.stat(self._name)
+        except FileNotFoundError:
+            return None
+
+
+class _Named:
+    """A directory that the user has named for the registry: nothing is demanded of it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def open(self) -> Place:
+        try:
+            return Place.open_any(self._path)
+        except FileNotFoundError:
+            raise
+        except OSError as exc:
+            raise StoreFailed.because(exc, self._path, "open") from exc
+
+    def make(self) -> Place:
+        try:
+            with contextlib.suppress(FileExistsError):  # `open` says what is in the way
+                os.makedirs(self._path, 0o700)
+        except OSError as exc:
+            raise StoreFailed.because(exc, self._path) from exc
+        return self.open()
+
+
+def signed_entry(fields: dict[str, Any], secret: bytes) -> bytes:
+    """Returns what the registry shows of a kernel: the fields of its record, and a signature over them."""
+    return signed({name: value for name, value in fields.items() if name != "signature"}, secret)
+
+
+def _is_entry(item: tuple[str, object]) -> bool:
+    """Tells whether a key and a value can be those of a kernel, of this version or of 0.1: an id, and its record."""
+    kernel_id, entry = item
+    return isinstance(entry, dict) and entry.get("kernel_id") == kernel_id and "connection_file" in entry
+
+
+def _is_flat(entry: object) -> bool:
+    """Tells whether an entry of the registry can be one: what is nested deeper than tags cannot, nor be written."""
+    if not isinstance(entry, dict):
+        return False
+    nested = [part for value in entry.values() for part in _parts(value)]
+    return not any(isinstance(part, list | dict) for part in nested)
+
+
+def _parts(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _signature(info: os.stat_result) -> tuple[int, ...]:
+    """Returns what differs between a file and another that takes its place."""
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
+
+
+def _dump_entry(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry, separators=(",", ":")).encode()
+
+
+def _dump(kernels: dict[str, bytes]) -> bytes:
+    entries = b",".join(b'"%b":%b' % (kernel_id.encode(), entry) for kernel_id, entry in kernels.items())
+    data = b'{"version":%d,"kernels":{%b}}' % (_VERSION, entries)
+    if len(data) > _LARGEST:
+        raise StoreFailed(f"the registry would have more than {_LARGEST:,} bytes; destroy some kernels")
+    return data

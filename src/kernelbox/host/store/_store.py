@@ -1,0 +1,299 @@
+"""Where records are kept, for any number of processes at once.
+
+The runtime directory is the truth:
+
+    runtime/<kernel id>/connection.json    the record        runtime/names/<slug>   a copy, under each name
+    runtime/<kernel id>/socket, state, log, death.json       runtime/locks/<slug>   held while a name changes
+
+A kernel's directory appears and disappears as a whole, by a rename, so that a crash between any two steps leaves
+either a kernel or rubbish that cannot be mistaken for one: `<kernel id>.new`, `<kernel id>.gone`.
+
+A name becomes a slug, never a path. Every step is taken from the directory before, by its descriptor (`Place`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from kernelbox.base._errors import EXHAUSTED, StoreFailed
+from kernelbox.host.files._home import Home, Inside
+from kernelbox.host.files._lock import is_locked, locked, remove_left_behind
+from kernelbox.host.files._pinned import Pinned
+from kernelbox.host.store._kernel_directory import KernelDirectory
+from kernelbox.host.store._record_files import GONE, NEW, Records, slug_of
+from kernelbox.wire._layout import LOCKS, NAMES, RECORD, is_kernel_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernelbox.base._config import KernelBoxConfig
+    from kernelbox.host.files._home import Trusted
+    from kernelbox.host.files._place import Place
+    from kernelbox.host.store._record import KernelRecord
+    from kernelbox.host.store._registry import Registry
+
+
+# Held while the registry is rewritten; the slugs of names begin with n or h, and are longer.
+_REGISTRY_LOCK = "registry"
+
+# Another process may remove the directories between two steps of ours; not again and again.
+_ATTEMPTS = 3
+
+
+def open_store(config: KernelBoxConfig) -> Store:
+    """Returns the store that a configuration leads to; nothing is opened yet."""
+    if config.store_backend == "memory":
+        from kernelbox.host.files._scratch import Scratch
+
+        scratch = Scratch()
+        return Store(Inside(scratch, ("runtime",)), os.path.join(scratch.path, "runtime"), scratch.path, None)
+    from kernelbox.host.store._registry import Registry
+
+    home = Home(config.home, config.key_file)
+    steps = home.steps_to(config.runtime_dir)
+    registry = Registry(config.registry_path, home)
+    if steps:
+        return Store(Inside(home, steps), config.runtime_dir, config.home, registry)
+    root = Home(config.runtime_dir, config.key_file, private=True, setting="KERNELBOX_RUNTIME_DIR")
+    return Store(root, config.runtime_dir, config.runtime_dir, registry)
+
+
+class Store:
+    """Records in the runtime directory, and the registry file that mirrors them (none for the memory backend)."""
+
+    def __init__(self, root: Trusted, runtime_dir: str, home: str, registry: Registry | None) -> None:
+        self.runtime_dir = runtime_dir
+        self._root = Pinned(root, runtime_dir, home)
+        self._registry = registry
+        self._slugs: dict[str, frozenset[str]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Store {self.runtime_dir}>"
+
+    def directory(self, kernel_id: str) -> KernelDirectory:
+        """Returns the directory of a kernel; nothing is opened yet."""
+        return KernelDirectory(self._root, self.runtime_dir, kernel_id)
+
+    def runtime(self) -> Place:
+        """Opens the runtime directory; raises FileNotFoundError if there is none, StoreFailed if it is not ours."""
+        return self._root.open()
+
+    def secret(self) -> bytes:
+        """Returns what hosts sign with."""
+        return self._root.secret()
+
+    def enter(self, name: str) -> Place:
+        """Opens a directory in it; raises as `runtime` does."""
+        with self.runtime() as runtime:
+            return runtime.enter(name)
+
+    @contextlib.contextmanager
+    def locking(self, *names: str) -> Iterator[None]:
+        """Lets one at a time open, restart or destroy the kernel of a name."""
+        with self._locked(*map(slug_of, names)):
+            yield
+
+    def is_changing(self, name: str) -> bool:
+        """Tells whether a process is opening, restarting or destroying the kernel of a name."""
+        try:
+            with self.enter(LOCKS) as locks:
+                return is_locked(locks, slug_of(name))
+        except FileNotFoundError:
+            return False
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def get(self, kernel_id: str) -> KernelRecord | None:
+        """Returns the record of an id."""
+        try:
+            with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
+                return self._records(runtime).get(kernel_id)
+        except FileNotFoundError:
+            return None
+
+    def find(self, name: str, *, thorough: bool = True) -> KernelRecord | None:
+        """Returns the record behind a name or session name; if it is not `thorough` only where the name leads."""
+        try:
+            with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
+                return self._records(runtime).find(name, thorough=thorough)
+        except FileNotFoundError:
+            return None
+
+    def find_deleted(self, name: str) -> KernelRecord | None:
+        """Returns what the registry shows of a kernel of this name whose files were deleted, and with them the name."""
+        record = None if self._registry is None else self._registry.find(name, self.secret)
+        if record is None or not is_kernel_id(record.kernel_id) or self.get(record.kernel_id) is not None:
+            return None
+        return record
+
+    def all(self) -> list[KernelRecord]:
+        """Returns every record, oldest first; removes what crashes have left half made or half removed."""
+        self._repair_registry()
+        try:
+            with _translated(self.runtime_dir, "read"), self.runtime() as runtime:
+                runtime.remove_rubbish(NEW, GONE)
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError, StoreFailed, PermissionError):
+                    with runtime.enter(NAMES) as names:
+                        names.remove_rubbish()
+                return self._records(runtime).scan()
+        except FileNotFoundError:
+            return []
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def add(self, record: KernelRecord) -> None:
+        """Makes the directory of a new kernel, with its record in it."""
+        if self._registry is not None:
+            self._registry.require_usable()
+        fresh = record.kernel_id + NEW
+        with _translated(self.directory(record.kernel_id).path), self._make() as runtime:
+            try:
+                runtime.enter(fresh, make=True).close()
+                self._records(runtime).write_first(record, fresh)
+                runtime.rename(fresh, record.kernel_id)
+            except BaseException:
+                runtime.remove_tree(fresh)
+                raise
+
+    def save(self, record: KernelRecord) -> None:
+        """Keeps a record that has changed."""
+        with _translated(self.directory(record.kernel_id).path_of(RECORD)), self.runtime() as runtime:
+            self._records(runtime).write(record)
+
+    def remake(self, record: KernelRecord) -> None:
+        """Keeps a record in a new directory, because its own is lost or cannot be used."""
+        self._remove_files(record)
+        self.add(record)
+
+    def publish(self, record: KernelRecord) -> None:
+        """Keeps a record that has changed, and shows it in the registry."""
+        self.save(record)
+        self._write_registry(record)
+
+    def publish_all(self) -> None:
+        """Shows in the registry which kernels there are."""
+        self._write_registry(None)
+
+    def remove(self, record: KernelRecord, *, publish: bool = True) -> None:
+        """Forgets a record and deletes its directory."""
+        self._remove_files(record)
+        if publish:
+            self.publish_all()
+
+    def _remove_files(self, record: KernelRecord) -> None:
+        gone = record.kernel_id + GONE
+        with _translated(self.directory(record.kernel_id).path), contextlib.suppress(FileNotFoundError):
+            with self.runtime() as runtime:
+                if runtime.exists(gone):
+                    runtime.remove_tree(gone)  # rename(2) replaces no directory that holds anything
+                with contextlib.suppress(FileNotFoundError):
+                    runtime.rename(record.kernel_id, gone)
+                self._records(runtime).forget_names(record)
+                runtime.remove_tree(gone)
+
+    def sweep(self) -> None:
+        """Deletes what crashes have left: directories half made or half removed, names that lead nowhere, locks."""
+        with contextlib.suppress(OSError), self.runtime() as runtime:
+            for entry in runtime.listdir():
+                kernel_id, dot, suffix = entry.partition(".")
+                if not is_kernel_id(kernel_id) or (not dot and self._records(runtime).is_usable(kernel_id)):
+                    continue
+                # A kernel's directory appears with its record; if it has none its keeper ends the process with it.
+                if not dot or f".{suffix}" == GONE or runtime.is_rubbish(entry):
+                    runtime.remove_tree(entry)
+            with runtime.enter(NAMES) as names:
+                for slug in names.listdir():
+                    if self._records(runtime).leads_nowhere(slug) and names.is_rubbish(slug):
+                        names.remove_tree(slug)
+            with runtime.enter(LOCKS) as locks:
+                remove_left_behind(locks, self.secret())
+
+    def _records(self, runtime: Place) -> Records:
+        return Records(runtime, self.secret(), self._slugs)
+
+    def _make(self) -> Place:
+        """Opens the runtime directory, which is made, with the directories in it, where they are missing."""
+        runtime = self._root.make()
+        try:
+            with _translated(self.runtime_dir):
+                if not (runtime.exists(NAMES) and runtime.exists(LOCKS)):
+                    runtime.enter(LOCKS, make=True).close()
+                    runtime.enter(NAMES, make=True).close()
+                    self._records(runtime).write_copies()
+        except BaseException:
+            runtime.close()
+            raise
+        return runtime
+
+    @contextlib.contextmanager
+    def _locked(self, *lock_names: str) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for attempt in range(_ATTEMPTS):
+                try:
+                    with self._make() as runtime:
+                        locks = stack.enter_context(runtime.enter(LOCKS))
+                    for name in sorted(set(lock_names)):  # always in one order: no deadlock
+                        stack.enter_context(locked(locks, name, self.secret()))
+                    break
+                except FileNotFoundError as exc:  # a directory has vanished since
+                    stack.close()
+                    if attempt == _ATTEMPTS - 1:
+                        raise StoreFailed.because(exc, self.runtime_dir) from exc
+                except OSError as exc:
+                    if exc.errno in EXHAUSTED:
+                        raise StoreFailed.because(exc, self.runtime_dir, "lock") from exc
+                    raise
+            yield
+
+    # -- the registry ----------------------------------------------------------------------------------------
+
+    def _write_registry(self, changed: KernelRecord | None) -> None:
+        """Brings the view up to date with the truth, of which only `changed` is known to differ from it."""
+        if self._registry is None or not (changed or self._registry.exists() or self._has_kernels()):
+            return
+        with _translated(self._registry.path), self._locked(_REGISTRY_LOCK), self.runtime() as runtime:
+            known = {} if changed is None else {changed.kernel_id: self._shown(changed)}
+            self._registry.update(
+                self._records(runtime).ids(), known, lambda kernel_id: self._entry(runtime, kernel_id)
+            )
+
+    def _has_kernels(self) -> bool:
+        try:
+            with self.runtime() as runtime:
+                return bool(self._records(runtime).ids())
+        except FileNotFoundError:
+            return False
+
+    def _entry(self, runtime: Place, kernel_id: str) -> bytes | None:
+        record = self._records(runtime).get_sound(kernel_id)
+        return None if record is None else self._shown(record)
+
+    def _shown(self, record: KernelRecord) -> bytes:
+        from kernelbox.host.store._registry import signed_entry
+
+        return signed_entry(record.to_dict(), self.secret())
+
+    def _repair_registry(self) -> None:
+        """Rebuilds the registry if it is damaged, or lost while there are kernels."""
+        if self._registry is None:
+            return
+        self._registry.require_usable()
+        if not self._registry.is_sound() and (self._registry.exists() or self._has_kernels()):
+            with contextlib.suppress(StoreFailed):  # a disk that cannot be written to is no reason not to list
+                self._write_registry(None)
+
+
+@contextlib.contextmanager
+def _translated(path: str, doing: str = "write") -> Iterator[None]:
+    try:
+        yield
+    except StoreFailed:
+        raise
+    except FileNotFoundError as exc:
+        if doing == "read":
+            raise
+        raise StoreFailed.because(exc, path, doing) from exc
+    except OSError as exc:
+        raise StoreFailed.because(exc, path, doing) from exc
