@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import kernelbox
@@ -77,17 +78,36 @@ def test_the_public_names_are_exactly_those_that_resolve() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for page in [*DOCS.glob("*.md"), DOCS.parent / "README.md"]:
+    for page in [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]:
         for target in re.findall(r"\]\(([^)#:]+\.md)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} → {target}"
 
 
 def test_every_page_is_on_the_site_and_in_the_readme() -> None:
-    pages = {page.name for page in DOCS.glob("*.md")}
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    top = {page for page in pages if "/" not in page}
     (site,) = tomllib.loads((DOCS.parent / "zensical.toml").read_text()).values()
 
-    assert {page for entry in site["nav"] for page in entry.values()} == pages
-    assert set(re.findall(r"\]\(docs/(\S+?\.md)\)", (DOCS.parent / "README.md").read_text())) == pages - {"index.md"}
+    assert set(_pages_of(site["nav"])) == pages
+    assert set(re.findall(r"\]\(docs/(\S+?\.md)\)", (DOCS.parent / "README.md").read_text())) == top - {"index.md"}
+
+
+def _pages_of(entries: list[dict[str, object]]) -> Iterator[str]:
+    for entry in entries:
+        for value in entry.values():
+            if isinstance(value, list):
+                yield from _pages_of(value)
+            else:
+                yield str(value)
+
+
+def test_every_file_and_folder_that_the_design_names_exists() -> None:
+    source = DOCS.parent / "src" / "kernelbox"
+    for page in [DOCS / "design.md", *(DOCS / "design").glob("*.md")]:
+        named = re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`", page.read_text())
+        for path in named:
+            root = DOCS.parent if path.startswith("tests/") else source
+            assert (root / path).exists(), f"{page.name} names {path}"
 
 
 def test_an_example_in_a_document_is_the_example_file_word_for_word() -> None:
@@ -99,6 +119,6 @@ def test_an_example_in_a_document_is_the_example_file_word_for_word() -> None:
 
 
 def test_documents_read_the_same_in_the_repository_as_on_the_site() -> None:
-    for page in DOCS.glob("*.md"):
+    for page in DOCS.rglob("*.md"):
         found = re.findall(r'^(?:-+8<-+|=== "|!!! |\?\?\? ).*', page.read_text(), re.MULTILINE)
         assert not found, page.name
