@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.support import KERNELBOX, fail, kernelbox, succeed
-from tests.engine.support import Running, eventually, is_running, wait_for_end
-from tests.store.support import rewrite_record
+from tests.support.cells import Running, eventually, is_running, wait_for_end
+from tests.support.command_line import KERNELBOX, fail, kernelbox, succeed
+from tests.support.store import rewrite_record
 
 from kernelbox import __version__, get_or_create, status
 

@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pexpect
 import pytest
-from tests.cli.support import KERNELBOX, fail
+from tests.support.command_line import CTRL_C, CTRL_D, TAB, Terminal, fail
 
 from kernelbox import execute, get_or_create, status
-
-CTRL_C, CTRL_D, TAB = "\x03", "\x04", "\t"
-DEADLINE = 60
-
-
-class Terminal:
-    """A console in a terminal of its own."""
-
-    def __init__(self, name: str, *words: str) -> None:
-        env = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
-        self.child = pexpect.spawn(
-            KERNELBOX, ["console", name, *words], env=env, encoding="utf-8", timeout=DEADLINE, dimensions=(40, 120)
-        )
-
-    def wait_for_prompt(self, number: int) -> None:
-        self.expect(rf"\[{number}\]: ")
-
-    def expect(self, pattern: str) -> str:
-        """Waits for text on the screen, colours and cursor movements aside; returns what came before it."""
-        loose = "".join(f"{part}(?:\x1b\\[[0-9;?]*[a-zA-Z])*" for part in re.findall(r"\\.|\[[^\]]*\]|.", pattern))
-        self.child.expect(loose)
-        return str(self.child.before)
-
-    def type(self, text: str) -> None:
-        self.child.send(text)
-
-    def enter(self, text: str = "") -> None:
-        self.child.send(text + "\r")
 
 
 @pytest.fixture

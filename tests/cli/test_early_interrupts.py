@@ -7,8 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from .support import DEADLINE, KERNELBOX
+from tests.support.command_line import DEADLINE, KERNELBOX
 
 # Python runs this at its start, if it is in its path: it presses Ctrl-C when a module is about to be imported.
 PRESS = """

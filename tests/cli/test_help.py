@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.cli.support import KERNELBOX, kernelbox, succeed
+from tests.support.command_line import KERNELBOX, kernelbox, succeed
 
 from kernelbox.cli._command_table import COMMANDS
 

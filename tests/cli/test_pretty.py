@@ -6,10 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.support.command_line import kernelbox
 
 from kernelbox.cli.terminal._excerpt import Excerpt
-
-from .support import kernelbox
 
 OVER = {
     "one text": ("print('a' * 400 + 'b' * 400)", "a" * 50, "b" * 10 + "\n"),

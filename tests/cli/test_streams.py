@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.cli.support import DEADLINE, KERNELBOX, Done, fail, succeed
+from tests.support.command_line import DEADLINE, KERNELBOX, Done, fail, succeed
 
 COMMANDS = {
     "exec": "exec --name a 1+1",

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.cli.support import kernelbox
-from tests.cli.test_console import Terminal
-from tests.wire.strategies import untimed
+from tests.support.command_line import Terminal, kernelbox
+from tests.support.strategies import untimed
 
 from kernelbox import get_or_create
 from kernelbox.cli.terminal._terminal_text import TerminalText, for_terminal

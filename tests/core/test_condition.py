@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import run, wait_for_end
+from tests.support.cells import run, wait_for_end
 
 from kernelbox import KernelRecord, StoreFailed, destroy
 from kernelbox.api._here import kernels

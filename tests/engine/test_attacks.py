@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.bounded import BEGUN
-from tests.store.support import run_python
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, is_running, parent_of, run, stopped, value, wait_for_end
+from tests.support.store import run_python
 
 from kernelbox import KernelBoxError, KernelRecord, destroy, execute, get_or_create, list_kernels, restart, wipe
-
-from .support import DEADLINE, is_running, parent_of, run, stopped, value, wait_for_end
 
 
 @pytest.fixture

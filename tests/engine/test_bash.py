@@ -7,11 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.bounded import BEGUN
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, Running, run, value, wait_for_end
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, interrupt, restart, stream
-
-from .support import DEADLINE, Running, run, value, wait_for_end
 
 
 def bash(kernel: KernelRecord | str, code: str, timeout: float = DEADLINE) -> ExecutionResult:

@@ -8,11 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.cells import DEADLINE, run, value
 
 from kernelbox import KernelRecord
 from kernelbox.guest.output._peer import Peer, is_same_user
-
-from .support import DEADLINE, run, value
 
 # A user that owns nothing.
 NOBODY = 65534

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.bounded import BEGUN
-from tests.engine.support import eventually, is_running, run, value
+from tests.support.bounded import BEGUN
+from tests.support.cells import eventually, is_running, run, value
 
 from kernelbox import KernelRecord, execute
 

@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.programs import WAITING_CELL, run_program
+from tests.support.cells import DEADLINE, eventually, value
+from tests.support.command_line import WAITING_CELL, run_program
 
 from kernelbox import execute, get_or_create
-
-from .support import DEADLINE, eventually, value
 
 # The parent has read the first output of a cell, and the cell goes on when the child has ended.
 STREAMING = f"""{WAITING_CELL}

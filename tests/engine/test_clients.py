@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells import DEADLINE, Running, connected, eventually, parent_of, run, stopped, until_queued, value
 
 from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kernels, stream
 from kernelbox.host.engines.own._own_connection import OwnConnection
 from kernelbox.wire._messages import Answer, Ask, Done, Execute, Interrupt, Message, Output
-
-from .support import DEADLINE, Running, connected, eventually, parent_of, run, stopped, until_queued, value
 
 
 def receive_until(connection: OwnConnection, kind: type[Message], id: str) -> Any:

@@ -11,11 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from kernelbox import KernelRecord, destroy, execute, get_or_create, list_kernels, wipe
-from kernelbox.wire._messages import Done, Execute
-
-from .support import (
+from tests.support.cells import (
     DEADLINE,
     Running,
     connected,
@@ -27,6 +23,9 @@ from .support import (
     value,
     wait_for_end,
 )
+
+from kernelbox import KernelRecord, destroy, execute, get_or_create, list_kernels, wipe
+from kernelbox.wire._messages import Done, Execute
 
 DEATHS = {
     "SIGKILL": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),

@@ -9,12 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.bounded import BEGUN
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, Running, is_running, parent_of, run, value, wait_for_end
 
 from kernelbox import KernelRecord, destroy, execute, get_or_create, interrupt, restart
 from kernelbox.base._errors import StartFailed
-
-from .support import DEADLINE, Running, is_running, parent_of, run, value, wait_for_end
 
 RANDOM = """
 import random, secrets, ssl, tempfile, uuid, numpy, numpy.random

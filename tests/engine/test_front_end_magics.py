@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.cells import DEADLINE, run, value
 
 from kernelbox import KernelRecord, execute
-
-from .support import DEADLINE, run, value
 
 PLOT = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
 

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.support.cells import DEADLINE
 
 from kernelbox import KernelRecord
 from kernelbox.api._here import kernels
 from kernelbox.shells._asyncio import Run, query
 from kernelbox.wire._messages import Answer, Ask, Comm, Display, Execute, Message, Output, Started, Withdraw
 from kernelbox.wire._results import ExecutionResult
-
-from .support import DEADLINE
 
 
 def run(

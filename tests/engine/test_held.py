@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.cells import DEADLINE, Running, eventually, run, value, wait_for_end
 
 from kernelbox import KernelRecord, execute, get_or_create, interrupt, list_kernels, restart, status
-
-from .support import DEADLINE, Running, eventually, run, value, wait_for_end
 
 TASK = "import asyncio, time\nasync def hold():\n{}\nt = asyncio.ensure_future(hold())"
 BLOCKING_TASK = TASK.format("    while True: time.sleep(0.05)")

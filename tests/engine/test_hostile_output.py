@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.sizes import kept_bytes
-from tests.store.support import read_only
+from tests.support.cells import DEADLINE, Running, kept_bytes, run, value
+from tests.support.store import read_only
 
 from kernelbox import (
     CodeExecutionChunk,
@@ -26,8 +26,6 @@ from kernelbox import (
     stream,
 )
 from kernelbox.base._errors import InvalidInput
-
-from .support import DEADLINE, Running, run, value
 
 # What a display is made of, and what the error says; an empty text if it is shown, whole or in part.
 SHOWN = {

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.bounded import BEGUN
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, Running, eventually, run
 
 from kernelbox import KernelRecord, execute, get_or_create
-
-from .support import DEADLINE, Running, eventually, run
 
 PRINTF = "import ctypes\nlibc = ctypes.CDLL(None)\n"
 

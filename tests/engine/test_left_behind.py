@@ -7,8 +7,8 @@ import re
 import signal
 
 import pytest
-from tests.bounded import BEGUN
-from tests.engine.support import DEADLINE, eventually, run, value
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, eventually, run, value
 
 from kernelbox import KernelRecord, execute
 

@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from tests.cli.support import fail, succeed
+from tests.support.cells import DEADLINE, run, value
+from tests.support.command_line import fail, succeed
 
 from kernelbox import ExecutionResult, InvalidInput, KernelRecord, execute, execute_with_retry, stream
-
-from .support import DEADLINE, run, value
 
 LIMIT = 10_000  # the default of KERNELBOX_OUTPUT_CHAR_LIMIT
 WHOLE = 1_000_000  # what is kept of a value whatever the limit

@@ -7,12 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.bounded import BEGUN
-from tests.store.support import run_python
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, run, value
+from tests.support.store import run_python
 
 from kernelbox import ExecutionResult, KernelRecord, StartFailed, execute, get_or_create, restart, status, stream
-
-from .support import DEADLINE, run, value
 
 
 def test_a_user_exception_called_kernel_died_is_only_an_exception(kernel: KernelRecord) -> None:

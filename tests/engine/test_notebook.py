@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells import DEADLINE, Running, connected, eventually, run, until_queued, value
 
 from kernelbox import KernelRecord, execute
 from kernelbox.wire._messages import Query, Reply
-
-from .support import DEADLINE, Running, connected, eventually, run, until_queued, value
 
 # -- input -----------------------------------------------------------------------------------------------------
 

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.cells import DEADLINE, run, value
 
 from kernelbox import KernelRecord, execute, list_kernels, status
-
-from .support import DEADLINE, run, value
 
 # What users do, each in a process of its own whose limit is lowered first. With "fresh", nothing is known of the home.
 LOWER = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.support import DEADLINE
+from tests.support.cells import DEADLINE
 
 from kernelbox import KernelRecord, stream
 from kernelbox.wire._results import OutputItem

@@ -12,10 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.cells import DEADLINE, eventually, run, value
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, stream
-
-from .support import DEADLINE, eventually, run, value
 
 LIMIT = 10_000  # the default of KERNELBOX_OUTPUT_CHAR_LIMIT
 

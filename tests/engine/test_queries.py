@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import DEADLINE, connected, eventually, run, value
+from tests.support.cells import DEADLINE, connected, eventually, run, value
 
 from kernelbox import KernelRecord
 from kernelbox.api._here import kernels

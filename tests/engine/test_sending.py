@@ -6,13 +6,12 @@ import os
 import signal
 from pathlib import Path
 
-from tests.executor.support import run as run_scenario
-from tests.executor.support import text
+from tests.support.cells import DEADLINE, connected, eventually, value
+from tests.support.executor import run as run_scenario
+from tests.support.executor import text
 
 from kernelbox import CodeExecutor, KernelRecord
 from kernelbox.wire._messages import Done, Execute, Message
-
-from .support import DEADLINE, connected, eventually, value
 
 # More than any socket holds.
 LONG = 3_000_000

@@ -13,13 +13,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.bounded import BEGUN
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, eventually, is_running, parent_of, run, value, wait_for_end
 
 from kernelbox import StartFailed, execute, get_or_create, list_kernels, restart, status
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
-
-from .support import DEADLINE, eventually, is_running, parent_of, run, value, wait_for_end
 
 # The pattern does not match itself, so what it finds is a secret.
 FIND_SECRETS = r"""

@@ -7,11 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.support.cells import DEADLINE, is_running, parent_of, run, value, wait_for_end
 
 from kernelbox import StartFailed, destroy, execute, get_or_create, status, wipe
 from kernelbox.host.engines.own import _warm_template as _template
-
-from .support import DEADLINE, is_running, parent_of, run, value, wait_for_end
 
 
 @pytest.fixture

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.bounded import BEGUN
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, command_line, eventually, is_running, run, value
 
 from kernelbox import CodeExecutionError, CodeExecutor, KernelDied, KernelRecord, execute, status
 from kernelbox.api._here import kernels
-
-from .support import DEADLINE, command_line, eventually, is_running, run, value
 
 FIND = """
 import os, socket, stat, time

@@ -14,13 +14,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.cells import Running, eventually, parent_of, run, value, wait_for_end
 
 from kernelbox import destroy, get_or_create, restart
 from kernelbox.guest._descriptors import read_file
 from kernelbox.host.engines._spawning import write_secret
 from kernelbox.host.engines.own import _warm_template as _template
-
-from .support import Running, eventually, parent_of, run, value, wait_for_end
 
 OPEN_LIMITED = """
 import os, resource, kernelbox

@@ -8,11 +8,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.bounded import BEGUN
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, Running, eventually, run, until_queued, value
 
 from kernelbox import KernelRecord, execute, get_or_create, interrupt
-
-from .support import DEADLINE, Running, eventually, run, until_queued, value
 
 # Cells that go on for ever, and that an interrupt must stop without loss.
 ENDLESS = {

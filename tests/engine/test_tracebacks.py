@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from benchmarks._mistakes import MISTAKES
+from tests.support.cells import DEADLINE, run, value
 
 from kernelbox import KernelRecord, execute, restart
-
-from .support import DEADLINE, run, value
 
 
 def fail(kernel: KernelRecord, code: str) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.bounded import BEGUN
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, eventually, value
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, SyncApprovalRequest, execute, get_or_create, stream
-
-from .support import DEADLINE, eventually, value
 
 CELLS = {
     "waits": "print('begun', flush=True)\nimport time\ntime.sleep(1000)",

@@ -7,23 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.support.cells import DEADLINE, LATER, Running, eventually, run, value
+
 from kernelbox import KernelRecord, execute
 from kernelbox.api._here import kernels
 from kernelbox.wire._layout import SOCKET
 from kernelbox.wire._messages import Begun, Comm, Display, Done, Message, Output, Watch
-
-from .support import DEADLINE, Running, eventually, run, value
-
-# A thread that waits for a file, and then does something: between cells, if the file is made then.
-LATER = """
-import pathlib, threading, time
-def later(path, what):
-    def wait():
-        while not pathlib.Path(path).exists():
-            time.sleep(0.005)
-        what()
-    threading.Thread(target=wait, daemon=True).start()
-"""
 
 
 class Watcher:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.bounded import BEGUN
-from tests.engine.support import eventually
-from tests.executor.support import DEADLINE, accept, answer_all, collect, reject, run, text
+from tests.support.bounded import BEGUN
+from tests.support.cells import eventually
+from tests.support.executor import DEADLINE, accept, answer_all, collect, reject, run, text
 
 import kernelbox
 from kernelbox import (

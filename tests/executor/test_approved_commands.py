@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import eventually
-from tests.executor.support import DEADLINE, accept, answer_all, reject, run, text
+from tests.support.cells import eventually
+from tests.support.executor import DEADLINE, accept, answer_all, reject, run, text
 
 from kernelbox import ApprovalPolicy, ApprovalRequest, CodeExecutionError, CodeExecutor
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.executor.support import DEADLINE, accept, answer_all, run
+from tests.support.executor import DEADLINE, accept, answer_all, run
 
 from kernelbox import ApprovalPolicy, ApprovalRequest, CodeExecutionError, CodeExecutor
 

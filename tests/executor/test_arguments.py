@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from tests.executor.support import run
+from tests.support.executor import run
 
 from kernelbox import CodeExecutor, InvalidInput
 

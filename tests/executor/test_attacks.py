@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.executor.support import DEADLINE, run, text
+from tests.support.executor import DEADLINE, run, text
 
 import kernelbox
 from kernelbox import ApprovalRequest, CodeExecutionError, CodeExecutor

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import eventually
-from tests.executor.support import run, text
+from tests.support.cells import eventually
+from tests.support.executor import run, text
 
 import kernelbox
 from kernelbox import CodeExecutionError, CodeExecutor

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.executor.support import DEADLINE
+from tests.support.executor import DEADLINE
 
 # 20,000,000 characters of at most 40 bytes each, as docs/errors-and-timeouts.md says.
 BOUND_MIB = 800

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.programs import WAITING_CELL, run_program
+from tests.support.command_line import WAITING_CELL, run_program
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import destroy_all, new_home
-from tests.executor.support import DEADLINE, accept, answer_all, run, text
+from tests.support.executor import DEADLINE, accept, answer_all, run, text
+from tests.support.homes import destroy_all, new_home
 
 import kernelbox
 from kernelbox import CodeExecutor, get_or_create

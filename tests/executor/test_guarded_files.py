@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.executor.support import DEADLINE, run, text
+from tests.support.executor import DEADLINE, run, text
 
 from kernelbox import CodeExecutionError, CodeExecutor, get_or_create, wipe
 

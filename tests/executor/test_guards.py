@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.executor.support import DEADLINE, accept, answer_all, run, text
+from tests.support.executor import DEADLINE, accept, answer_all, run, text
 
 import kernelbox
 from kernelbox import ApprovalRequest, CodeExecutionError, CodeExecutor, KernelExists, get_or_create

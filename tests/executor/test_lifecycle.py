@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.bounded import BEGUN
-from tests.engine.support import wait_for_end
-from tests.executor.support import DEADLINE, first_chunk, run, text
+from tests.support.bounded import BEGUN
+from tests.support.cells import wait_for_end
+from tests.support.executor import DEADLINE, first_chunk, run, text
 
 import kernelbox
 from kernelbox import CodeExecutionError, CodeExecutionResult, CodeExecutor, ExecutorStopped, InvalidInput

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.strategies import untimed
+from tests.support.strategies import untimed
 
 from kernelbox import ApprovalClosed, ApprovalRequest, InvalidInput, SyncApprovalRequest
 from kernelbox.core.approvals._requests import Verdict

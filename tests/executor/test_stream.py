@@ -9,8 +9,8 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from tests.engine.support import eventually
-from tests.executor.support import DEADLINE, collect, first_chunk, run, text
+from tests.support.cells import eventually
+from tests.support.executor import DEADLINE, collect, first_chunk, run, text
 
 from kernelbox import CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor, ExecutionTimeout
 

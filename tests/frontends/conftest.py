@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.server.conftest import key, other, served, service_home
-from tests.server.support import Served
-
-from .support import FrontEnd, attached
+from tests.support.front_ends import FrontEnd, attached
+from tests.support.server import Served, key, other, served, service_home
 
 __all__ = ["key", "other", "served", "service_home"]
 

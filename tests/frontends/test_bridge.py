@@ -15,8 +15,7 @@ from typing import Any, Literal
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
-from tests.engine.support import DEADLINE
-from tests.engine.test_watchers import LATER
+from tests.support.cells import DEADLINE, LATER
 
 from kernelbox import execute, list_kernels
 

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.server.support import DEADLINE, Served, serving
+from tests.support.front_ends import FrontEnd, attached
+from tests.support.server import DEADLINE, Served, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from kernelbox import ApprovalPolicy, KernelBoxConfig
@@ -23,8 +24,6 @@ from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
 from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
 from kernelbox.server.jupyter._jupyter_message import JupyterMessage
 from kernelbox.tools._toolbox import Toolbox
-
-from .support import FrontEnd, attached
 
 
 def test_a_cell_is_told_from_busy_to_idle(front_end: FrontEnd) -> None:

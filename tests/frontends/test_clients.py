@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.server.support import DEADLINE, Served
+from tests.support.server import DEADLINE, Served
 
 NBCLIENT = """
 import json, sys, nbformat

@@ -5,22 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
-from tests.server.support import DEADLINE, Served
+from tests.support.server import DEADLINE, Served
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FOLDER = ROOT / ".cache" / "jupyterlab"
-PACKAGES = ["jupyterlab==4.*", "ipywidgets==8.*", "playwright==1.*"]
 
 # Seconds. JupyterLab imports for several on a quiet machine.
 _START_DEADLINE = 300.0
@@ -81,30 +76,6 @@ with sync_playwright() as play:
             print("input")
     browser.close()
 """
-
-
-def give_up(reason: str) -> NoReturn:
-    (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-
-
-@pytest.fixture(scope="module")
-def python() -> Path:
-    """Installs JupyterLab and playwright, once for a checkout."""
-    program = FOLDER / "bin" / "python"
-    if not (FOLDER / "bin" / "jupyter-lab").exists():
-        for words in ([sys.executable, "-m", "venv", str(FOLDER)], [str(program), "-m", "pip", "install", *PACKAGES]):
-            done = subprocess.run(words, capture_output=True, text=True, check=False)
-            if done.returncode:
-                give_up(f"JupyterLab cannot be installed here: {done.stderr[-500:]}")
-    return program
-
-
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if found := shutil.which(name):
-            return found
-    give_up("chromium is not installed; `make slow` installs it")
 
 
 @contextlib.contextmanager

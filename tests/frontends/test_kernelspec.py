@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.support import fail, succeed
-from tests.engine.support import DEADLINE, wait_for_end
+from tests.support.cells import DEADLINE, wait_for_end
+from tests.support.command_line import fail, succeed
 
 from kernelbox import destroy, execute, list_kernels
 from kernelbox.server.jupyter._kernelspec import install, remove

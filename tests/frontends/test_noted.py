@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.conftest import new_home
-from tests.server.support import DEADLINE, Served, serving
-
-from .support import attached
+from tests.support.front_ends import attached
+from tests.support.homes import new_home
+from tests.support.server import DEADLINE, Served, serving
 
 
 def measure(served: Served, name: str, **labels: str) -> float:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import pytest
 import uvicorn
 from starlette.websockets import WebSocket
-from tests.bounded import run
-from tests.server.support import Served
+from tests.support.bounded import run
+from tests.support.front_ends import attached
+from tests.support.server import Served
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
@@ -24,7 +25,6 @@ from kernelbox.server.jupyter._reconnecting import MissedMessages, ReconnectingF
 from kernelbox.server.jupyter._socket_front_end import SocketFrontEnd
 from kernelbox.server.jupyter._websocket_codec import CodecV1
 
-from .support import attached
 from .test_watching import until
 
 # The beginning of a cell that goes on when a file is there.

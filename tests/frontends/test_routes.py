@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.server.support import Served, serving
+from tests.support.server import Served, serving
 
 OURS = '{"argv": ["python", "-m", "kernelbox.server.jupyter"], "display_name": "Ours", "language": "python"}'
 

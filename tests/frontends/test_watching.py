@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.engine.test_watchers import LATER
-from tests.server.support import Served, serving
+from tests.support.cells import LATER
+from tests.support.front_ends import FrontEnd, attached
+from tests.support.server import Served, serving
 
 from kernelbox.server.jupyter._jupyter_message import JupyterMessage
-
-from .support import FrontEnd, attached
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.bounded import run
-from tests.engine.support import DEADLINE, is_running, wait_for_end
+from tests.support.bounded import run
+from tests.support.cells import DEADLINE, is_running, wait_for_end
 
 from kernelbox import list_kernels
 from kernelbox.gateway import ExecutionError, KernelClient, KernelGateway

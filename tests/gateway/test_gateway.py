@@ -17,9 +17,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.bounded import BEGUN, run
-from tests.conftest import new_home
-from tests.engine.support import DEADLINE, is_running, wait_for_end
+from tests.support.bounded import BEGUN, run
+from tests.support.cells import DEADLINE, is_running, wait_for_end
+from tests.support.homes import new_home
 
 from kernelbox import InvalidInput, list_kernels
 from kernelbox.gateway import ExecutionError, ExecutionResult, KernelClient, KernelGateway

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import eventually, is_running
-from tests.executor.support import DEADLINE, accept, answer_all, reject, run, text
+from tests.support.cells import eventually, is_running
+from tests.support.executor import DEADLINE, accept, answer_all, reject, run, text
 
 import kernelbox
 from kernelbox import CodeExecutionError, CodeExecutor, get_or_create

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.engine.support import DEADLINE
-from tests.executor.support import run
+from tests.support.cells import DEADLINE
+from tests.support.executor import run
 
 from kernelbox import CodeExecutor, InvalidInput, StartFailed
 from kernelbox.host.engines.own._guarded import guard_filter, require_guarded

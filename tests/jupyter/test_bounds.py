@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from tests.engine.support import DEADLINE, eventually, run
+from tests.support.cells import DEADLINE, eventually, run
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, StoreFailed, get_or_create, stream
 from kernelbox.host.engines.jupyter._connection_file import JupyterLink

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.wire.strategies import untimed
+from tests.support.strategies import untimed
 
 from kernelbox.host.engines.jupyter._conversation import Conversation
 from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.engine.support import DEADLINE
-from tests.executor.support import first_chunk
-from tests.executor.support import run as run_scenario
+from tests.support.cells import DEADLINE
+from tests.support.executor import first_chunk
+from tests.support.executor import run as run_scenario
 
 from kernelbox import CodeExecutionError, CodeExecutor, KernelRecord, destroy, get_or_create
 

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
-from tests.bounded import BEGUN
-from tests.engine.support import DEADLINE, Running, run
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, Running, run
+from tests.support.jupyter import Gate
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, get_or_create, interrupt, list_kernels, stream
 from kernelbox.api._here import kernels
-
-from .support import Gate
 
 
 def test_output_arrives_while_the_cell_runs(ipython: KernelRecord, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.bounded import BEGUN
-from tests.engine.support import DEADLINE, Running, parent_of, run, wait_for_end
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, Running, parent_of, run, wait_for_end
 
 from kernelbox import (
     InvalidInput,

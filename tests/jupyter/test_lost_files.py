@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import destroy_all, new_home
-from tests.engine.support import eventually, parent_of, run, wait_for_end
+from tests.support.cells import eventually, parent_of, run, wait_for_end
+from tests.support.homes import destroy_all, new_home
 
 from kernelbox import get_or_create, status
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.bounded import BEGUN
-from tests.engine.support import DEADLINE, Running, run
+from tests.support.bounded import BEGUN
+from tests.support.cells import DEADLINE, Running, run
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, destroy, execute, get_or_create, stream
 

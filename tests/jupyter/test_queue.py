@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from tests.engine.support import DEADLINE
+from tests.support.cells import DEADLINE
 
 from kernelbox.host.engines.jupyter._client_queue import QueueLock, end_queue
 from kernelbox.host.files._place import Place

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.programs import DEADLINE
+from tests.support.command_line import DEADLINE
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534

@@ -9,11 +9,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.engine.support import eventually, is_running
+from tests.support.cells import eventually, is_running
+from tests.support.limits import GROUPS, WAYS, death, error, limited, run
 
 from kernelbox import destroy, execute, get_or_create, status, wipe
-
-from .support import GROUPS, WAYS, death, error, limited, run
 
 pytestmark = pytest.mark.usefixtures("home")
 

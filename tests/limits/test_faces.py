@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.support import fail, kernelbox, succeed
-from tests.executor.support import run as run_async
-from tests.mcp_server.support import run as run_mcp
-from tests.mcp_server.support import stdio_client
-from tests.mcp_server.support import text as mcp_text
-from tests.server.support import serving
+from tests.support.command_line import fail, kernelbox, succeed
+from tests.support.executor import run as run_async
+from tests.support.mcp_server import run as run_mcp
+from tests.support.mcp_server import stdio_client
+from tests.support.mcp_server import text as mcp_text
+from tests.support.server import serving
 
 from kernelbox import CodeExecutionError, CodeExecutor, InvalidInput, KernelExists, get_or_create, list_kernels, status
 from kernelbox.gateway import ExecutionError, KernelClient, KernelGateway

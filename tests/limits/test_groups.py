@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.engine.support import eventually
+from tests.support.cells import eventually
+from tests.support.limits import GROUPS
 
 from kernelbox.host.process import _control_groups as making
 from kernelbox.host.process._control_groups import make_groups, remove_groups
 from kernelbox.usage import _group_usage as reading
-
-from .support import GROUPS
 
 UNIFIED = next((each.own for each in making._hierarchies() if each.version == 2), "")  # cgroup2
 

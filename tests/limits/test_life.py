@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import eventually, parent_of, wait_for_end
+from tests.support.cells import eventually, parent_of, wait_for_end
+from tests.support.limits import GROUPS, WAYS, death, error, run
 
 from kernelbox import (
     InvalidInput,
@@ -24,8 +25,6 @@ from kernelbox import (
     status,
 )
 from kernelbox.host.engines._limiting import prepare_limits
-
-from .support import GROUPS, WAYS, death, error, run
 
 pytestmark = pytest.mark.usefixtures("home")
 

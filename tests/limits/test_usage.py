@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.engine.support import DEADLINE
+from tests.support.cells import DEADLINE
+from tests.support.limits import WAYS, run
 
 from kernelbox import create, execute, get_or_create, list_kernels, status
 from kernelbox.guest.walls._disk import Disk
 from kernelbox.usage._disk_usage import Walk
-
-from .support import WAYS, run
 
 pytestmark = pytest.mark.usefixtures("home")
 

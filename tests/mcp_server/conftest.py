@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import new_home
-
-from .support import Served, serving
+from tests.support.homes import new_home
+from tests.support.mcp_server import Served, serving
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from .support import DEADLINE
+from tests.support.mcp_server import DEADLINE
 
 
 class Proxy(ThreadingHTTPServer):

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from mcp_types import ElicitRequestParams, ElicitResult
-
-from .support import GENERATIONS, Person, Served, call, failure, http_client, run, stdio_client, text
+from tests.support.mcp_server import GENERATIONS, Person, Served, call, failure, http_client, run, stdio_client, text
 
 
 @pytest.mark.parametrize("mode", GENERATIONS)

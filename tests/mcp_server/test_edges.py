@@ -10,8 +10,7 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 from mcp_types import ElicitResult, InputRequiredResult
-
-from .support import Person, Served, call, failure, http_client, run, text
+from tests.support.mcp_server import Person, Served, call, failure, http_client, run, text
 
 
 def test_calls_to_one_kernel_run_one_after_the_other(served: Served) -> None:

@@ -13,13 +13,12 @@ from pathlib import Path
 import httpx2
 import pytest
 from starlette.types import Message, Receive, Scope, Send
+from tests.support.mcp_server import DEADLINE, Served, command, http_client, run, serving, text
 
 from kernelbox import InvalidInput, StartFailed
 from kernelbox.mcp._client_config import Address, parse_address
 from kernelbox.mcp._http_requests import WholeMessages
 from kernelbox.server.http._listening import listen
-
-from .support import DEADLINE, Served, command, http_client, run, serving, text
 
 HELLO = {
     "jsonrpc": "2.0",

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from scripts import mcp_servers
-from tests.conftest import new_home
+from tests.support.homes import new_home
+from tests.support.mcp_server import DEADLINE, Served, command, serving
 
 from .proxy import passing_on
-from .support import DEADLINE, Served, command, serving
 
 # They are installed from the network.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

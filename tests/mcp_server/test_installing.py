@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
-from tests.engine.support import eventually, wait_for_end
+from tests.support.cells import eventually, wait_for_end
+from tests.support.mcp_server import GENERATIONS, begin_call, command, failure, http_client, run, send, serving, text
 
-from .support import GENERATIONS, begin_call, command, failure, http_client, run, send, serving, text
 from .test_stdio import connected
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support.mcp_server import DEADLINE, run
 
 from kernelbox import KernelBoxError, list_kernels
 from kernelbox.api._here import kernels
@@ -15,8 +16,6 @@ from kernelbox.core.approvals._policy import ApprovalPolicy
 from kernelbox.shells._asyncio_jobs import JobOptions
 from kernelbox.shells._asyncio_workplace import Workplace
 from kernelbox.tools._toolbox import Toolbox
-
-from .support import DEADLINE, run
 
 ENDLESS = "print('begun')\nimport time\nwhile True: time.sleep(0.01)"
 

@@ -13,11 +13,22 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.engine.support import eventually, is_running, wait_for_end
+from tests.support.cells import eventually, is_running, wait_for_end
+from tests.support.mcp_server import (
+    GENERATIONS,
+    Served,
+    begin_call,
+    call,
+    command,
+    failure,
+    http_client,
+    run,
+    send,
+    stdio_client,
+    text,
+)
 
 from kernelbox import get_or_create, list_kernels
-
-from .support import GENERATIONS, Served, begin_call, call, command, failure, http_client, run, send, stdio_client, text
 
 # Writes its pid to a file, so that a test knows that it runs, and runs until it is stopped.
 ENDLESS = """

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.engine.support import wait_for_end
-from tests.tools.support import PLAIN, cell, plain
-
-from .support import GENERATIONS, Person, failure, run, stdio_client, text
+from tests.support.cells import wait_for_end
+from tests.support.mcp_server import GENERATIONS, Person, failure, run, stdio_client, text
+from tests.support.tools import PLAIN, cell, plain
 
 
 @pytest.mark.parametrize("mode", GENERATIONS)

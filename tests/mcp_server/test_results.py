@@ -12,14 +12,13 @@ import pytest
 from mcp import MCPError
 from mcp_types import BlobResourceContents, TextResourceContents
 from PIL import Image
+from tests.support.mcp_server import Served, call, failure, http_client, links, pictures, run, text, text_of
 
 from kernelbox import ExecutionResult
 from kernelbox.host.files._workspace_files import Workspace
 from kernelbox.mcp.toolsets._pictures import scale
 from kernelbox.mcp.toolsets._tool_results import DEFAULT_BUDGET, LEAST_BUDGET, describe_changes, fit, shape
 from kernelbox.mcp.toolsets._tool_state import Outputs
-
-from .support import Served, call, failure, http_client, links, pictures, run, text, text_of
 
 SHOW = """
 from IPython.display import Image, SVG, display

@@ -8,9 +8,20 @@ from pathlib import Path
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from tests.tools.support import PLAIN, cell, generate
-
-from .support import GENERATIONS, Person, call, failure, links, pictures, run, stdio_client, text, text_of
+from tests.support.cells import PICTURE
+from tests.support.mcp_server import (
+    GENERATIONS,
+    Person,
+    call,
+    failure,
+    links,
+    pictures,
+    run,
+    stdio_client,
+    text,
+    text_of,
+)
+from tests.support.tools import PLAIN, cell, generate
 
 pytestmark = pytest.mark.skipif(os.uname().sysname != "Linux", reason="sandboxed kernels need Linux")
 
@@ -138,14 +149,3 @@ def test_a_link_that_a_sandboxed_cell_puts_in_the_place_of_its_pictures_leads_no
 
     run(scenario)
     assert [path.name for path in elsewhere.iterdir()] == ["private.png"]
-
-
-PICTURE = """
-import struct, zlib
-from IPython.display import Image, display
-def chunk(kind, data):
-    return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
-head = struct.pack('>IIBBBBB', 1, 1, 8, 0, 0, 0, 0)
-png = b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', head) + chunk(b'IDAT', zlib.compress(b'\\0\\0')) + chunk(b'IEND', b'')
-display(Image(png))
-"""

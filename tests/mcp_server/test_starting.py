@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
-from tests.cli.support import kernelbox
+from tests.support.command_line import kernelbox
+from tests.support.mcp_server import command, run
 
 from kernelbox import ApprovalRule, InvalidInput
 from kernelbox.base._dotenv import parse_dotenv, read_dotenv
 from kernelbox.core.approvals._policy_file import parse_policy, read_policy
-
-from .support import command, run
 
 
 @pytest.mark.parametrize(

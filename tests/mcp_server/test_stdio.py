@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import eventually, wait_for_end
+from tests.support.cells import eventually, wait_for_end
+from tests.support.mcp_server import DEADLINE, begin_call, command, send
 
 from kernelbox import list_kernels
 
-from .support import DEADLINE, begin_call, command, send
 from .test_life import ENDLESS
 
 PING = {"jsonrpc": "2.0", "method": "ping"}

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .support import GENERATIONS, Served, call, failure, http_client, run, stdio_client, text
+from tests.support.mcp_server import GENERATIONS, Served, call, failure, http_client, run, stdio_client, text
 
 
 @pytest.mark.parametrize("mode", GENERATIONS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.executor.support import DEADLINE, accept, answer_all, reject, run, text
+from tests.support.executor import DEADLINE, accept, answer_all, reject, run, text
 
 from kernelbox import (
     ApprovalClosed,

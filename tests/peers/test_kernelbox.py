@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.support import kernelbox as command
+from tests.support.command_line import kernelbox as command
 
 import kernelbox
 from kernelbox import AttemptSnapshot, ErrorInfo, KernelBoxConfig, KernelRecord, OutputItem

@@ -6,10 +6,9 @@ import itertools
 from pathlib import Path
 
 import pytest
+from tests.support.sandbox import LEVEL
 
 from kernelbox import KernelRecord, get_or_create
-
-from .support import LEVEL
 
 _numbers = itertools.count(1)
 

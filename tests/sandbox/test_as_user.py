@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from scripts.sandbox_runtime import install
-
-from .support import LEVEL, needs_linux
+from tests.support.sandbox import LEVEL, needs_linux
 
 pytestmark = [
     needs_linux,

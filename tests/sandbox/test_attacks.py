@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from scripts.sandbox_runtime import install
 from tests.sandbox.attacks import ATTACKS
-from tests.sandbox.support import needs_linux
+from tests.support.sandbox import needs_linux
 
 pytestmark = [needs_linux, pytest.mark.slow, pytest.mark.timeout(3000)]
 

@@ -7,9 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from tests.cli.support import kernelbox
-
-from .support import needs_linux
+from tests.support.command_line import kernelbox
+from tests.support.sandbox import needs_linux
 
 pytestmark = [needs_linux, pytest.mark.usefixtures("home")]
 

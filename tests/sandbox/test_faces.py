@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.support import fail, kernelbox, succeed
-from tests.engine.support import DEADLINE, run, value
-from tests.executor.support import run as run_async
-from tests.mcp_server.support import call, stdio_client, text_of
-from tests.server.support import serving
+from tests.support.cells import DEADLINE, run, value
+from tests.support.command_line import fail, kernelbox, succeed
+from tests.support.executor import run as run_async
+from tests.support.mcp_server import call, stdio_client, text_of
+from tests.support.sandbox import needs_linux
+from tests.support.server import serving
 
 from kernelbox import (
     CodeExecutionError,
@@ -28,8 +29,6 @@ from kernelbox import (
     status,
 )
 from kernelbox.gateway import ExecutionError, KernelClient, KernelGateway
-
-from .support import needs_linux
 
 pytestmark = [needs_linux, pytest.mark.usefixtures("home")]
 

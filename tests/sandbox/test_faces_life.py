@@ -8,22 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.bounded import BEGUN
-from tests.cli.test_console import CTRL_C, CTRL_D, Terminal
-from tests.engine.support import eventually
-from tests.executor.support import accept, answer_all, reject
-from tests.executor.support import run as run_async
-from tests.mcp_server.support import call as call_tool
-from tests.mcp_server.support import failure, pictures, stdio_client, text
-from tests.mcp_server.support import run as run_mcp
-from tests.mcp_server.test_sandbox import PICTURE
-from tests.server.support import serving
-from tests.tools.support import PLAIN, cell, executing, generate
+from tests.support.bounded import BEGUN
+from tests.support.cells import PICTURE, eventually
+from tests.support.command_line import CTRL_C, CTRL_D, Terminal
+from tests.support.executor import accept, answer_all, reject
+from tests.support.executor import run as run_async
+from tests.support.mcp_server import call as call_tool
+from tests.support.mcp_server import failure, pictures, stdio_client, text
+from tests.support.mcp_server import run as run_mcp
+from tests.support.sandbox import LEVEL, namespace, needs_linux, processes_in_namespace
+from tests.support.server import serving
+from tests.support.tools import PLAIN, cell, executing, generate
 
 from kernelbox import CodeExecutionError, KernelRecord, list_kernels, status
 from kernelbox.gateway import ExecutionError, KernelClient, KernelGateway
-
-from .support import LEVEL, namespace, needs_linux, processes_in_namespace
 
 pytestmark = [needs_linux, pytest.mark.usefixtures("home")]
 

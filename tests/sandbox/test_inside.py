@@ -8,15 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.engine.support import DEADLINE, run, value
-from tests.executor.support import accept, answer_all
-from tests.executor.support import run as run_async
-from tests.tools.support import HERE as SERVERS
-from tests.tools.support import PLAIN, cell, executing, generate
+from tests.support.cells import DEADLINE, run, value
+from tests.support.executor import accept, answer_all
+from tests.support.executor import run as run_async
+from tests.support.sandbox import LEVEL, needs_linux
+from tests.support.tools import HERE as SERVERS
+from tests.support.tools import PLAIN, cell, executing, generate
 
 from kernelbox import ApprovalPolicy, CodeExecutor, KernelRecord, execute, get_or_create, restart
-
-from .support import LEVEL, needs_linux
 
 pytestmark = needs_linux
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.sandbox import needs_linux
 
 from kernelbox import CodeExecutor, InvalidInput, StartFailed, get_or_create
 from kernelbox.gateway import KernelGateway
 from kernelbox.sandbox._paths import find_absent
 from kernelbox.sandbox._sandbox_config import SandboxConfig, check_sandbox
 from kernelbox.sandbox._srt_settings import settings_for_srt
-
-from .support import needs_linux
 
 NETWORK: dict[str, Any] = {
     "allowedDomains": ["pypi.org", "*.example.com:8443", "[::1]:443"],

@@ -8,7 +8,16 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.engine.support import DEADLINE, Running, eventually, is_running, parent_of, run, value, wait_for_end
+from tests.support.cells import DEADLINE, Running, eventually, is_running, parent_of, run, value, wait_for_end
+from tests.support.sandbox import (
+    LEVEL,
+    namespace,
+    needs_linux,
+    of_native,
+    private_kilobytes,
+    processes_in,
+    processes_in_namespace,
+)
 
 from kernelbox import (
     KernelExists,
@@ -24,8 +33,6 @@ from kernelbox import (
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.guest._process_tree import children
 from kernelbox.wire._layout import MAKER
-
-from .support import LEVEL, namespace, needs_linux, of_native, private_kilobytes, processes_in, processes_in_namespace
 
 pytestmark = needs_linux
 
@@ -213,7 +220,7 @@ def test_a_kernel_without_a_warm_template_is_sandboxed_too(
 
 
 def test_a_kernel_that_ends_with_its_owner_does_so_in_a_sandbox(home: Path, workspace: Path) -> None:
-    from tests.programs import run_program
+    from tests.support.command_line import run_program
 
     told = run_program(
         "from kernelbox import get_or_create\n"

@@ -8,12 +8,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.engine.support import eventually, parent_of, wait_for_end
-from tests.limits.support import WAYS, death, run
+from tests.support.cells import eventually, parent_of, wait_for_end
+from tests.support.limits import WAYS, death, run
+from tests.support.sandbox import LEVEL, namespace, needs_linux, processes_in_namespace
 
 from kernelbox import KernelRecord, get_or_create
-
-from .support import LEVEL, namespace, needs_linux, processes_in_namespace
 
 pytestmark = needs_linux
 

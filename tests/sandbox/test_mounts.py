@@ -7,11 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.engine.support import DEADLINE
+from tests.support.cells import DEADLINE
+from tests.support.sandbox import needs_linux, of_native
 
 from kernelbox.sandbox._mounts import find_twins, read_mounts
-
-from .support import needs_linux, of_native
 
 MOUNTING = str(Path(__file__).with_name("mounting.py"))
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.support import run, value
-from tests.wire.strategies import untimed
+from tests.support.cells import run, value
+from tests.support.sandbox import has_landlock, needs_linux
+from tests.support.strategies import untimed
 
 from kernelbox import StartFailed, destroy, execute, get_or_create, wipe
 from kernelbox.base._environment import scrubbed_environment
@@ -24,8 +25,6 @@ from kernelbox.sandbox._native import Surroundings, confine, environment_in_sand
 from kernelbox.sandbox._paths import expand, find_protected, real_allowed
 from kernelbox.sandbox._rules import PathRules, state_of
 from kernelbox.sandbox._sandbox_config import SandboxConfig
-
-from .support import has_landlock, needs_linux
 
 
 def make(root: Path, *names: str) -> None:

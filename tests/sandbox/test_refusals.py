@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.engine.support import DEADLINE, eventually, wait_for_end
+from tests.support.cells import DEADLINE, eventually, wait_for_end
+from tests.support.sandbox import needs_linux
 
 from kernelbox import InvalidInput, StartFailed, execute, get_or_create, list_kernels, wipe
 from kernelbox.api._here import kernels
@@ -26,8 +27,6 @@ from kernelbox.sandbox._native import Surroundings, confine
 from kernelbox.sandbox._sandbox_config import SandboxConfig
 from kernelbox.wire._confinement import describe_failure, failed_step
 from kernelbox.wire._messages import Spawned
-
-from .support import needs_linux
 
 pytestmark = [needs_linux, pytest.mark.usefixtures("home")]
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.strategies import untimed
+from tests.support.strategies import untimed
 
 from kernelbox.sandbox._rules import PathRules, is_below, parents, resolve, state_of
 from kernelbox.wire._confinement import Mount

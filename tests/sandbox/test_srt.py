@@ -18,19 +18,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.support import kernelbox, succeed
-from tests.engine.support import DEADLINE, Running, eventually, is_running, parent_of, run, value, wait_for_end
-from tests.executor.support import run as run_async
-from tests.mcp_server.support import call, stdio_client, text_of
 from tests.sandbox.attacks import PROLOGUE
-from tests.server.support import serving as serving_kernels
+from tests.support.cells import DEADLINE, Running, eventually, is_running, parent_of, run, value, wait_for_end
+from tests.support.command_line import kernelbox, succeed
+from tests.support.executor import run as run_async
+from tests.support.mcp_server import call, stdio_client, text_of
+from tests.support.sandbox import namespace, needs_linux
+from tests.support.server import serving as serving_kernels
 
 from kernelbox import CodeExecutor, KernelRecord, StartFailed, destroy, execute, get_or_create, restart, wipe
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.gateway import KernelClient, KernelGateway
 from kernelbox.host.engines.own._sandboxed import find_gap, find_gap_around
-
-from .support import namespace, needs_linux
 
 pytestmark = needs_linux
 

@@ -14,11 +14,10 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from tests.conftest import new_home
+from tests.support.homes import new_home
+from tests.support.server import DEADLINE, Served, events_of, fill, operations, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
-
-from .support import DEADLINE, Served, events_of, fill, operations, serving
 
 ANN, BOB = "anns-own-secret-word", "bobs-own-secret-word"
 OPEN = ("/", "/health", "/ready")

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from tests.conftest import new_home
+from tests.support.homes import new_home
+from tests.support.server import DEADLINE, Served, fill, operations, serving
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -23,8 +24,6 @@ from kernelbox import InvalidInput
 from kernelbox.server.http._access import _hostname
 from kernelbox.server.http._callers import Caller, Token, find_caller
 from kernelbox.server.http._token_file import read_tokens
-
-from .support import DEADLINE, Served, fill, operations, serving
 
 SECRET = "a-secret-of-the-tests"
 ANN, BOB, EVE = "anns-own-secret-word", "bobs-own-secret-word", "eves-own-secret-word"

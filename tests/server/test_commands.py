@@ -8,8 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from .support import DEADLINE, Served
+from tests.support.server import DEADLINE, Served
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
-
-from .support import Served
+from tests.support.server import Served
 
 # A direct route takes the first; with the second, which means the same, FastAPI's does.
 DIRECT, OTHER = "application/json", "application/json; charset=utf-8"

@@ -7,9 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.frontends.test_jupyterlab import chromium, python
-
-from .support import Served
+from tests.support.browser import chromium, python
+from tests.support.server import Served
 
 __all__ = ["chromium", "python"]
 

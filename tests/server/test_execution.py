@@ -9,13 +9,12 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.bounded import BEGUN
-from tests.frontends.support import attached
+from tests.support.bounded import BEGUN
+from tests.support.front_ends import attached
+from tests.support.server import DEADLINE, Served
 
 import kernelbox
 from kernelbox.server.jobs._answers import JsonAnswer
-
-from .support import DEADLINE, Served
 
 TEN = {
     *("status", "output", "stderr", "error", "return_value", "execution_count", "duration_ms", "outputs"),

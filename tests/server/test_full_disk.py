@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import new_home
-from tests.store.support import fill, mounted
-
-from .support import Served, events_of, serving
+from tests.support.homes import new_home
+from tests.support.server import Served, events_of, serving
+from tests.support.store import fill, mounted
 
 MEBIBYTE = 1024 * 1024
 

@@ -12,15 +12,14 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.conftest import new_home
+from tests.support.homes import new_home
+from tests.support.server import DEADLINE, Served, events_of, serving, steps_during
 
 from kernelbox import KernelBoxConfig
 from kernelbox.host.files._home import Home
 from kernelbox.host.store._job_journal import Journal
 from kernelbox.host.store._record import now
 from kernelbox.server.jobs._jobs import Jobs
-
-from .support import DEADLINE, Served, events_of, serving, steps_during
 
 ENDLESS = "import time\nwhile True: time.sleep(0.01)"
 

@@ -7,12 +7,11 @@ import os
 import signal
 
 import pytest
+from tests.support.server import Served
 
 import kernelbox
 from kernelbox import KernelBoxError, StartFailed, StoreFailed
 from kernelbox.server.http._failures import answer_to
-
-from .support import Served
 
 FIELDS = {
     *("kernel_id", "connection_file", "name", "created_at", "last_used_at", "status", "session_name"),

@@ -14,16 +14,15 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.bounded import run
-from tests.conftest import new_home
+from tests.support.bounded import run
+from tests.support.homes import new_home
+from tests.support.server import DEADLINE, Served, serving
 from websockets.sync.client import connect
 
 from kernelbox import ExecutionResult
 from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.jobs._executions import Cell
 from kernelbox.server.routes._app_state import make_state
-
-from .support import DEADLINE, Served, serving
 
 
 def wait_until_running(served: Served, key: str) -> None:

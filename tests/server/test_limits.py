@@ -13,9 +13,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from tests.conftest import new_home
-
-from .support import DEADLINE, Served, serving
+from tests.support.homes import new_home
+from tests.support.server import DEADLINE, Served, serving
 
 
 @pytest.fixture(scope="module")

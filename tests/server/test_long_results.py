@@ -13,6 +13,7 @@ import httpx2
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
+from tests.support.server import DEADLINE, Served, events_of, steps_during
 from websockets.sync.client import connect
 
 from kernelbox import ExecutionResult, KernelBoxConfig
@@ -23,8 +24,6 @@ from kernelbox.server.jobs._answers import answer_with, answer_with_json, encode
 from kernelbox.server.jobs._event_streams import EventStream
 from kernelbox.server.jobs._running_job import RunningJob
 from kernelbox.wire._json import dump
-
-from .support import DEADLINE, Served, events_of, steps_during
 
 # Characters that a cell writes: of each letter so many.
 LENGTH = 3_000_000

@@ -14,10 +14,9 @@ import httpx2
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.bounded import BEGUN
-from tests.engine.support import eventually
-
-from .support import DEADLINE, PICTURE, Served, events_of
+from tests.support.bounded import BEGUN
+from tests.support.cells import eventually
+from tests.support.server import DEADLINE, PICTURE, Served, events_of, serving
 
 
 def test_variables_are_listed(served: Served, key: str) -> None:
@@ -266,8 +265,6 @@ def test_health_is_told_while_many_cells_run(served: Served, key: str) -> None:
 
 
 def test_files_of_callers_are_apart(key_file: Path, service_home: Path, tmp_path: Path) -> None:
-    from .support import serving
-
     ann, bob = "anns-own-secret-word", "bobs-own-secret-word"
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(f'[[token]]\nname = "ann"\nsecret = "{ann}"\n[[token]]\nname = "bob"\nsecret = "{bob}"\n')

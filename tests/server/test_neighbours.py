@@ -11,12 +11,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from tests.conftest import new_home
+from tests.support.homes import new_home
+from tests.support.server import DEADLINE, Served, serving
 from websockets.sync.client import unix_connect
 
 from kernelbox.server.http._connection_owner import find_owner
-
-from .support import DEADLINE, Served, serving
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can act as another account")
 

@@ -10,7 +10,8 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from tests.cli.support import kernelbox as command
+from tests.support.command_line import kernelbox as command
+from tests.support.server import PICTURE, Served
 
 import kernelbox
 from kernelbox import KernelBoxError
@@ -18,8 +19,6 @@ from kernelbox.core._notebook_export import build_notebook
 from kernelbox.guest.output._history import CellHistory
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Display, Done, Execute, Output
-
-from .support import PICTURE, Served
 
 
 def export(served: Served, key: str) -> Any:

@@ -14,9 +14,8 @@ from pathlib import Path
 import httpx2
 import psutil
 import pytest
-from tests.conftest import new_home
-
-from .support import DEADLINE
+from tests.support.homes import new_home
+from tests.support.server import DEADLINE
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

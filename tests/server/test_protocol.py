@@ -12,12 +12,11 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from tests.conftest import new_home
+from tests.support.homes import new_home
+from tests.support.server import DEADLINE, Served, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
-
-from .support import DEADLINE, Served, serving
 
 MEBIBYTE = 1024 * 1024
 

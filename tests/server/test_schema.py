@@ -12,9 +12,8 @@ from typing import Any
 from urllib.parse import urljoin
 
 import pytest
-from tests.conftest import new_home
-
-from .support import Served, serving
+from tests.support.homes import new_home
+from tests.support.server import Served, serving
 
 # Characters of what a failed run says.
 _TAIL = 6000

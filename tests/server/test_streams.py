@@ -11,11 +11,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.engine.support import eventually
+from tests.support.cells import eventually
+from tests.support.server import DEADLINE, PICTURE, Served, events_of, read_events, serving
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
-
-from .support import DEADLINE, PICTURE, Served, events_of, read_events, serving
 
 ENDLESS = "import time\nwhile True: time.sleep(0.01)"
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import new_home
-from tests.tools.support import PLAIN, cell, generate
+from tests.support.homes import new_home
+from tests.support.server import DEADLINE, Served, read_events, serving
+from tests.support.tools import PLAIN, cell, generate
 from websockets.sync.client import connect
-
-from .support import DEADLINE, Served, read_events, serving
 
 # What the tool `report` of the plain server sends before it returns.
 SAID = [("progress", "step 1", 1), ("progress", "step 2", 2), ("log", "a line", None)]

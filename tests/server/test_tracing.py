@@ -17,9 +17,8 @@ from typing import Any
 import httpx2
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.conftest import new_home
-
-from .support import DEADLINE, Served, serving
+from tests.support.homes import new_home
+from tests.support.server import DEADLINE, Served, serving
 
 SECRET = "a-secret-that-no-span-has"
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

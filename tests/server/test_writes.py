@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from urllib.parse import urlsplit
 
-from .support import DEADLINE, Served
+from tests.support.server import DEADLINE, Served
 
 
 def test_the_head_and_the_body_of_an_answer_come_in_one_piece(served: Served) -> None:

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-
-from .support import DEADLINE, Served, fill, operations
+from tests.support.server import DEADLINE, Served, fill, operations
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 

@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from tests.support.server import DEADLINE, Served
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
-
-from .support import DEADLINE, Served
 
 
 @pytest.mark.parametrize(

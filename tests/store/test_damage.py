@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.conftest import new_home
-from tests.store.support import fill, kernel_directories, mounted, read_only, read_registry
+from tests.support.homes import new_home
+from tests.support.store import fill, kernel_directories, mounted, read_only, read_registry
 
 from kernelbox import (
     InvalidInput,

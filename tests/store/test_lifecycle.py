@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import Running, eventually, is_running, parent_of, run, value, wait_for_end
-from tests.store.support import kernel_directories, pid_of, read_registry, rewrite_record, run_python, start_python
+from tests.support.cells import Running, eventually, is_running, parent_of, run, value, wait_for_end
+from tests.support.store import kernel_directories, pid_of, read_registry, rewrite_record, run_python, start_python
 
 from kernelbox import (
     InvalidInput,

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.engine.support import is_running, run, value, wait_for_end
-from tests.store.support import in_many_processes, start_python
+from tests.support.cells import is_running, run, value, wait_for_end
+from tests.support.store import in_many_processes, start_python
 
 from kernelbox import StoreFailed, create, destroy, get_or_create, restart, wipe
 from kernelbox.api._here import kernels

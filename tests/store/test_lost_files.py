@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.engine.support import is_running, run, value, wait_for_end
+from tests.support.cells import is_running, run, value, wait_for_end
+from tests.support.store import DEADLINE, as_user, run_python
 
 from kernelbox import (
     KernelRecord,
@@ -28,8 +29,6 @@ from kernelbox import (
     wipe,
 )
 from kernelbox.api._here import kernels
-
-from .support import DEADLINE, as_user, run_python
 
 Damage = Callable[[Path, Path, Path], object]
 

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.engine.support import eventually, run, wait_for_end
+from tests.support.cells import eventually, run, wait_for_end
+from tests.support.store import DEADLINE, run_python, start_python
 
 from kernelbox import KernelRecord, execute, get_or_create, list_kernels, restart, status
-
-from .support import DEADLINE, run_python, start_python
 
 
 def kill(kernel: KernelRecord) -> None:

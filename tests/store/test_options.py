@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import value
-from tests.store.support import run_python
+from tests.support.cells import value
+from tests.support.store import run_python
 
 from kernelbox import InvalidInput, KernelExists, create, execute, get_or_create
 

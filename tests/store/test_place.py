@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.store.support import as_user
+from tests.support.store import as_user
 
 from kernelbox import StoreFailed
 from kernelbox.host.files._place import Place

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from tests.store.support import run_python
+from tests.support.store import run_python
 
 from kernelbox import execute, get_or_create
 

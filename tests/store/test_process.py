@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 
-from tests.engine.support import eventually
-from tests.store.support import run_python
+from tests.support.cells import eventually
+from tests.support.store import run_python
 
 from kernelbox.host.process._process import Process, read_start_time
 

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.store.support import in_many_processes, kernel_directories, read_registry, run_python
+from tests.support.store import in_many_processes, kernel_directories, read_registry, run_python
 
 from kernelbox import destroy, execute, get_or_create, list_kernels
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import is_running, run, value, wait_for_end
+from tests.support.cells import is_running, run, value, wait_for_end
+from tests.support.store import DEADLINE, kernel_directories, pid_of, read_registry, run_python
 
 from kernelbox import (
     KernelRecord,
@@ -29,8 +30,6 @@ from kernelbox import (
     wipe,
 )
 from kernelbox.host.process._process import read_start_time
-
-from .support import DEADLINE, kernel_directories, pid_of, read_registry, run_python
 
 CAUSE = "its record was rewritten by another program than kernelbox"
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.support import fail, kernelbox
-from tests.engine.support import parent_of, stopped, wait_for_end
-from tests.store.support import (
+from tests.support.cells import parent_of, stopped, wait_for_end
+from tests.support.command_line import fail, kernelbox
+from tests.support.store import (
     as_user,
     in_many_processes,
     kernel_directories,

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.tools.support import PLAIN, generate
+from tests.support.tools import PLAIN, generate
 
 from kernelbox import KernelBoxConfig
 from kernelbox.tools._parameters import read_parameters

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.support import succeed
-from tests.executor.support import answer_all, run, text
-from tests.tools.support import cell, executing, generate, plain
+from tests.support.command_line import succeed
+from tests.support.executor import answer_all, run, text
+from tests.support.tools import cell, executing, generate, plain
 
 from kernelbox import ApprovalClosed, ApprovalRequest, CodeExecutionError, CodeExecutionResult, execute
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.executor.support import run, text
-from tests.tools.support import executing, failure, generate, serving
+from tests.support.executor import run, text
+from tests.support.tools import executing, failure, generate, serving
 
 from kernelbox import ToolServerFailed
 from kernelbox.tools import _http

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import wait_for_end
-from tests.executor.support import accept, answer_all, reject, run, text
-from tests.tools.support import PLAIN, cell, executing, failure, generate, plain, until
+from tests.support.cells import wait_for_end
+from tests.support.executor import accept, answer_all, reject, run, text
+from tests.support.tools import PLAIN, cell, executing, failure, generate, plain, until
 
 from kernelbox import (
     ApprovalClosed,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.executor.support import run, text
-from tests.tools.support import executing, generate, plain
+from tests.support.executor import run, text
+from tests.support.tools import executing, generate, plain
 
 
 def tool(name: str, description: str, **parameters: str) -> dict[str, Any]:

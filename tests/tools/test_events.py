@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.executor.support import run
-from tests.tools.support import executing, failure, generate
+from tests.support.executor import run
+from tests.support.tools import executing, failure, generate
 
 from kernelbox import ToolServerFailed
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.support import succeed
-from tests.executor.support import run, text
-from tests.tools.support import PLAIN, SDK, executing, generate, plain
+from tests.support.command_line import succeed
+from tests.support.executor import run, text
+from tests.support.tools import PLAIN, SDK, executing, generate, plain
 
 from kernelbox import InvalidInput, KernelBoxConfig, StoreFailed, ToolServerFailed, generate_mcp_sources
 from kernelbox.tools._package import write_package

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.tools.support import PLAIN
+from tests.support.tools import PLAIN
 
 from kernelbox import KernelBoxConfig, destroy, execute
 from kernelbox.tools._parameters import read_parameters

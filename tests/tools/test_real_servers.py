@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from scripts import mcp_servers
-from tests.engine.support import eventually
-from tests.executor.support import run, text
-from tests.tools.support import executing, generate
+from tests.support.cells import eventually
+from tests.support.executor import run, text
+from tests.support.tools import executing, generate
 
 from kernelbox import ToolEvent
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.executor.support import run, text
-from tests.tools.support import PLAIN, cell, executing, failure, generate
+from tests.support.executor import run, text
+from tests.support.tools import PLAIN, cell, executing, failure, generate
 
 from kernelbox import InvalidInput, KernelBoxConfig, StoreFailed
 from kernelbox.tools._parameters import read_parameters

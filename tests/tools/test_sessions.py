@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import eventually, is_running, wait_for_end
-from tests.executor.support import run, text
-from tests.tools.support import PLAIN, cell, executing, failure, generate, plain, until
+from tests.support.cells import eventually, is_running, wait_for_end
+from tests.support.executor import run, text
+from tests.support.tools import PLAIN, cell, executing, failure, generate, plain, until
 
 from kernelbox import ToolEvent, ToolServerFailed
 

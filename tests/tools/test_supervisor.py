@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.engine.support import wait_for_end
+from tests.support.cells import wait_for_end
 
 from kernelbox.tools import _supervisor
 

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.cli.support import KERNELBOX, fail, kernelbox, succeed
-from tests.engine.support import eventually, is_running
-from tests.executor.support import run
-from tests.tools.support import COMMAND, cell, executing, serving
+from tests.support.cells import eventually, is_running
+from tests.support.command_line import KERNELBOX, fail, kernelbox, succeed
+from tests.support.executor import run
+from tests.support.tools import COMMAND, cell, executing, serving
 
 from kernelbox import (
     CodeExecutionError,

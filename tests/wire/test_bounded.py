@@ -8,10 +8,9 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.strategies import untimed
 
 from kernelbox.wire._bounded import BoundedText, bound, value_limit
-
-from .strategies import untimed
 
 texts = st.lists(st.text(max_size=300) | st.integers(0, 400).map(lambda count: "0123456789" * count), max_size=8)
 NOTICE = re.compile(r"\n\[… ([\d,]+) characters cut …\]\n")

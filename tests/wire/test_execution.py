@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.strategies import any_text, messages, untimed
 
 from kernelbox.wire._execution import GRACE, HELD_GRACE, LAST_GRACE, WITHDRAW_GRACE, Execution
 from kernelbox.wire._messages import (
@@ -29,8 +30,6 @@ from kernelbox.wire._messages import (
     Started,
 )
 from kernelbox.wire._results import ErrorInfo, ExecutionResult, OutputItem
-
-from .strategies import any_text, messages, untimed
 
 if TYPE_CHECKING:
     from kernelbox.wire._execution import Holder

@@ -20,11 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jupyter_client import jsonutil
-
-from kernelbox.wire import _messages as m
-from kernelbox.wire._framing import MAX_FRAME, MAX_TEXT, Decoder, ProtocolError, encode
-
-from .strategies import (
+from tests.support.strategies import (
     HOSTILE,
     KINDS,
     Items,
@@ -41,6 +37,9 @@ from .strategies import (
     pieces,
     untimed,
 )
+
+from kernelbox.wire import _messages as m
+from kernelbox.wire._framing import MAX_FRAME, MAX_TEXT, Decoder, ProtocolError, encode
 
 LENGTHS = struct.Struct("!II")
 UINT32_MAX = 2**32 - 1

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from tests.support.strategies import messages, untimed
 
 from kernelbox.wire import _messages as m
-
-from .strategies import messages, untimed
 
 
 def test_messages_are_equal_when_kind_and_every_field_are() -> None:

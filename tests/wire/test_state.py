@@ -7,10 +7,9 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.strategies import any_text, untimed
 
 from kernelbox.wire import _kernel_state as state
-
-from .strategies import any_text, untimed
 
 
 def file(

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sizes import kept_bytes
+from tests.support.cells import kept_bytes
+from tests.support.strategies import any_text, untimed
 
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._messages import Clear, Display, Output
 from kernelbox.wire._results import ErrorInfo, OutputItem
 from kernelbox.wire._transcript import Transcript
-
-from .strategies import any_text, untimed
 
 MEGABYTE = 1024 * 1024
 

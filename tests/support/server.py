@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -14,7 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from tests.bounded import DEADLINE as DEADLINE
+import pytest
+from tests.support.bounded import DEADLINE as DEADLINE
+from tests.support.homes import new_home
+
+_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -115,3 +120,34 @@ async def steps_during(work: Awaitable[object]) -> int:
     await work
     other.cancel()
     return steps
+
+
+@pytest.fixture(scope="session")
+def service_home() -> Iterator[Path]:
+    """Makes a home for servers, whose kernels are destroyed with it."""
+    with new_home() as home:
+        yield home
+
+
+@pytest.fixture(scope="session")
+def served(key_file: Path, service_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Starts a server on loopback, which needs no token."""
+    with serving(tmp_path_factory.mktemp("workspace"), KERNELBOX_HOME=str(service_home)) as server:
+        yield server
+        server.http.delete("/kernels")
+
+
+@pytest.fixture(scope="session")
+def other(service_home: Path, served: Served) -> Iterator[Served]:
+    """Starts a second server on the home of the first."""
+    with serving(served.workspace, KERNELBOX_HOME=str(service_home)) as server:
+        yield server
+
+
+@pytest.fixture
+def key(served: Served) -> Iterator[str]:
+    """Opens a kernel under a name that nobody else uses; returns the name."""
+    name = f"test-{next(_numbers)}"
+    assert served.post("/kernels", {"name": name}).status_code == 201
+    yield name
+    served.http.delete(f"/kernels/{name}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from tests.bounded import DEADLINE as DEADLINE
-from tests.bounded import run as run
+from tests.support.bounded import DEADLINE as DEADLINE
+from tests.support.bounded import run as run
 
 from kernelbox import ApprovalRequest, CodeExecutionChunk, CodeExecutionResult, CodeExecutor
 

@@ -17,8 +17,8 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, ImageContent, ResourceLink, TextContent
-from tests.bounded import DEADLINE as DEADLINE
-from tests.bounded import run as run
+from tests.support.bounded import DEADLINE as DEADLINE
+from tests.support.bounded import run as run
 
 # The protocol up to 2025-11-25, with a handshake, and the one after it.
 GENERATIONS = ("legacy", "2026-07-28")

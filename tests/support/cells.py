@@ -1,4 +1,4 @@
-"""What the engine's tests use to run cells in the background and to wait for things, always with a deadline."""
+"""Cells that run in the background, what tests wait for, always with a deadline, and what processes and outputs are."""
 
 from __future__ import annotations
 
@@ -6,17 +6,40 @@ import contextlib
 import os
 import select
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from tests.bounded import DEADLINE as DEADLINE
+from tests.support.bounded import DEADLINE as DEADLINE
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, stream
 from kernelbox.api._here import kernels
 from kernelbox.host.engines.own._own_connection import OwnConnection
 from kernelbox.host.process._process import Process
+
+# A thread that waits for a file, and then does something: between cells, if the file is made then.
+LATER = """
+import pathlib, threading, time
+def later(path, what):
+    def wait():
+        while not pathlib.Path(path).exists():
+            time.sleep(0.005)
+        what()
+    threading.Thread(target=wait, daemon=True).start()
+"""
+
+# A cell that shows a picture without a library for it.
+PICTURE = """
+import struct, zlib
+from IPython.display import Image, display
+def chunk(kind, data):
+    return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+head = struct.pack('>IIBBBBB', 1, 1, 8, 0, 0, 0, 0)
+png = b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', head) + chunk(b'IDAT', zlib.compress(b'\\0\\0')) + chunk(b'IEND', b'')
+display(Image(png))
+"""
 
 
 class Running:
@@ -146,3 +169,22 @@ def command_line(pid: int) -> str:
 def parent_of(pid: int) -> int:
     """Returns the parent of a process: for a kernel, its template."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def kept_bytes(outputs: Iterable[OutputItem]) -> int:
+    """Returns what outputs take, each of their parts counted by itself."""
+    return sum(
+        sys.getsizeof(item)
+        + sum(sys.getsizeof(part) for part in (item.text, item.name, item.display_id))
+        + _deep_size(item.data)
+        + _deep_size(item.metadata)
+        for item in outputs
+    )
+
+
+def _deep_size(value: object) -> int:
+    if isinstance(value, dict):
+        return sys.getsizeof(value) + sum(_deep_size(key) + _deep_size(item) for key, item in value.items())
+    if isinstance(value, list):
+        return sys.getsizeof(value) + sum(map(_deep_size, value))
+    return sys.getsizeof(value)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from tests.engine.support import is_running
+from tests.support.cells import is_running
 
 from kernelbox import KernelRecord
 from kernelbox.guest.walls._landlock import LEAST_VERSION

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.bounded import DEADLINE as DEADLINE
+from tests.support.bounded import DEADLINE as DEADLINE
 
 from kernelbox import KernelRecord
 from kernelbox.host.store._record_files import signed

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import DEADLINE
+from tests.support.cells import DEADLINE
 
 from kernelbox import ExecutionResult, KernelRecord, destroy, execute, get_or_create
 from kernelbox.host.process._control_groups import make_groups, remove_groups

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.support import eventually
-from tests.executor.support import run
+from tests.support.cells import eventually
+from tests.support.executor import run
 
 from kernelbox import CodeExecutionError, CodeExecutor, generate_mcp_sources
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "tools"
 
 # The server that starts at once; the one made with the SDK takes a second.
 COMMAND = (sys.executable, "-S", str(HERE / "plain_server.py"))

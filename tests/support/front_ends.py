@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.server.support import DEADLINE, Served
+from tests.support.server import DEADLINE, Served
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
