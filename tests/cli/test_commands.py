@@ -609,7 +609,7 @@ def test_doctor_says_once_that_a_home_or_a_key_is_refused(what: str, tmp_path: P
         (("--max-body", "0"), "0 would refuse everything: use 1 or more"),
         (("--grace", "-1"), "'-1' is less than 0 seconds"),
         (("--approval-timeout", "-0.5"), "'-0.5' is less than 0 seconds"),
-        (("--cors-origin", "http://localhost:3000/"), "'http://localhost:3000/' is no origin"),
+        (("--cors-origin", "http://localhost:3000/"), "'http://localhost:3000/' is not an origin"),
         (("--cors-origin", "localhost"), "such as http://localhost:3000, or *"),
         (("--allow-host", "http://example.org/"), "use a name such as example.org or example.org:8080"),
     ],

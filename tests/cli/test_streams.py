@@ -46,7 +46,7 @@ def test_a_command_whose_stdout_cannot_be_written_says_so_and_exits_1(
 ) -> None:
     done = shell(f"$K {COMMANDS[command]} {redirection}")
     assert done.status == 1
-    assert done.stderr == f"kernelbox: cannot write what the command has to say: {reason}\n"
+    assert done.stderr == f"kernelbox: cannot write the output: {reason}\n"
 
 
 @pytest.mark.parametrize("command", ["exec --name a 1+1", "frob"])

@@ -1,4 +1,4 @@
-"""The command line: JSON on stdout, a sentence on stderr if something fails, an exit status that means something."""
+"""The command line: JSON on stdout, a sentence on stderr for a failure, and a meaningful exit status."""
 
 from __future__ import annotations
 

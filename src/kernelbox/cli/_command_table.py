@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command. Its module is imported when it is run, so that no command pays for the others."""
+    """One command. Its module is imported when the command runs, so no command pays for the others."""
 
     name: str
     summary: str
@@ -76,7 +76,7 @@ COMMANDS = (
     ),
     Command(
         "restart",
-        "start a kernel's process anew; its variables are lost, its name and id kept",
+        "start a new process for a kernel; its variables are lost, its name and id are kept",
         "_lifecycle:restart",
         ("kernelbox restart --name demo",),
     ),
@@ -128,7 +128,7 @@ COMMANDS = (
     ),
     Command(
         "jupyter",
-        "have plain Jupyter use our kernels: install a kernelspec, or remove it",
+        "let Jupyter use kernelbox kernels: install or remove a kernelspec",
         "_jupyter:run",
         (
             "kernelbox jupyter install --sys-prefix       # for the Jupyter of this environment",
@@ -144,7 +144,7 @@ COMMANDS = (
     ),
     Command(
         "tools",
-        "add MCP servers, whose tools code can call; list, refresh or remove them",
+        "add MCP servers whose tools code can call; list, refresh or remove them",
         "_manage_tools:run",
         (
             "kernelbox tools add time -- uvx mcp-server-time",
@@ -177,7 +177,7 @@ _INTRODUCTION = """\
 usage: kernelbox COMMAND [OPTION ...]
 
 Persistent, named Python kernels. Variables, imports and files in memory stay in the kernel
-from one call to the next, whichever process makes it.
+from one call to the next, even between processes.
 
 commands:
 """
@@ -199,13 +199,13 @@ exit status:
   0    success
   1    the code failed, or the command did
   2    wrong usage
-  130  interrupted by Ctrl-C; the kernel goes on, with its variables
+  130  interrupted by Ctrl-C; the kernel keeps running with its variables
 
 Kernels live in .kernelbox/ of the current directory; KERNELBOX_HOME names another place.
 """
 
 
 def top_help() -> str:
-    """Returns the text of `kernelbox --help`, made without argparse: it is asked for often, and must be quick."""
+    """Returns the text of `kernelbox --help`. It is made without argparse, to be quick."""
     lines = "".join(f"  {command.name:<12}{command.summary}\n" for command in COMMANDS)
     return _INTRODUCTION + lines + _EXPLANATION

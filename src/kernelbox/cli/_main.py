@@ -1,4 +1,4 @@
-"""How a command line is run: which command it is, and what becomes of all that can go wrong."""
+"""Runs a command line: finds the command, and turns every failure into a sentence and an exit status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main() -> int:
 
 
 def _read_word(word: str) -> str:
-    """Returns a word as UTF-8 if the locale cannot read it, as C's cannot; what is no text stays as it is."""
+    """Decodes a word as UTF-8 if the locale could not, as with LANG=C. Bytes that are not text stay as they are."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -30,7 +30,7 @@ def _read_word(word: str) -> str:
 
 
 def run(words: list[str]) -> int:
-    """Runs a command line. Whatever happens, there is no traceback."""
+    """Runs a command line. Users never see a traceback of ours."""
     try:
         if words[:1] == ["help"] and len(words) > 1:
             words = [words[1], "--help"]
@@ -80,13 +80,13 @@ def _no_command(words: list[str]) -> str:
 
 
 def _leave(status: int) -> None:
-    """Ends the process without taking the interpreter apart, a tenth of what a call costs; nothing needs it."""
+    """Ends the process without tearing down the interpreter, which would take a tenth of a call's time."""
     if "kernelbox.host.files._scratch" in sys.modules:
         return  # its exit function removes a directory
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except OSError:  # there is no place left to say so
+    except OSError:  # nothing is left to report it on
         status = status or FAILED
     os._exit(status)
 
@@ -96,13 +96,13 @@ def _translate(exc: Exception, words: list[str]) -> int:
 
     if isinstance(exc, KernelBoxError):
         return _fail(str(exc), WRONG_USAGE if isinstance(exc, InvalidInput) else FAILED, words)
-    if isinstance(exc, OSError) and exc.filename is None:  # errors of files have become ours before they come here
-        return _fail(f"cannot write what the command has to say: {exc.strerror or exc}", FAILED, words)
+    if isinstance(exc, OSError) and exc.filename is None:  # errors about files are KernelBoxErrors by now
+        return _fail(f"cannot write the output: {exc.strerror or exc}", FAILED, words)
     return _fail(f"{type(exc).__name__}: {exc}", FAILED, words)
 
 
 def _fail(sentence: str, status: int, words: list[str]) -> int:
-    """Says what went wrong: all of it as JSON on stdout, one line on stderr. The stdout of `mcp` is its client's."""
+    """Reports a failure: as JSON on stdout, as one line on stderr. The stdout of `mcp` belongs to its client."""
     import json
 
     from kernelbox.base._text import escape
@@ -110,7 +110,7 @@ def _fail(sentence: str, status: int, words: list[str]) -> int:
     try:
         if words[:1] != ["mcp"]:
             print(json.dumps({"error": sentence}, indent=2, sort_keys=True), flush=True)
-    except OSError:  # its reader has gone, or there is no room for it
+    except OSError:  # its reader is gone, or the disk is full
         _give_up_stdout()
     first_line = sentence.partition("\n")[0]
     tell(f"kernelbox: {escape(first_line) or 'failed'}\n")
@@ -118,7 +118,7 @@ def _fail(sentence: str, status: int, words: list[str]) -> int:
 
 
 def _give_up_stdout() -> None:
-    """Keeps the interpreter from complaining, at its end, that what is still to be written has no reader."""
+    """Keeps the interpreter from complaining at exit that unwritten output has no reader."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

@@ -18,7 +18,7 @@ _WIDTH = 100
 
 
 class UsageError(Exception):
-    """A command line that makes no sense."""
+    """A command line that cannot be understood."""
 
     def __init__(self, sentence: str, usage: str) -> None:
         super().__init__(sentence)
@@ -28,7 +28,7 @@ class UsageError(Exception):
 def parse(command: Command, words: list[str]) -> argparse.Namespace:
     """Returns the options on a command line; raises UsageError."""
     program: list[str] = []
-    if command.name == "tools" and "--" in words:  # what follows is another program's, options and all
+    if command.name == "tools" and "--" in words:  # what follows is another program's command line
         at = words.index("--")
         words, program = words[:at], words[at + 1 :]
     parser = parser_for(command)
@@ -46,7 +46,7 @@ def parse(command: Command, words: list[str]) -> argparse.Namespace:
 
 
 def _no_option(parser: Parser, word: str, *, takes_code: bool) -> str:
-    """Says that there is no such option, and what may have been meant: argparse names other options that it lacks."""
+    """Names the unknown option and the one that may have been meant. argparse would name another option."""
     near = close_to(word, [name for name in parser.option_names if name.startswith("--")])
     if near is not None:
         return f"there is no option {word}; did you mean {near}?"
@@ -56,7 +56,7 @@ def _no_option(parser: Parser, word: str, *, takes_code: bool) -> str:
 
 
 def close_to(word: str, known: list[str]) -> str | None:
-    """Returns the word that a misspelt one is most like; None if it is like none."""
+    """Returns the known word that is closest to a misspelt one, or None."""
     from difflib import get_close_matches  # only where there is a mistake: it takes 5 ms to import
 
     found = get_close_matches(word, known, 1)
@@ -79,7 +79,7 @@ def parser_for(command: Command) -> Parser:
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises what is wrong, instead of ending the process."""
+    """Raises UsageError instead of ending the process."""
 
     def print_help(self, file: object = None) -> None:
         print(self.format_help(), end="", flush=True)
@@ -89,7 +89,7 @@ class Parser(argparse.ArgumentParser):
         return list(self._option_string_actions)
 
     def find_unknown(self, words: list[str]) -> str | None:
-        """Returns the first option on a command line that there is none of."""
+        """Returns the first unknown option on a command line."""
         for word in words[: words.index("--")] if "--" in words else words:
             name = word.partition("=")[0]
             looks_like_option = name.startswith("-") and name.strip("-")[:1].isalpha() and " " not in name
@@ -126,13 +126,13 @@ def _exec(parser: Parser) -> None:
     )
     parser.add_argument("--images-dir", metavar="DIR", help="where images are written (images/ in KERNELBOX_HOME)")
     parser.add_argument(
-        "--stream", action="store_true", help="print each output as it comes, as JSON lines; the last is the result"
+        "--stream", action="store_true", help="print each output at once, as JSON lines; the last line is the result"
     )
     parser.add_argument(
         "--approve",
         choices=["all", "ask", "none"],
-        help="what becomes of calls of tools and of shell commands: run all, ask at the terminal, or reject all; "
-        "without it, commands run and calls of tools are rejected",
+        help="what to do with tool calls and shell commands: run all, ask at the terminal, or reject all; "
+        "without it, shell commands run and tool calls are rejected",
     )
     _walls(parser, "a limit of the kernel that a new name opens, such as memory=512MB; may be repeated")
     _pretty(parser)
@@ -201,9 +201,9 @@ def _tools(parser: Parser) -> None:
     parser.usage = "kernelbox tools {add,list,remove,refresh} [NAME] [OPTION ...] [-- COMMAND ...]"
     parser.add_argument("action", choices=["add", "list", "remove", "refresh"])
     parser.add_argument("name", nargs="?", help="the server's name; refresh without one refreshes all")
-    parser.add_argument("--url", help="the address of a server that runs already; others have a command behind --")
+    parser.add_argument("--url", help="the address of a running server; otherwise give its command after --")
     parser.add_argument(
-        "--transport", choices=["streamable_http", "sse"], help="how to talk to the address (it is guessed)"
+        "--transport", choices=["streamable_http", "sse"], help="how to talk to the address (guessed by default)"
     )
     parser.add_argument(
         "--header",
@@ -239,7 +239,7 @@ def _target(parser: Parser, name_help: str) -> None:
 
 
 def _walls(parser: Parser, limits: str) -> None:
-    """Adds what keeps a kernel that is opened within bounds."""
+    """Adds the limits and the sandbox of a new kernel."""
     add_limit_option(parser, limits)
     add_sandbox_options(parser, "a kernel that is opened")
 
@@ -249,7 +249,7 @@ def _pretty(parser: Parser) -> None:
 
 
 def _characters(text: str) -> int:
-    digits = text.removeprefix("-")  # less than 0 keeps all, as in the other places where a limit can be given
+    digits = text.removeprefix("-")  # negative numbers keep everything, as in the API
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of characters")
     return int(text)

@@ -1,4 +1,4 @@
-"""The options of the commands that others use our kernels through: `mcp`, `serve` and `jupyter`."""
+"""The options of the commands that serve kernels to other programs: `mcp`, `serve` and `jupyter`."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
         "--approve",
         choices=["ask", "all", "none"],
         default="ask",
-        help="tool calls and shell commands that the policy leaves open: ask the user through the client, and reject "
-        "them if it cannot ask; accept all; accept none (ask)",
+        help="tool calls and shell commands that the policy leaves open: ask the user through the client "
+        "(rejected if the client cannot ask), accept all, or accept none (ask)",
     )
     _add_approval_options(parser)
     parser.add_argument(
-        "--require-shell-escape", action="store_true", help="let cells start processes only where they are asked about"
+        "--require-shell-escape",
+        action="store_true",
+        help="let cells start programs only by shell commands that are approved",
     )
     parser.add_argument(
         "--keep-kernels",
         action="store_true",
-        help="use the kernels of KERNELBOX_HOME, which other processes see and which stay when the server ends",
+        help="use the kernels of KERNELBOX_HOME: other processes see them, and they stay when the server ends",
     )
     add_limit_option(parser)
     add_sandbox_options(parser, "the kernels")
@@ -54,7 +56,7 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="HOST[:PORT]",
-        help="a name in URLs that lead to --http; may be repeated",
+        help="a host name that clients may use in URLs for --http; may be repeated",
     )
     parser.add_argument(
         "--log-level",
@@ -65,15 +67,15 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--print-config",
         choices=["claude-code", "claude-desktop", "cursor", "vscode"],
-        help="print what to paste into a client, for the options given, and leave",
+        help="print what to paste into a client for these options, then exit",
     )
 
 
 def add_serve_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `serve`."""
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=_port, default=8080, help="the port; 0 lets the system choose (8080)")
-    parser.add_argument("--uds", metavar="PATH", help="listen at a Unix socket instead")
+    parser.add_argument("--uds", metavar="PATH", help="listen on a Unix socket instead")
     parser.add_argument(
         "--workspace", metavar="DIR", default=".", help="where kernels work, and whose files are served (.)"
     )
@@ -83,7 +85,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--require-token",
         action="store_true",
-        help="refuse to start where no token was given, rather than make one and print it",
+        help="refuse to start without a token, instead of making one and printing it",
     )
     parser.add_argument(
         "--allow-host",
@@ -91,7 +93,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="HOST[:PORT]",
-        help="a name in URLs that lead here; may be repeated",
+        help="a host name that clients may use in URLs; may be repeated",
     )
     parser.add_argument(
         "--cors-origin",
@@ -105,21 +107,25 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     add_limit_option(parser)
     add_sandbox_options(parser, "the kernels")
     parser.add_argument(
-        "--max-kernels", type=count, default=1000, metavar="N", help="open no more kernels than this, 0 for any (1000)"
+        "--max-kernels",
+        type=count,
+        default=1000,
+        metavar="N",
+        help="open at most this many kernels, 0 for no limit (1000)",
     )
     parser.add_argument(
         "--max-queue",
         type=count,
         default=64,
         metavar="N",
-        help="cells that may run or wait in one kernel, 0 for any (64)",
+        help="cells that may run or wait in one kernel, 0 for no limit (64)",
     )
     parser.add_argument(
         "--max-running",
         type=count,
         default=1000,
         metavar="N",
-        help="cells that may run or wait in all kernels, 0 for any (1000)",
+        help="cells that may run or wait in all kernels, 0 for no limit (1000)",
     )
     parser.add_argument("--max-body", type=_size, default=16, metavar="MIB", help="the largest request (16)")
     parser.add_argument("--max-upload", type=_size, default=1024, metavar="MIB", help="the largest file sent (1024)")
@@ -128,7 +134,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         type=_patience,
         default=5.0,
         metavar="SECONDS",
-        help="how long cells may go on after a signal to stop, before they are interrupted (5)",
+        help="how long cells may continue after a signal to stop before they are interrupted (5)",
     )
     parser.add_argument(
         "--log-level",
@@ -143,11 +149,11 @@ def add_jupyter_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["install", "remove"])
     parser.add_argument("--name", default="kernelbox", help="what Jupyter calls the kernelspec (kernelbox)")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--user", action="store_true", help="for this user; where it is installed by default")
+    where.add_argument("--user", action="store_true", help="for this user (the default)")
     where.add_argument("--sys-prefix", action="store_true", help="for this Python environment")
     where.add_argument("--prefix", metavar="DIR", help="below a directory")
     parser.add_argument(
-        "--kernel", metavar="NAME", help="have its notebooks share the kernel of this name, which stays"
+        "--kernel", metavar="NAME", help="let all notebooks share the kernel of this name, which outlives them"
     )
 
 
@@ -156,7 +162,7 @@ def _toolsets(text: str) -> list[str]:
     names = known if text == "all" else text.split(",")
     for name in names:
         if name not in known:
-            raise argparse.ArgumentTypeError(f"{name!r} is no set of tools; use {', '.join(known)} or all")
+            raise argparse.ArgumentTypeError(f"{name!r} is not a set of tools; use {', '.join(known)} or all")
     return names
 
 
@@ -185,23 +191,25 @@ def _size(text: str) -> int:
 def _origin(text: str) -> str:
     if text != "*" and not _ORIGIN.fullmatch(text):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no origin: use what browsers send, without a path, such as http://localhost:3000, or *"
+            f"{text!r} is not an origin: use what browsers send, without a path, such as http://localhost:3000, or *"
         )
     return text
 
 
 def _host(text: str) -> str:
     if not _HOST.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no host: use a name such as example.org or example.org:8080")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a host: use a name such as example.org or example.org:8080")
     return text
 
 
 def _add_approval_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide first")
+    parser.add_argument(
+        "--policy", metavar="FILE", help="rules for approvals, as TOML or JSON; they decide before anyone is asked"
+    )
     parser.add_argument(
         "--approval-timeout",
         type=_patience,
         default=300.0,
         metavar="SECONDS",
-        help="reject what has not been answered after this long (300)",
+        help="reject requests that are not answered in this time (300)",
     )

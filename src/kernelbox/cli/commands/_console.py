@@ -34,14 +34,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
-# How long a key may wait for a kernel that is busy with another client's cell.
+# Seconds that a key waits for a kernel that is busy with another client's cell.
 _KEY_PATIENCE = 0.5
 
-# In the home. Bytes of it that are offered again, from its end: a year of typing.
+# A file in the home. Bytes of it that are read, from its end: a year of typing.
 _HISTORY = "console_history"
 _LONGEST_HISTORY = 1024 * 1024
 
-# No cell in a console is cut short by itself: there is a person with a Ctrl key.
+# Cells in a console have no timeout: a person can press Ctrl-C.
 _NO_TIMEOUT = 365 * 24 * 3600.0
 
 
@@ -77,7 +77,7 @@ class Console:
         )
 
     def run(self) -> None:
-        """Serves the person until they leave."""
+        """Reads and runs cells until the user leaves."""
         print(f"kernel {self._name!r}: Ctrl-D leaves it running, Ctrl-C interrupts a cell")
         while True:
             try:
@@ -141,7 +141,7 @@ def _key_bindings(record: KernelRecord) -> KeyBindings:
 
 
 def _indent(reply: dict[str, object]) -> str:
-    """Returns how far the next line is indented; what else a kernel says must not stand there as if it were typed."""
+    """Returns the indentation of the next line. Other text from a kernel must not appear as if it were typed."""
     indent = reply.get("indent")
     return indent if isinstance(indent, str) and not indent.strip(" ") else ""
 
@@ -155,13 +155,13 @@ def _ask(record: KernelRecord, what: str, args: dict[str, object]) -> dict[str, 
 
 
 def _end_line(result: ExecutionResult) -> None:
-    """Begins a new line for the prompt if the cell has left one unfinished."""
+    """Begins a new line for the prompt if the cell left one unfinished."""
     if result.output and not result.output.endswith("\n") and result.return_value is None and result.error is None:
         print()
 
 
 class HomeHistory(History):
-    """The cells that were typed, in a file of the home: each as lines that begin with +, after an empty one."""
+    """The cells that were typed, in a file of the home. Each line begins with +; an empty line separates cells."""
 
     def __init__(self, home: Home) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class HomeHistory(History):
         try:
             with self._home.open() as place:
                 text = place.tail(_HISTORY, _LONGEST_HISTORY).decode("utf-8", "replace")
-        except OSError:  # there is none yet, or none that could be used
+        except OSError:  # there is none yet, or it is not usable
             return
         for block in reversed(text.split("\n\n")):
             lines = [line.removeprefix("+") for line in block.split("\n") if line.startswith("+")]

@@ -1,4 +1,4 @@
-"""`doctor`: checks that kernels can run here, and says how to fix what stands in the way."""
+"""`doctor`: checks that kernels can run here, and says how to fix each problem."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LITTLE_SPACE = 10 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, what was found, and what to do about it: nothing, if that is ok or says it."""
+    """What was checked, what was found, and how to fix it. `fix` is empty if nothing is wrong or `found` says it."""
 
     name: str
     verdict: Literal["ok", "warning", "failed"]
@@ -63,7 +63,7 @@ def run(options: Namespace) -> int:
     checks: list[Check] = []
     for check in (check for look in _CHECKS for check in _carefully(look)):
         if check.verdict != "failed" or check.found not in {earlier.found for earlier in checks}:
-            checks.append(check)  # what stands in the way of several things is said once
+            checks.append(check)  # one cause of several failures is reported once
     healthy = all(check.verdict != "failed" for check in checks)
     if options.pretty:
         _print(checks)
@@ -106,7 +106,7 @@ def _check_packages() -> Iterator[Check]:
 
 def _check_settings() -> Iterator[Check]:
     if unknown := unknown_variables():
-        fix = "unset them, or correct their names: docs/configuration.md lists those there are"
+        fix = "unset them, or correct their names: docs/configuration.md lists all"
         yield Check("unknown settings", "warning", ", ".join(unknown), fix)
     config = KernelBoxConfig.from_env()
     yield Check("settings", "ok", f"home {config.home}, store {config.store_backend}, engine {config.engine}")
@@ -114,7 +114,7 @@ def _check_settings() -> Iterator[Check]:
 
 def _check_kernel_type() -> Iterator[Check]:
     config = KernelBoxConfig.from_env()
-    engine_for(config.kernel_type, config.engine).check(config.kernel_type)  # says which there are, if this is none
+    engine_for(config.kernel_type, config.engine).check(config.kernel_type)  # names the known ones if this one is not
     yield Check("kernel type", "ok", config.kernel_type)
 
 
@@ -212,14 +212,14 @@ def _check_system() -> Iterator[Check]:
 
 
 def _check_sandbox() -> Iterator[Check]:
-    """Opens a sandboxed kernel. Who wants none can do without it: that it cannot be armed is no failure."""
+    """Opens a sandboxed kernel. A failure is only a warning: plain kernels still work."""
     import tempfile
 
     name = f"doctor-{os.urandom(4).hex()}"
     with tempfile.TemporaryDirectory() as directory:
         try:
             record = _sync.get_or_create(name, cwd=directory, sandbox=True)
-            yield Check("sandbox", "ok", f"{record.sandbox}: kernels that are opened with sandbox=True are confined")
+            yield Check("sandbox", "ok", f"{record.sandbox}: kernels opened with sandbox=True are confined")
         except KernelBoxError as exc:
             yield Check("sandbox", "warning", f"not available: {exc}")
         finally:
@@ -227,11 +227,11 @@ def _check_sandbox() -> Iterator[Check]:
 
 
 def _check_guard() -> Iterator[Check]:
-    """Opens a guarded kernel. Who approves no commands can do without it."""
+    """Opens a guarded kernel. A failure is only a warning: plain kernels still work."""
     name = f"doctor-{os.urandom(4).hex()}"
     try:
         kernels().create(name, KernelOptions(guarded=True))
-        yield Check("guard", "ok", "kernels of require_shell_escape=True start no program but what was approved")
+        yield Check("guard", "ok", "with require_shell_escape=True, kernels start only approved programs")
     except KernelBoxError as exc:
         yield Check("guard", "warning", f"not available: {exc}")
     finally:
@@ -239,7 +239,7 @@ def _check_guard() -> Iterator[Check]:
 
 
 def _check_sandbox_in_srt() -> Iterator[Check]:
-    """Opens a kernel in srt, if that is installed. The superuser, and who wants no network, can do without it."""
+    """Opens a kernel in srt, if that is installed. A failure is only a warning."""
     import tempfile
 
     from kernelbox.host.engines.own._srt_template import find_srt, search_path

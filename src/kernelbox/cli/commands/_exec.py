@@ -44,7 +44,7 @@ def run(options: Namespace) -> int:
 
 
 def _what_became_of(result: ExecutionResult) -> str:
-    """Says what Ctrl-C did to a cell and its kernel."""
+    """Describes what Ctrl-C did to a cell and its kernel."""
     if result.ending == "finished":
         return "the cell had just ended"
     if result.ending == "interrupted":
@@ -53,7 +53,7 @@ def _what_became_of(result: ExecutionResult) -> str:
 
 
 class CtrlC:
-    """While it is entered, Ctrl-C ends the wait for the cell's next output and nothing else; twice, it ends us."""
+    """While entered, Ctrl-C only ends the wait for the cell's next output. A second Ctrl-C ends this process."""
 
     def __init__(self) -> None:
         self.pressed = 0
@@ -78,7 +78,7 @@ def _ask_terminal(request: SyncApprovalRequest) -> bool | str:
     return ask_terminal(str(request))
 
 
-# Without the option nothing is held: shell commands run, and calls of tools are rejected.
+# Without the option nobody is asked: shell commands run, tool calls are rejected.
 _APPROVE: dict[str | None, Callable[[SyncApprovalRequest], bool | str] | None] = {
     None: None,
     "all": lambda request: True,
@@ -109,7 +109,7 @@ def _start(options: Namespace, key: str, code: str) -> Iterator[object]:
 
 
 def follow(steps: Iterator[object], key: str, show: Callable[[OutputItem], None], ctrl_c: CtrlC) -> ExecutionResult:
-    """Shows what a cell does as it does it, and returns its result; Ctrl-C interrupts the cell and nothing else."""
+    """Shows a cell's output as it comes and returns its result; Ctrl-C interrupts only the cell."""
     while True:
         try:
             ctrl_c.waiting = True
@@ -123,9 +123,9 @@ def follow(steps: Iterator[object], key: str, show: Callable[[OutputItem], None]
                         show(item)
                 return result
             if ctrl_c.pressed > 1:
-                say("gave up on a cell that does not stop; the kernel may be restarted, and its variables lost, for it")
+                say("gave up on a cell that does not stop; its kernel may be restarted, which loses the variables")
                 raise
-            _sync.interrupt(key)  # it was pressed between two outputs: the cell runs, and we go on listening
+            _sync.interrupt(key)  # pressed between two outputs: the cell still runs, so keep listening
             continue
         if isinstance(event, ExecutionResult):
             return event
@@ -162,15 +162,15 @@ def _read_key(options: Namespace) -> str:
         return str(options.name)
     if walled:
         raise InvalidInput.saying(
-            "--limit and --sandbox are for a kernel that --name opens; that of an id is there already"
+            "--limit and --sandbox are for a kernel that --name opens; the kernel of an id exists already"
         )
     if is_kernel_id(options.id):
         return str(options.id)
-    return _sync.status(options.id).kernel_id  # a name, which must be there: only --name opens a kernel
+    return _sync.status(options.id).kernel_id  # a name, which must exist: only --name opens a kernel
 
 
 def _has_death_to_tell(name: str) -> bool:
-    """Tells whether the kernel of a name has died since it was last used, which is what the cell comes to then."""
+    """Tells whether the kernel of a name died since its last use; then the cell reports that death."""
     here = kernels()
     record = here.find(check_name(name))
     return record is not None and not record.alive and not here.condition.was_reported(record)
@@ -198,7 +198,7 @@ def _read_code(options: Namespace) -> str:
 
 
 def _check_text(code: str) -> str:
-    """Refuses bytes of the command line that are no characters: bash takes them, Python does not."""
+    """Rejects bytes of the command line that are not UTF-8: bash accepts them, Python does not."""
     try:
         code.encode()
     except UnicodeEncodeError as exc:

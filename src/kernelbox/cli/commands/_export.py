@@ -1,4 +1,4 @@
-"""`kernelbox export`: what a kernel has run, with its outputs, as a notebook on stdout."""
+"""`export`: prints what a kernel has run, with its outputs, as a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
-# Seconds that a kernel has to answer; one that runs a cell answers after it.
+# Seconds that a kernel has to answer. It answers after the cell that is running.
 _PATIENCE = 10.0
 
 

@@ -1,4 +1,4 @@
-"""`jupyter`: installs the kernelspec by which plain Jupyter finds our kernels, and removes it."""
+"""`jupyter`: installs or removes the kernelspec that lets Jupyter find kernelbox kernels."""
 
 from __future__ import annotations
 

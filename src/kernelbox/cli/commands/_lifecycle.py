@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kernelbox.host.files._place import Place
     from kernelbox.host.store._record import KernelRecord
 
-# Bytes of a log that are looked at, from its end: what a person reads, whatever a kernel has written.
+# Bytes that are read from the end of a log: as much as a person reads.
 _LONGEST_LOG = 4 * 1024 * 1024
 
 
@@ -93,7 +93,7 @@ def destroy(options: Namespace) -> int:
     try:
         record = _find(options)
         if not _sync.destroy(record):
-            raise KernelNotFound(record.name)  # another process has, since we looked
+            raise KernelNotFound(record.name)  # another process was faster
     except KernelNotFound as exc:
         say(str(exc))
         _print(options, {"destroyed": False}, "")

@@ -1,4 +1,4 @@
-"""`tools`: adds MCP servers, whose tools cells can call, and lists, refreshes and removes them."""
+"""`tools`: adds, lists, refreshes and removes MCP servers whose tools cells can call."""
 
 from __future__ import annotations
 

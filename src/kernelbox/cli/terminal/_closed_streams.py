@@ -1,4 +1,4 @@
-"""Standard streams that were closed when the command began (`<&-`, `>&-`), for which Python has None."""
+"""Standard streams that were closed when the command began (`<&-`, `>&-`). Python sets them to None."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ _STDIN, _STDOUT, _STDERR = range(3)
 
 
 def fill_closed_streams() -> None:
-    """Gives closed streams a descriptor: else the next file that is opened would become stdin or stdout.
+    """Gives closed streams a descriptor. Otherwise the next file that is opened would become stdin or stdout.
 
-    Reading from that stdin and writing to that stdout fails as it does with a closed one. What is said on stderr is
-    lost.
+    Reading that stdin and writing that stdout fail as with a closed stream. Text for stderr is lost.
     """
     for fd, flags in ((_STDIN, os.O_WRONLY), (_STDOUT, os.O_RDONLY), (_STDERR, os.O_WRONLY)):
         if _is_closed(fd):

@@ -1,4 +1,4 @@
-"""What a limit leaves of a cell's output on a screen: the beginning at once, and the end when the cell has ended."""
+"""A cell's output on a screen, within a limit: the beginning at once, the end when the cell has ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STREAMS = ("stdout", "stderr")
 
 
 class Excerpt:
-    """Passes on pieces of text, `limit` characters of all of them together; a limit of 0 passes on everything."""
+    """Passes on pieces of text, `limit` characters in all; a limit of 0 passes on everything."""
 
     def __init__(self, limit: int = 0) -> None:
         self._limit = limit
@@ -29,7 +29,7 @@ class Excerpt:
         self._cut_kind = ""
 
     def begin(self, kind: str, text: str) -> str:
-        """Returns what is to be shown of a piece now; the rest is held. Only the text of streams is taken apart."""
+        """Returns the part of a piece to show now, and holds the rest. Only text of streams is split."""
         if self._limit <= 0:
             return text
         passing = self._head if kind in _STREAMS or len(text) <= self._head else 0
@@ -43,14 +43,14 @@ class Excerpt:
         return now
 
     def end(self) -> Iterator[tuple[str, str]]:
-        """Yields what has been held, after a line that says how much is missing."""
+        """Yields the held pieces, after a line that says how much is missing."""
         if self._cut:
             yield self._cut_kind, cut_notice(self._cut, self._limit)
         yield from self._held
         self._held.clear()
 
     def _drop(self) -> None:
-        """Leaves out what was held first, as far as it must."""
+        """Drops the oldest held text until the rest fits."""
         if self._held_size > self._room and not self._cut:
             self._room = max(0, self._room - len(cut_notice(_MOST_CUT, self._limit)))
         while (surplus := self._held_size - self._room) > 0:

@@ -1,4 +1,4 @@
-"""What commands print and return: JSON for programs, sentences for people beside it, and exit statuses."""
+"""What commands print and return: JSON for programs, sentences for people, and exit statuses."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def emit_line(data: object) -> None:
 
 
 def say(sentence: str) -> None:
-    """Tells the person at the terminal something, beside the output."""
+    """Prints a sentence for people to stderr."""
     tell(f"kernelbox: {escape(sentence)}\n")
 
 
 def tell(text: str) -> None:
-    """Writes to stderr, where that can be written to."""
+    """Writes to stderr, if that is possible."""
     with contextlib.suppress(OSError):
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What `--pretty` prints, for people: text as it comes, colours where the terminal has them, tables."""
+"""What `--pretty` prints for people: text as it comes, colours where the terminal has them, tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STATUS = {"idle": "green", "running": "blue", "dead": "red", "unknown": "yellow
 
 
 def paint(text: str, color: str, stream: TextIO) -> str:
-    """Returns text in a colour, if the stream is a terminal whose user wants that."""
+    """Returns text in a colour, if the stream is a terminal whose user wants colours."""
     if not (stream.isatty() and wants_color()):
         return text
     return f"\x1b[{_CODES[color]}m{text}\x1b[0m"
@@ -36,7 +36,7 @@ def paint(text: str, color: str, stream: TextIO) -> str:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[None]:
-    """Says what is being waited for, on a terminal, and takes it back when it is done."""
+    """Shows on a terminal what is being waited for, and removes it afterwards."""
     if not sys.stderr.isatty():
         yield
         return
@@ -50,7 +50,7 @@ def progress(what: str) -> Iterator[None]:
 
 
 class Screen:
-    """Shows one cell: its output as it comes, within a limit of characters if there is one, and how it ended."""
+    """Shows one cell: its output as it comes, within a limit of characters, and how it ended."""
 
     def __init__(self, limit: int = 0) -> None:
         self._out, self._err = TerminalText(), TerminalText()
@@ -67,7 +67,7 @@ class Screen:
         self._print(kind, self._excerpt.begin(kind, text))
 
     def finish(self, result: ExecutionResult) -> None:
-        """Prints what was held back and how an execution ended, if there is anything to say beyond its output."""
+        """Prints what was held back, then how the execution ended if its output does not say so."""
         for kind, text in self._excerpt.end():
             self._print(kind, text)
         self._end_streams()
@@ -98,7 +98,7 @@ class Screen:
 
 
 def color_traceback(text: str) -> str:
-    """Returns a traceback in colours, where the terminal has them and it has none of its own."""
+    """Colours a traceback, unless it has colours already or the terminal has none."""
     if "\x1b" in text or not (sys.stderr.isatty() and wants_color()):
         return text
     from pygments import highlight
@@ -125,7 +125,7 @@ def show_table(records: Sequence[KernelRecord]) -> None:
 
 
 def show_record(record: KernelRecord) -> None:
-    """Prints all that is known of a kernel, a line each."""
+    """Prints all that is known about a kernel, one field per line."""
     for name, value in record.to_dict().items():
         if isinstance(value, dict) and name in ("limits", "usage"):
             value = ", ".join(f"{each} {_amount(record, each, amount)}" for each, amount in value.items())
@@ -134,7 +134,7 @@ def show_record(record: KernelRecord) -> None:
 
 
 def _amount(record: KernelRecord, name: str, amount: float) -> str:
-    """Puts what a kernel may use, or uses, in words: both in the same units."""
+    """Formats an amount that a kernel uses or may use, both in the same unit."""
     return show_amount(name, amount, like=record.limits.get(name) or _DECIMAL)
 
 
@@ -161,7 +161,7 @@ def _ago(seconds: float) -> str:
 
 
 def _write(text: str, stream: TextIO) -> None:
-    """Writes text at once, with escapes for what the stream's encoding has no form for."""
+    """Writes text at once, with escapes for characters that the stream's encoding lacks."""
     if text:
         encoding = stream.encoding or "utf-8"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))

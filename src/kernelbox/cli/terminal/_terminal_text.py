@@ -1,8 +1,8 @@
-r"""What cells write, as a terminal may get it: text and colours, and nothing else that a terminal obeys.
+r"""Makes what cells write safe for a terminal: text and colours pass, other commands to the terminal do not.
 
-Escape sequences can rename the window, fill the clipboard, move the cursor into what stands above, or have the terminal
-type an answer. So of them only colours (`ESC [ … m`) are passed on, and of control characters those that progress bars
-live on: `\n`, `\r`, `\t`, `\b`. All others are spelled out, and so are characters that turn the direction of writing.
+Escape sequences can rename the window, fill the clipboard, overwrite earlier lines, or make the terminal type an
+answer. So only colours (`ESC [ … m`) are passed on, and the control characters of progress bars: `\n`, `\r`, `\t`,
+`\b`. All others are spelled out, and so are characters that change the direction of writing.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from kernelbox.base._text import escape
 _COLOUR = r"\x1b\[[0-9;:]{0,60}m"
 _LONGEST_COLOUR = len("\x1b[") + 60 + len("m")
 
-# Control characters, separators of lines, and what turns the direction of writing.
+# Control characters, line separators, and characters that change the direction of writing.
 _ACTIVE = re.compile(rf"{_COLOUR}|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _BEGINNING = re.compile(r"\x1b(?:\[[0-9;:]{0,60})?")
 _NO_COLOUR = re.compile(r"\x1b\[[0;:]*m")
 
 
 class TerminalText:
-    """The text of one stream, which comes in pieces that may end in the middle of an escape sequence."""
+    """The text of one stream. Its pieces may end in the middle of an escape sequence."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -32,14 +32,14 @@ class TerminalText:
         return f"<TerminalText held={self._held!r} coloured={self._coloured}>"
 
     def feed(self, text: str) -> str:
-        """Returns what can be written now; what may become a colour with the next piece is held back."""
+        """Returns what can be written now, and holds back what may be the beginning of a colour."""
         text = self._held + text
         start = text.rfind("\x1b", max(0, len(text) - _LONGEST_COLOUR))
         self._held = text[start:] if start >= 0 and _BEGINNING.fullmatch(text, start) else ""
         return _ACTIVE.sub(self._make_harmless, text[: len(text) - len(self._held)])
 
     def end(self) -> str:
-        """Returns what was held back, spelled out, and the end of a colour that was left on."""
+        """Returns what was held back, spelled out, and switches off a colour that was left on."""
         rest = escape(self._held) + ("\x1b[0m" if self._coloured else "")
         self._held, self._coloured = "", False
         return rest
@@ -52,6 +52,6 @@ class TerminalText:
 
 
 def for_terminal(text: str) -> str:
-    """Returns a text that is whole, as a terminal may get it."""
+    """Returns a complete text, made safe for a terminal."""
     made = TerminalText()
     return made.feed(text) + made.end()
