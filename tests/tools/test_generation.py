@@ -217,7 +217,7 @@ def test_hostile_schemas_neither_run_code_nor_read_files_nor_stop_the_others(hom
     modules = generate(tmp_path, spec)
     assert len(modules) == len(tools) + 1
     sources = {module: (tmp_path / f"mcptools/plain/{module}.py").read_text() for module in modules}
-    assert "root:" not in "".join(sources.values())
+    assert Path("/etc/passwd").read_text().splitlines()[0] not in "".join(sources.values())
     lines = "".join(f"from mcptools.plain.{module} import Params, run\n" for module in modules)
     assert run(lambda: ask(tmp_path, lines + "print('imported')")) == "imported"
     assert not mark.exists()

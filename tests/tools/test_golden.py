@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kernelbox.tools._modules import build_files
 from kernelbox.tools._naming import module_names
-from kernelbox.tools._worker import build
 
 GOLDEN = Path(__file__).parent / "golden"
 SERVERS = sorted(path.stem for path in GOLDEN.glob("*.json"))
@@ -22,7 +22,7 @@ def write(server: str) -> str:
     """Returns the files of a server's package as one text, without the index."""
     listed = json.loads((GOLDEN / f"{server}.json").read_text())
     modules = module_names([tool["name"] for tool in listed["tools"]])
-    files = build(server, listed["instructions"], listed["tools"], modules)["files"]
+    files = build_files(server, listed["instructions"], listed["tools"], modules)
     return "\n".join(f"# {name}\n{text}" for name, text in files.items() if name != "tools.json")
 
 

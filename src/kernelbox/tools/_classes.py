@@ -1,47 +1,52 @@
-"""Generated classes, read and written again: what is written is only what this module has a form for.
+"""Classes for the values that a schema describes.
 
-The generator's text is not trusted. It is parsed into the few things a class of values is made of, and anything else,
-a call, an import, a name from elsewhere, is refused. So no text of a server's becomes code.
+Every text in a class is made here: names by `_naming`, values by `repr`, types from a closed set. So nothing that a
+server says becomes code. The schemas have been reduced by `_schemas.make_safe`.
 """
 
 from __future__ import annotations
 
-import ast
-import copy
-import keyword
-import re
-import textwrap
+import math
 
+from kernelbox.tools._naming import class_name, field_names, item_name
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator
+    from typing import Any
 
-# Names that a class may use beside those of the other classes; all of them are imported by the module that we write.
-TYPING_NAMES = frozenset({"Annotated", "Any", "Literal"})
-PYDANTIC_NAMES = frozenset({"BaseModel", "ConfigDict", "Field", "RootModel"})
-_BUILT_IN = frozenset({"str", "int", "float", "bool", "list", "dict"})
+    from kernelbox.tools._naming import ClassNames
 
-# What a field may say of its values.
-_CONSTRAINTS = frozenset({"ge", "gt", "le", "lt", "min_length", "max_length", "pattern"})
+    Schema = dict[str, Any]
 
-# Names of the module that we write, which no class may take.
-_RESERVED = frozenset({"annotations", "call", "call_async", "run", "run_async"})
+    # The alternatives of a type, each as it is written: `("str", "None")`.
+    Type = tuple[str, ...]
 
-_WIDTH = 118
+_SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
+# What a field may say of its values, by their type.
+_LENGTHS = {"minLength": "min_length", "maxLength": "max_length"}
+_COUNTS = {"minItems": "min_length", "maxItems": "max_length"}
+_BOUNDS = {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"}
+_ROUNDED_UP = ("ge", "lt")
 
-class NotPlain(ValueError):
-    """Raised when a text holds more than descriptions of values."""
+# Alternatives of one type. Of more, it may be any: Python reads a long chain of `|` by recursion.
+_MOST_ALTERNATIVES = 50
+
+# Fields of all classes of one schema. A schema has fewer parts, but can say of many that they are made of the same.
+_MOST_FIELDS = 10_000
+
+# Classes in classes: what lies deeper may be any. Pydantic reads them by recursion.
+_LEVELS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """One field of a class; `default` is None if it must be given. The texts are Python, made here."""
+class ModelField:
+    """One field of a class, in Python; `default` is None if it must be given, `alias` is empty without one."""
 
     name: str
-    annotation: ast.expr
+    annotation: str
     default: str | None
     alias: str
     constraints: tuple[tuple[str, str], ...]
@@ -49,232 +54,267 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Class:
-    """One class. `root` is what a class stands for that has no fields of its own."""
+class ModelClass:
+    """One class. `root` is the type that it stands for, if it has no fields of its own."""
 
     name: str
     description: str
-    fields: tuple[Field, ...]
-    root: ast.expr | None
-    extra: str
+    fields: tuple[ModelField, ...]
+    root: str | None = None
+    extra: str = ""
 
 
-def read_classes(source: str) -> list[Class]:
-    """Returns the classes of a generated module; raises NotPlain for anything that is not one."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
-        raise NotPlain(f"not Python: {exc}") from exc
-    classes, names = [], {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
-    if names & (TYPING_NAMES | PYDANTIC_NAMES | _BUILT_IN | _RESERVED) or any(map(keyword.iskeyword, names)):
-        raise NotPlain("a class has a name that is taken")
-    for node in tree.body:
-        match node:
-            case ast.ClassDef(decorator_list=[], keywords=[]):
-                classes.append(_read_class(node, names))
-            case ast.ImportFrom() | ast.Import():
-                pass  # we write our own
-            case ast.Expr(value=ast.Call(func=ast.Attribute(attr="model_rebuild"), args=[], keywords=[])):
-                pass  # pydantic does it at first use
+def make_params(schema: Schema, names: ClassNames) -> list[ModelClass]:
+    """Returns the classes for the arguments of a tool; the last one is `Params`."""
+    made = _Maker(schema, names)
+    said = {key: value for key, value in made.without_reference(schema).items() if key != "enum"}
+    made.add("Params", {**said, "type": "object"})
+    return made.classes
+
+
+def make_result(schema: Schema, names: ClassNames) -> list[ModelClass]:
+    """Returns the classes for what a tool returns; the last one is `Result`."""
+    made = _Maker(schema, names, prefix="Result")
+    if schema.get("type") == "object" and not schema.get("properties"):
+        schema = {"additionalProperties": True, **schema}  # what is there has no names here, and is not lost
+    made.add("Result", schema)
+    return made.classes
+
+
+class _Maker:
+    """Makes the classes of one schema; each comes after those that it refers to, unless they refer to each other."""
+
+    def __init__(self, schema: Schema, names: ClassNames, prefix: str = "") -> None:
+        """`prefix` is for names of classes that are taken."""
+        self.classes: list[ModelClass] = []
+        self._definitions: Schema = schema.get("$defs", {})
+        self._names = names
+        self._prefix = prefix
+        self._own = {prefix}
+        self._defined: dict[str, str] = {}
+        self._room = _MOST_FIELDS
+        self._level = 0
+        # By the identity of schemas: what has been made of them. A schema that is a part of itself is made once.
+        self._named: dict[int, str] = {}
+        self._merges: dict[int, Schema] = {}
+        self._choices: dict[int, list[Schema]] = {}
+
+    def add(self, name: str, schema: Schema) -> None:
+        """Makes the class for the whole schema."""
+        schema = self._merged(schema)
+        if len(variants := self._variants(schema)) == 1:
+            schema = self._merged(variants[0])
+        self._add(name, schema, is_class=_is_object(schema))
+
+    def without_reference(self, schema: Schema) -> Schema:
+        """Returns what a schema refers to."""
+        return _joined(self._parts(schema, set())) if "$ref" in schema else schema
+
+    def _add(self, name: str, schema: Schema, *, is_class: bool) -> None:
+        description = schema.get("description", "")
+        self._level += 1
+        if is_class:
+            fields = tuple(self._fields(schema))
+            made = ModelClass(name, description, fields, None, _extra(schema))
+        else:
+            made = ModelClass(name, description, (), " | ".join(self._type(schema, name)))
+        self._level -= 1
+        self.classes.append(made)
+
+    def _new_name(self, wanted: str) -> str:
+        if self._prefix and wanted in self._names and wanted not in self._own:
+            wanted = f"{self._prefix}{wanted}"
+        name = self._names.add(wanted)
+        self._own.add(name)
+        return name
+
+    def _fields(self, schema: Schema) -> Iterator[ModelField]:
+        properties, required = schema.get("properties", {}), set(schema.get("required", ()))
+        self._room -= len(properties)
+        types = {name: self._type(value, class_name(name)) for name, value in properties.items()}
+        used = frozenset(made.name for made in self.classes) | {*self._defined.values()}
+        names = field_names(properties, used)
+        for name, value in properties.items():
+            yield _field(name, names[name], value, types[name], required=name in required)
+
+    def _type(self, schema: Schema, name: str) -> Type:
+        """Returns the type of a schema's values; `name` is wanted for their class, if they need one."""
+        if "$ref" in schema:
+            return (self._definition(schema["$ref"]),)
+        if "enum" in schema:
+            return _literal(schema)
+        if "allOf" in schema:
+            return self._type(self._merged(schema), name)
+        if "anyOf" in schema or "oneOf" in schema:
+            return _unique(text for variant in self._variants(schema) for text in self._type(variant, name))
+        return _unique(self._type_of_kind(kind, schema, name) for kind in _kinds(schema))
+
+    def _type_of_kind(self, kind: str, schema: Schema, name: str) -> str:
+        match kind:
+            case "array":
+                items = schema.get("items", {})
+                keeps_name = _choices(items) or _kinds(items) == ["array"]
+                return f"list[{' | '.join(self._type(items, name if keeps_name else item_name(name)))}]"
+            case "object" if id(schema) in self._named:
+                return self._named[id(schema)]
+            case "object" if self._may_be_class(schema):
+                new = self._named[id(schema)] = self._new_name(name)
+                self._add(new, schema, is_class=True)
+                return new
+            case "object":
+                values = schema.get("additionalProperties")
+                return f"dict[str, {' | '.join(self._type(values if isinstance(values, dict) else {}, name))}]"
             case _:
-                raise NotPlain(f"a {type(node).__name__} in line {node.lineno}")
-    return classes
+                return _SCALARS.get(kind, "Any")
+
+    def _may_be_class(self, schema: Schema) -> bool:
+        return 0 < len(schema.get("properties", ())) <= self._room and self._level < _LEVELS
+
+    def _definition(self, reference: str) -> str:
+        """Returns the class of a definition, which is made where it is first referred to."""
+        if reference in self._defined:
+            return self._defined[reference]
+        wanted = reference.rpartition("/")[2]
+        found = self._merged(self._definitions[wanted])
+        if "$ref" in found:
+            self._defined[reference] = "Any"  # what leads to itself says nothing
+            self._defined[reference] = self._definition(found["$ref"])
+        elif self._level < _LEVELS:
+            name = self._defined[reference] = self._new_name(class_name(wanted))
+            self._add(name, found, is_class=_is_object(found) and self._may_be_class(found))
+        else:
+            return "Any"
+        return self._defined[reference]
+
+    def _merged(self, schema: Schema) -> Schema:
+        """Returns a schema that says at once what all of `allOf` say."""
+        if "allOf" not in schema:
+            return schema
+        if id(schema) not in self._merges:
+            self._merges[id(schema)] = self._merge(schema)
+        return self._merges[id(schema)]
+
+    def _merge(self, schema: Schema) -> Schema:
+        said = [part for part in schema["allOf"] if part]
+        own = {key: value for key, value in schema.items() if key != "allOf"}
+        parts = self._parts(schema, set())
+        if len(said) == 1 and "properties" not in own:
+            return self._merged(said[0])
+        if any("properties" in part for part in parts):
+            return _joined(parts)
+        return self._merged(said[0]) if said else own
+
+    def _parts(self, schema: Schema, seen: set[str]) -> list[Schema]:
+        """Returns what a schema is made of, by references and `allOf`, itself last; each definition is there once."""
+        if "$ref" in schema:
+            reference = schema["$ref"]
+            if reference in seen:
+                return []
+            seen.add(reference)
+            return self._parts(self._definitions[reference.rpartition("/")[2]], seen)
+        inner = [part for option in schema.get("allOf", ()) for part in self._parts(option, seen)]
+        return [*inner, schema]
+
+    def _variants(self, schema: Schema) -> list[Schema]:
+        """Returns what a value may be one of; what the schema says beside the choice holds for each."""
+        options = _choices(schema)
+        if not options or not schema.get("properties"):
+            return options or [schema]
+        if id(schema) not in self._choices:
+            self._choices[id(schema)] = self._combine(schema, options)
+        return self._choices[id(schema)]
+
+    def _combine(self, schema: Schema, options: list[Schema]) -> list[Schema]:
+        own = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
+        variants: list[Schema] = []
+        for option in options[:_MOST_ALTERNATIVES]:
+            variant = _joined([own, *self._parts(option, set())])
+            if variant not in variants:
+                variants.append(variant)
+        return variants
 
 
-def rename(classes: Iterable[Class], names: Mapping[str, str]) -> list[Class]:
-    """Returns the classes with other names, where they are defined and where they are used."""
-    if not names:
-        return list(classes)
-
-    def new(annotation: ast.expr) -> ast.expr:
-        # Texts in annotations are values of Literal, never names: `_check_annotation` has seen to that.
-        renamed = copy.deepcopy(annotation)
-        for node in ast.walk(renamed):
-            if isinstance(node, ast.Name):
-                node.id = names.get(node.id, node.id)
-        return renamed
-
-    return [
-        Class(
-            names.get(made.name, made.name),
-            made.description,
-            tuple(
-                Field(f.name, new(f.annotation), f.default, f.alias, f.constraints, f.description) for f in made.fields
-            ),
-            None if made.root is None else new(made.root),
-            made.extra,
-        )
-        for made in classes
-    ]
+def _joined(parts: list[Schema]) -> Schema:
+    """Returns an object with the properties of all parts."""
+    properties = {name: value for part in parts for name, value in part.get("properties", {}).items()}
+    required = [name for part in parts for name in part.get("required", ())]
+    said = {
+        key: value for part in parts for key, value in part.items() if key in ("description", "additionalProperties")
+    }
+    return {**said, "type": "object", "properties": properties, "required": required}
 
 
-def write_class(made: Class) -> str:
-    """Returns the text of a class."""
-    if made.root is not None:
-        lines = [f"class {made.name}(RootModel[{ast.unparse(made.root)}]):"]
-        return "\n".join([*lines, *(docstring(made.description, "    ") or ["    pass"])])
-    lines = [f"class {made.name}(BaseModel):", *docstring(made.description, "    ")]
-    config = [f'extra="{made.extra}"'] if made.extra else []
-    if any(field.alias for field in made.fields):
-        config.append("populate_by_name=True")
-    if any(field.name.startswith("model_") for field in made.fields):
-        config.append("protected_namespaces=()")  # pydantic warns of names that are like its own
-    if any(name == "pattern" for field in made.fields for name, _ in field.constraints):
-        config.append('regex_engine="python-re"')
-    if config:
-        lines.append(f"    model_config = ConfigDict({', '.join(config)})")
-    for field in made.fields:
-        lines += [f"    {_write_field(field)}", *docstring(field.description, "    ")]
-    return "\n".join(lines if len(lines) > 1 else [*lines, "    pass"])
+def _choices(schema: Schema) -> list[Schema]:
+    return [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
 
 
-def names_used(classes: Iterable[Class]) -> set[str]:
-    """Returns the names that the text of classes takes from elsewhere."""
-    text = "\n".join(map(write_class, classes))
-    return {name for name in TYPING_NAMES | PYDANTIC_NAMES if re.search(rf"\b{name}\b", text)}
+def _kinds(schema: Schema) -> list[str]:
+    kinds = schema.get("type", [])
+    if not kinds:
+        return ["object" if schema.get("properties") else "array" if "items" in schema else "any"]
+    return [kinds] if isinstance(kinds, str) else kinds
 
 
-def docstring(text: str, indent: str) -> list[str]:
-    """Returns the lines of a docstring with a text of a stranger's, none for no text."""
-    text = text.strip()
-    if not text:
-        return []
-    escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-    lines: list[str] = []
-    for line in escaped.splitlines():
-        lines += textwrap.wrap(line.strip(), _WIDTH - len(indent) - 6, break_long_words=False) or [""]
-    closing = ' """' if lines[-1].endswith('"') else '"""'
-    if lines[-1].endswith("\\") and len(lines[-1]) - len(lines[-1].rstrip("\\")) & 1:
-        closing = ' """'  # wrapping cannot leave half an escape, but a reader should not have to prove it
-    first, *rest = lines
-    if not rest:
-        return [f'{indent}"""{first}{closing}']
-    body = [f"{indent}{line}".rstrip() for line in rest]
-    return [f'{indent}"""{first}', *body[:-1], body[-1], f'{indent}"""']
+def _is_object(schema: Schema) -> bool:
+    """Tells whether a schema is that of a class with fields, or of one without any."""
+    if "$ref" in schema or "enum" in schema or _choices(schema):
+        return False
+    is_map = not schema.get("properties") and isinstance(schema.get("additionalProperties"), dict)
+    return _kinds(schema)[0] == "object" and not is_map
 
 
-def _write_field(field: Field) -> str:
-    told = [f"{name}={value}" for name, value in field.constraints]
-    if field.alias:
-        told += [f"validation_alias={field.alias}", f"serialization_alias={field.alias}"]
-    head = f"{field.name}: {ast.unparse(field.annotation)}"
-    if told:
-        default = [] if field.default is None else [f"default={field.default}"]
-        return f"{head} = Field({', '.join([*default, *told])})"
-    return head if field.default is None else f"{head} = {field.default}"
-
-
-def _read_class(node: ast.ClassDef, names: set[str]) -> Class:
-    root: ast.expr | None = None
-    match node.bases:
-        case [ast.Name(id="BaseModel")]:
-            pass
-        case [ast.Subscript(value=ast.Name(id="RootModel"), slice=inner)]:
-            _check_annotation(inner, names)
-            root = inner
-        case _:
-            raise NotPlain(f"class {node.name} is made of something else")
-    fields: list[Field] = []
-    description, extra = "", ""
-    for statement in node.body:
-        match statement:
-            case ast.Expr(value=ast.Constant(value=str(text))):
-                description = description or textwrap.dedent(text).strip()
-            case ast.Assign(targets=[ast.Name(id="model_config")], value=ast.Call() as call):
-                extra = _read_extra(call) or extra
-            case ast.AnnAssign(target=ast.Name(id="root")) if root is not None:
-                pass  # the class's base says the same
-            case ast.AnnAssign(target=ast.Name(id=str(name)), annotation=annotation, value=value):
-                _check_annotation(annotation, names)
-                taken = name in names or name in _BUILT_IN or name in TYPING_NAMES or name in PYDANTIC_NAMES
-                field = _read_field(name, annotation, value)
-                fields.append(_give_way(field) if taken else field)
-            case ast.Pass():
-                pass
-            case _:
-                raise NotPlain(f"a {type(statement).__name__} in class {node.name}")
-    return Class(node.name, description, tuple(fields), root, extra)
-
-
-def _read_extra(call: ast.Call) -> str:
-    for word in call.keywords:
-        if word.arg == "extra" and isinstance(word.value, ast.Constant) and word.value.value in ("allow", "forbid"):
-            return str(word.value.value)
-    return ""
-
-
-def _read_field(name: str, annotation: ast.expr, value: ast.expr | None) -> Field:
-    if name.startswith("_") or not name.isidentifier():
-        raise NotPlain(f"a field called {name}")
-    match value:
+def _extra(schema: Schema) -> str:
+    match schema.get("additionalProperties"):
         case None:
-            return Field(name, annotation, None, "", (), "")
-        case ast.Call(func=ast.Name(id="Field"), args=args, keywords=keywords) if len(args) <= 1:
-            told = {word.arg or "": word.value for word in keywords}
-            default = args[0] if args else told.get("default")
-            required = default is None or (isinstance(default, ast.Constant) and default.value is ...)
-            return Field(
-                name,
-                annotation,
-                None if required or default is None else _literal(default),
-                _literal(told["alias"]) if "alias" in told else "",
-                tuple((key, _literal(told[key])) for key in sorted(told.keys() & _CONSTRAINTS)),
-                _text(told.get("description")),
-            )
+            return ""
+        case False:
+            return "forbid"
         case _:
-            return Field(name, annotation, _literal(value), "", (), "")
+            return "allow"
 
 
-def _give_way(field: Field) -> Field:
-    """Returns a field that does not hide, from the annotations beside it, the type whose name it has."""
-    alias = field.alias or repr(field.name)
-    return Field(f"{field.name}_", field.annotation, field.default, alias, field.constraints, field.description)
+def _field(name: str, field: str, schema: Schema, kind: Type, *, required: bool) -> ModelField:
+    default = None
+    if not required:
+        default = repr(schema.get("default"))
+        if default == "None" and "None" not in kind:
+            kind = (*kind, "None")
+    alias = "" if name == field else repr(name)
+    description = schema.get("description", "")
+    return ModelField(field, " | ".join(kind), default, alias, _constraints(schema, kind), description)
 
 
-def _literal(node: ast.expr) -> str:
-    try:
-        value = ast.literal_eval(node)
-    except (ValueError, TypeError, RecursionError, MemoryError) as exc:
-        raise NotPlain("a value that is no literal") from exc
-    if value is not None and type(value) not in (str, int, float, bool):
-        raise NotPlain(f"a {type(value).__name__} for a value")
-    return repr(value)
+def _constraints(schema: Schema, kind: Type) -> tuple[tuple[str, str], ...]:
+    """Returns what a field says of its values beside their type. Python checks it only if they have one type."""
+    one = [text for text in kind if text != "None"]
+    if len(one) != 1:
+        return ()
+    found: dict[str, str] = {}
+    if one[0] == "str":
+        found = {word: repr(int(schema[key])) for key, word in _LENGTHS.items() if key in schema}
+        if "pattern" in schema:
+            found["pattern"] = repr(schema["pattern"])
+    elif one[0].startswith("list["):
+        found = {word: repr(int(schema[key])) for key, word in _COUNTS.items() if key in schema}
+    elif one[0] == "float":
+        found = {word: repr(float(schema[key])) for key, word in _BOUNDS.items() if key in schema}
+    elif one[0] == "int":
+        for key, word in _BOUNDS.items():
+            if key in schema:
+                found[word] = repr(math.ceil(schema[key]) if word in _ROUNDED_UP else math.floor(schema[key]))
+    return tuple(sorted(found.items()))
 
 
-def _text(node: ast.expr | None) -> str:
-    value = None if node is None else ast.literal_eval(_literal(node))
-    return value if isinstance(value, str) else ""
+def _literal(schema: Schema) -> Type:
+    values = [value for value in schema["enum"] if value is not None]
+    has_none = len(values) < len(schema["enum"]) or "null" in _kinds(schema)
+    found = (f"Literal[{', '.join(map(repr, values))}]",) if values else ()
+    return (*found, "None") if has_none else found
 
 
-def _check_annotation(node: ast.expr, names: set[str]) -> None:
-    """Raises NotPlain unless an annotation is made of the names allowed, `|`, `[]` and the values of Literal."""
-    match node:
-        case ast.Name(id=name) if name in names or name in _BUILT_IN or name == "Any":
-            return
-        case ast.Constant(value=None):
-            return
-        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            _check_annotation(left, names)
-            _check_annotation(right, names)
-        case ast.Subscript(value=ast.Name(id="Literal"), slice=values):
-            for value in values.elts if isinstance(values, ast.Tuple) else [values]:
-                _literal(value)
-        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[inner, ast.Call() as call])):
-            _check_annotation(inner, names)
-            _check_constraints(call)
-        case ast.Subscript(value=ast.Name(id="list" | "dict"), slice=inner):
-            for part in inner.elts if isinstance(inner, ast.Tuple) else [inner]:
-                _check_annotation(part, names)
-        case _:
-            raise NotPlain(f"a type {ast.unparse(node)[:100]}")
-
-
-def _check_constraints(call: ast.Call) -> None:
-    match call:
-        case ast.Call(func=ast.Name(id="Field"), args=[], keywords=keywords):
-            for word in keywords:
-                if word.arg not in _CONSTRAINTS:
-                    raise NotPlain(f"Field({word.arg}=)")
-                _literal(word.value)
-        case _:
-            raise NotPlain("a call in a type")
+def _unique(texts: Iterable[str]) -> Type:
+    """Returns alternatives without repetitions, None last."""
+    found = dict.fromkeys(texts)
+    if len(found) > _MOST_ALTERNATIVES:
+        return ("Any",)
+    return tuple(sorted(found, key="None".__eq__))

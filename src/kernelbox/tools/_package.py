@@ -14,7 +14,7 @@ from kernelbox.base._errors import InvalidInput, StoreFailed
 from kernelbox.core._arguments import check_path
 from kernelbox.host.files._place import Place
 from kernelbox.host.files._user_files import READABLE, open_directory, write_new
-from kernelbox.tools._source import ROOT
+from kernelbox.tools._modules import ROOT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ _SCALARS = ("string", "integer", "number", "boolean", "null")
 _NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
 _CHOICES = ("anyOf", "oneOf", "allOf")
+
+# Surrogates: halves of characters.
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 def make_safe(schema: object, *, lenient: bool = False) -> dict[str, Any]:
@@ -93,16 +97,14 @@ class _Reader:
         if isinstance(values, list) and values:
             if not all(value is None or isinstance(value, str | int) for value in values):
                 safe.pop("type", None)  # Python has no type for such a choice; the server checks it
-            elif len(values) <= _MOST_CHOICES and all(len(str(value)) <= _LONGEST_TEXT for value in values):
+            elif len(values) <= _MOST_CHOICES and all(map(_is_value, values)):
                 safe["enum"] = values
                 self._parts += len(values) // 10  # they are read faster than parts are
         return safe
 
     def _read_properties(self, properties: dict[Any, Any], required: object, level: int) -> dict[str, Any]:
         kept = {
-            name: self.read(value, level + 1)
-            for name, value in properties.items()
-            if isinstance(name, str) and len(name) <= _LONGEST_NAME
+            name: self.read(value, level + 1) for name, value in properties.items() if _is_text(name, _LONGEST_NAME)
         }
         listed = required if isinstance(required, list) else []
         needed = [name for name in listed if isinstance(name, str) and name in kept]
@@ -150,7 +152,7 @@ def _follow(root: dict[Any, Any], reference: str) -> dict[Any, Any] | None:
 
 def _read_limits(schema: dict[Any, Any], *, patterns: bool) -> dict[str, Any]:
     safe = {key: schema[key] for key in _NUMBERS if _is_number(schema.get(key))}
-    safe.update({key: schema[key] for key in _COUNTS if _is_number(schema.get(key)) and schema[key] >= 0})
+    safe.update({key: schema[key] for key in _COUNTS if _is_number(schema.get(key)) and 0 <= schema[key] < 2**31})
     if patterns and isinstance(pattern := schema.get("pattern"), str) and _is_pattern(pattern):
         safe["pattern"] = pattern
     return safe
@@ -161,20 +163,29 @@ def _keep_default(schema: dict[Any, Any], safe: dict[str, Any]) -> None:
     if "default" not in schema:
         return
     default = schema["default"]
-    is_text = isinstance(default, str) and len(default) <= _LONGEST_TEXT
-    if default is None or is_text or isinstance(default, bool) or _is_number(default):
+    if _is_value(default):
         safe["default"] = default
         return
     try:
-        told = json.dumps(default)
-    except (TypeError, ValueError):
+        said = json.dumps(default)
+    except (TypeError, ValueError, RecursionError):
         return
-    if len(told) <= _LONGEST_NAME:
-        safe["description"] = f"{safe.get('description', '')} (default: {told})".strip()
+    if len(said) <= _LONGEST_NAME:
+        safe["description"] = f"{safe.get('description', '')} (default: {said})".strip()
+
+
+def _is_value(value: object) -> bool:
+    return value is None or isinstance(value, bool) or _is_number(value) or _is_text(value, _LONGEST_TEXT)
+
+
+def _is_text(value: object, longest: int) -> bool:
+    """Tells whether a value is a text that is short enough, and can be written to a file: half a character cannot."""
+    return isinstance(value, str) and len(value) <= longest and not _HALVES.search(value)
 
 
 def _is_number(value: object) -> bool:
-    return type(value) is int or (type(value) is float and value == value and abs(value) != float("inf"))
+    """Tells whether a value is a number that is also one as a float."""
+    return (type(value) is int or type(value) is float) and abs(value) <= sys.float_info.max
 
 
 def _is_pattern(pattern: str) -> bool:
@@ -183,7 +194,7 @@ def _is_pattern(pattern: str) -> bool:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError):
         return False
-    return len(pattern) <= _LONGEST_NAME
+    return _is_text(pattern, _LONGEST_NAME)
 
 
 def _clean(text: str) -> str:
