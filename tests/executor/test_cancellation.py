@@ -170,6 +170,22 @@ def test_a_loop_that_ends_in_the_middle_of_a_stop_leaves_no_kernel() -> None:
         run(no_kernels)
 
 
+def test_a_loop_that_ends_when_a_cell_is_being_cancelled_does_not_wait_for_it_for_ever() -> None:
+    executor = CodeExecutor()
+
+    async def scenario() -> None:
+        await executor.start()
+        await run_a_cell(executor)
+
+        async def cancel() -> None:
+            executor.cancel()  # in the last step of the loop: the task that ends the cell does not begin
+
+        task = asyncio.create_task(cancel())
+        assert not task.done()
+
+    asyncio.run(scenario())
+
+
 def test_cells_that_wait_get_their_turn_when_the_one_before_is_cancelled() -> None:
     async def scenario(wait: int) -> bool:
         async with CodeExecutor() as executor:

@@ -243,6 +243,14 @@ class Run:
         self._state = "ending"
         self._conclusion = self._loop.create_task(self._run_to_end(last))
 
+        def end(_: object) -> None:
+            """Ends it also when the task was cancelled before it began, as a loop that closes may do."""
+            if last is not None:
+                last.close()
+            self._finish()
+
+        self._conclusion.add_done_callback(end)
+
     async def _run_to_end(self, last: Coroutine[Any, Any, None] | None) -> None:
         try:
             if last is not None:
