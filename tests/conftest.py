@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.support.homes import destroy_all, new_home
 
 from kernelbox import KernelRecord, get_or_create
@@ -17,6 +18,10 @@ _DIRECTORIES = (
     *("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"),
     *("HISTFILE", "MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
 )
+
+# How long an example takes says nothing on a machine that has other work too.
+settings.register_profile("kernelbox", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kernelbox")
 
 _numbers = itertools.count(1)
 
