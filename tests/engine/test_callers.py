@@ -11,7 +11,7 @@ import pytest
 from tests.support.cells import DEADLINE, run, value
 
 from kernelbox import KernelRecord
-from kernelbox.guest.output._peer import Peer, is_same_user
+from kernelbox.guest.output._peers import Peer, is_same_user
 
 # A user that owns nothing.
 NOBODY = 65534

@@ -348,7 +348,7 @@ def test_exit_functions_run_though_the_cell_is_in_the_middle_of_printing(kernel:
         f"import atexit, os, pathlib, signal, socket\natexit.register(pathlib.Path({str(tmp_path)!r}, 'left').touch)",
     )
     # As if the signal came between a part of a frame and the next.
-    code = "peer = get_ipython().kernel.outbox.peer\nwith get_ipython().kernel.outbox.lock, memoryview(peer._backlog):\n    os.kill(os.getpid(), signal.SIGTERM)\n    while True: pass"  # noqa: E501
+    code = "peer = get_ipython().kernel.outbox.peer\nwith get_ipython().kernel.outbox.lock, memoryview(peer.backlog):\n    os.kill(os.getpid(), signal.SIGTERM)\n    while True: pass"  # noqa: E501
     result = execute(kernel, code, timeout=DEADLINE)
     assert result.error is not None
     assert "SIGTERM" in result.error.evalue

@@ -389,7 +389,7 @@ def ask(number):
     try: get_ipython().getoutput(f'echo {number}')
     except Exception: pass
 def wait_for(count):
-    while len(asks._open) < count: time.sleep(0.001)
+    while len(asks.open) < count: time.sleep(0.001)
 print('begun', flush=True)
 threads = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
 threads[0].start(); wait_for(1)
@@ -643,8 +643,8 @@ kernel = get_ipython().kernel
 (path,) = glob.glob({str(home)!r} + '/runtime/' + os.environ['KERNELBOX_KERNEL_ID'] + '/socket')
 client = socket.socket(socket.AF_UNIX); client.connect(path)
 def forge():
-    while not kernel.asks._open: time.sleep(0.001)
-    for number in (*range(1, 50), *kernel.asks._open):
+    while not kernel.asks.open: time.sleep(0.001)
+    for number in (*range(1, 50), *kernel.asks.open):
         client.send(encode(Answer(kernel.outbox.execution_id, number, True)))
     print('forged', flush=True)
 threading.Thread(target=forge).start()
@@ -685,7 +685,7 @@ def ask():
     except Exception as error: said.append(str(error))
 thread = threading.Thread(target=ask)
 thread.start()
-while not get_ipython().kernel.asks._open: time.sleep(0.001)
+while not get_ipython().kernel.asks.open: time.sleep(0.001)
 """
 
     async def scenario() -> str | None:

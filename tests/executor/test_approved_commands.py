@@ -398,7 +398,7 @@ def test_an_environment_that_changes_while_it_is_approved_runs_as_it_was_shown()
             await executor.execute(
                 "import os, threading, time\n"
                 "def change():\n"
-                "    while not get_ipython().kernel.asks._open: time.sleep(0.0005)\n"
+                "    while not get_ipython().kernel.asks.open: time.sleep(0.0005)\n"
                 "    os.environ['V'] = 'other'\n"
                 "    changed.set()\n"
                 "changed = threading.Event()\n"
@@ -504,8 +504,8 @@ def forge(number, command='echo harmless', execution=''):
     client.send(encode(Ask(execution or kernel.outbox.execution_id, number, 'kernelbox', 'shell', {'cmd': command})))
     open('SENT', 'w').close()
 def forge_open(later=0.0):
-    while not kernel.asks._open: time.sleep(0.0005)
-    (number,) = kernel.asks._open
+    while not kernel.asks.open: time.sleep(0.0005)
+    (number,) = kernel.asks.open
     time.sleep(later)
     forge(number)
 """
@@ -613,8 +613,8 @@ def send(message):
     name = [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, struct.pack('3i', peer.pid, os.getuid(), os.getgid()))]
     ours.sendmsg([encode(message)], name)
 def impersonate():
-    while not kernel.asks._open: time.sleep(0.0005)
-    (number,) = kernel.asks._open
+    while not kernel.asks.open: time.sleep(0.0005)
+    (number,) = kernel.asks.open
     os.dup2(theirs.fileno(), peer.sock.fileno(), False)
     FORGED
 threading.Thread(target=impersonate, daemon=True).start()

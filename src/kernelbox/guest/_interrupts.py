@@ -111,7 +111,8 @@ class Interrupts:
         self._wake = wake  # ends the main thread's wait for a request
         self._limit: float | None = None  # when user code must have ended that a query runs; None while a cell runs
         self._unwanted = False  # whether the client of the query waits no longer
-        self._waiting: dict[int, Handler] = {}  # handlers of cells, by the signal that came while our own code ran
+        # Handlers of cells, by the signal that came while our own code ran.
+        self.waiting_handlers: dict[int, Handler] = {}
 
     def install(self) -> None:
         hold_by(self)
@@ -237,12 +238,12 @@ class Interrupts:
     def after_fork(self) -> None:
         """Lets interrupts strike anywhere in a child of the cell, by Python's own handler or the cell's."""
         self._main, self._depth, self._running = threading.get_ident(), 0, None
-        self._waiting.clear()
+        self.waiting_handlers.clear()
 
     def expose(self) -> None:
         """Lets interrupts strike: the code that follows is the user's."""
         self._depth = 0
-        if self._deferred or self._waiting:
+        if self._deferred or self.waiting_handlers:
             self._strike_late()
 
     def protect(self) -> None:
@@ -263,19 +264,15 @@ class Interrupts:
         """Ends it, and raises the KeyboardInterrupt that came meanwhile."""
         if threading.get_ident() == self._main:
             self._depth -= 1
-            if (self._deferred or self._waiting) and not self._depth:
+            if (self._deferred or self.waiting_handlers) and not self._depth:
                 self._strike_late()
-
-    @property
-    def has_waiting_handlers(self) -> bool:
-        return bool(self._waiting)
 
     def call_waiting_handlers(self) -> None:
         """Calls the handlers for which signals came between cells."""
         with self.in_background():
             self.note_background(True)
-            while self._waiting:
-                signum, handler = self._waiting.popitem()
+            while self.waiting_handlers:
+                signum, handler = self.waiting_handlers.popitem()
                 call_contained(handler, signum)
 
     def _strike_late(self) -> None:
@@ -285,8 +282,8 @@ class Interrupts:
             if self._limit is None:
                 raise KeyboardInterrupt
             self._strike_query()
-        while self._waiting:
-            signum, handler = self._waiting.popitem()
+        while self.waiting_handlers:
+            signum, handler = self.waiting_handlers.popitem()
             handler(signum, sys._getframe())
 
     @property
@@ -299,7 +296,7 @@ class Interrupts:
         if not self._depth or (self._background and _is_in_callback(frame)):
             handler(signum, frame)
         else:
-            self._waiting[signum] = handler
+            self.waiting_handlers[signum] = handler
             if self._running is None:
                 self._wake()
 

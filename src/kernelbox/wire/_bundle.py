@@ -124,10 +124,10 @@ class _Bundle:
             self.blobs[mime] = view.tobytes()
 
     def _add_text(self, mime: str, text: str) -> None:
-        whole, limit = text, self._plain_limit if mime == _PLAIN else self._limit
-        if mime in _READABLE:
+        limit = self._plain_limit if mime == _PLAIN else self._limit
+        if len(text) > limit and mime in _READABLE:
             text = bound(text, limit)
-            self.cut |= len(text) < len(whole)
+            self.cut = True
         if len(text) > min(limit * _MARKUP_FACTOR, _LONGEST_TEXT, self._text_room):
             self._leave_out(mime)
         else:

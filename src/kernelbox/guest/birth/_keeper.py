@@ -7,18 +7,20 @@ children of its parent, and belong to no kernel any more.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import json
 import math
 import os
 import select
 import signal
+import sys
+import termios
 import time
 from typing import TYPE_CHECKING
 
 from kernelbox.guest._process_tree import become_subreaper, children, has_lost_main_thread, kill_descendants
 from kernelbox.guest.birth._child_kernel import ChildKernel
-from kernelbox.guest.output._pipes import fit_pipe
 from kernelbox.wire import _kernel_state as _state
 from kernelbox.wire._layout import DEATH, STATE
 from kernelbox.wire._messages import SETTLED
@@ -31,6 +33,11 @@ _LAST_WORDS = 1024 * 1024
 
 # Seconds that what was killed in a control group may take to end; it has been told, and only the system is waited for.
 _GROUP_PATIENCE = 2.0
+
+# What a pipe has room for, pipe(7), and what every user may enlarge it to (fs.pipe-max-size). The kernel must be able
+# to take so much when a cell ends: `_READS` in guest/output/_outbox.py.
+_USUAL_PIPE = 64 * 1024
+_LARGE_PIPE = 1024 * 1024
 
 _HAS_WAITID = hasattr(os, "waitid")  # macOS has it from Python 3.13 on
 
@@ -103,7 +110,7 @@ class Keeper:
                     self.kill(pid)
                 kept.is_headless = True  # one that is just exiting has none either, and tells by its status of what
             for pipe in kept.outputs:
-                fit_pipe(pipe)
+                _fit_pipe(pipe)
             if kept.watch is not None:
                 kept.watch.note_oom_kills()
 
@@ -195,6 +202,23 @@ def _end_each(orphans: list[int]) -> set[int]:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG if pid in others else 0)  # its own children are ours now, and next
     return others
+
+
+def _fit_pipe(pipe: int) -> None:
+    """Enlarges a pipe that is more than half full, and makes an empty one as small as it was.
+
+    A kernel empties its pipes itself, within milliseconds. It cannot while C code holds the interpreter, and such code
+    waits when a pipe is full. Each write(2) may begin a page, so a pipe is full when it holds half of what it could.
+    """
+    if pipe < 0 or not hasattr(fcntl, "F_SETPIPE_SZ"):
+        return
+    with contextlib.suppress(OSError):  # the user has enlarged too many
+        size = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+        waiting = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+        if size < _LARGE_PIPE and 2 * waiting > size:
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _LARGE_PIPE)
+        elif size > _USUAL_PIPE and not waiting:
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _USUAL_PIPE)
 
 
 def _remove_groups(groups: list[str]) -> None:

@@ -28,7 +28,7 @@ from kernelbox.guest.birth._keeper import Keeper, appoint_keeper
 from kernelbox.guest.birth._listener import TemplateListener
 from kernelbox.guest.birth._pending import PendingChild, PendingRequest
 from kernelbox.guest.birth._specialize import READY, READY_WITH_KEEPER, Birth, Guard, specialize
-from kernelbox.guest.output._peer import is_same_user
+from kernelbox.guest.output._peers import is_same_user
 from kernelbox.wire._framing import ProtocolError, encode
 from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
 

@@ -23,6 +23,8 @@ class OutputBetweenCells:
         self.forget()
 
     def forget(self) -> None:
+        """Drops what there is."""
+        self.has_any = False
         self._pieces: list[tuple[str, BoundedText] | Display | Comm] = []
         self._blobs = 0
         self._dropped = 0
@@ -32,6 +34,7 @@ class OutputBetweenCells:
 
     def add_text(self, name: str, text: str) -> None:
         """Takes text that was written to a stream."""
+        self.has_any = True
         last = self._pieces[-1] if self._pieces else None
         texts = [piece for piece in self._pieces if isinstance(piece, tuple)]
         same = isinstance(last, tuple) and last[0] == name
@@ -50,6 +53,7 @@ class OutputBetweenCells:
             size = sum(map(len, message.buffers))
         else:
             return
+        self.has_any = True
         if len(self._pieces) >= _PIECES or self._blobs + size > _BLOBS:
             self._dropped += 1
             return

@@ -9,27 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from mmap import mmap
-from typing import TYPE_CHECKING
 
 from kernelbox.guest._interrupts import Interrupts
 from kernelbox.guest._stdlib import threading, time
 from kernelbox.guest.output._between_cells import OutputBetweenCells
 from kernelbox.guest.output._history import CellHistory
-from kernelbox.guest.output._peer import Peer
-from kernelbox.guest.output._pipes import FullPipes, TextDecoder, read_pipe
-from kernelbox.guest.output._watchers import Watchers
+from kernelbox.guest.output._peers import Peer, Watchers
+from kernelbox.guest.output._text_streams import FullPipes, OutStream, TextDecoder, read_pipe
 from kernelbox.wire import _kernel_state as state
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._framing import encode
 from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Execute, Message, Output, Started
 from kernelbox.wire._schema import MAX_TOLD_CODE
 
-if TYPE_CHECKING:
-    from kernelbox.guest.output._text_streams import OutStream
-
 keep_builtins(globals())
 
 _NO_PEERS: list[Peer] = []
+
+# What the state file has in the place of an execution to interrupt when none runs.
+_NO_TARGET = state.target("")
 
 # What a front end shows below a cell, beside text.
 _SHOWN = frozenset({Clear, Display})
@@ -53,27 +51,15 @@ class Outbox:
         self._interrupts = interrupts
         self.lock = self._lock = threading.RLock()
         self.streams: list[OutStream] = []
-        self._peer: Peer | None = None
-        self._id = ""
+        self.peer: Peer | None = None  # the client whose cell runs
+        self.execution_id = ""
         self._running: tuple[Execute, int] | None = None
-        self._watchers = Watchers()
+        self.watchers = Watchers()
         self._between_cells = OutputBetweenCells()
         self._unseen = OutputBetweenCells()  # of it, what no watcher has been told
         self.history = CellHistory()
         self._executions = 0
         self._write_state(state.STARTING)
-
-    @property
-    def execution_id(self) -> str:
-        return self._id
-
-    @property
-    def peer(self) -> Peer | None:
-        return self._peer
-
-    @property
-    def watched(self) -> bool:
-        return bool(self._watchers)
 
     def ready(self) -> None:
         self._write_state(state.IDLE)
@@ -82,47 +68,51 @@ class Outbox:
         """Turns the outbox to an execution, which first gets what was printed since the last one."""
         with self._lock:
             self._drain()
-            self._peer, self._id, self._running = peer, request.id, (request, execution_count)
+            self.peer, self.execution_id, self._running = peer, request.id, (request, execution_count)
             self.history.begin(request)
             self._executions += 1
-            self._write_state(state.BUSY, busy_since=time.time(), client=peer.pid)
+            self._write_state(state.BUSY, state.target(request.id), busy_since=time.time(), client=peer.pid)
             peer.hold(encode(Started(request.id, execution_count)))
-            has_been_told = peer in self._watchers
-            for message in self._between_cells.take(request.id):
-                frame = encode(message)
-                self.history.add(frame)
-                if not has_been_told:
-                    peer.hold(frame)
-            self._unseen.forget()
-            if self._watchers:
-                self._watchers.tell(encode(_describe(request, execution_count)), but=peer)
+            if self._between_cells.has_any:
+                self._send_what_came_between_cells(peer)
+            if self.watchers:
+                self.watchers.tell(encode(_describe(request, execution_count)), but=peer)
+
+    def _send_what_came_between_cells(self, peer: Peer) -> None:
+        has_been_told = peer in self.watchers
+        for message in self._between_cells.take(self.execution_id):
+            frame = encode(message)
+            self.history.add(frame)
+            if not has_been_told:
+                peer.hold(frame)
+        self._unseen.forget()
 
     def end(self, done: Done) -> None:
         """Sends what is left, then the end of the execution."""
         frame = encode(done)
         with self._lock:
             self._drain(final=True)
-            assert self._peer is not None
-            peer, self._peer, self._id, self._running = self._peer, None, "", None
+            assert self.peer is not None
+            peer, self.peer, self.execution_id, self._running = self.peer, None, "", None
             self.history.end(frame, done.execution_count)
             self._write_state(state.IDLE)  # first: a client that has the result must not find the kernel busy
             peer.send(frame)
-            if self._watchers:
-                self._watchers.tell(frame, but=peer)
+            if self.watchers:
+                self.watchers.tell(frame, but=peer)
 
     def watch(self, peer: Peer) -> None:
         """Has a client told what all cells say from now on, and what came since the last one."""
         with self._lock:
             self._drain()
-            self._watchers.add(peer)
+            self.watchers[peer] = 0.0
             for message in self._unseen.take(""):
                 peer.send(encode(message))
-            if self._running is not None and peer is not self._peer:
+            if self._running is not None and peer is not self.peer:
                 peer.send(encode(_describe(*self._running)))
 
     def unwatch(self, peer: Peer) -> None:
         with self._lock:
-            self._watchers.remove(peer)
+            self.watchers.pop(peer, None)
 
     def ask(self, execution_id: str, make: Callable[[], Message]) -> bool:
         """Sends a question, made at that moment, or takes one back, if its execution still runs; returns whether so."""
@@ -130,9 +120,9 @@ class Outbox:
         try:
             with self._lock:
                 self._drain()
-                if self._peer is None or self._id != execution_id:
+                if self.peer is None or self.execution_id != execution_id:
                     return False
-                self._peer.send(encode(make()))
+                self.peer.send(encode(make()))
         finally:
             self._interrupts.leave()
         self._wait_for_reader()
@@ -151,20 +141,21 @@ class Outbox:
         try:
             with self._lock:
                 self._drain()
-                if message.id != self._id:  # a thread has made it before a cell began, or ended
-                    message.id = self._id
+                if message.id != self.execution_id:  # a thread has made it before a cell began, or ended
+                    message.id = self.execution_id
                     frame = encode(message)
-                if self._peer is None:
+                if self.peer is None:
                     self._keep(message)
                 else:
                     if type(message) in _SHOWN:
                         self.history.add(frame)
-                    (self._peer.hold if hold else self._peer.send)(frame)
-                if self._watchers:
-                    self._watchers.tell(frame, but=self._peer)
+                    (self.peer.hold if hold else self.peer.send)(frame)
+                if self.watchers:
+                    self.watchers.tell(frame, but=self.peer)
         finally:
             self._interrupts.leave()
-        self._wait_for_reader()
+        if self.watchers or (self.peer is not None and self.peer.congested):
+            self._wait_for_reader()
 
     def _show_as_text(self, message: Message) -> None:
         """Writes what a child of the cell displays, which has no socket, to its stdout."""
@@ -212,8 +203,8 @@ class Outbox:
         """
         with self._lock:
             much = self._drain()
-            if self._peer is not None:
-                self._peer.send(b"")
+            if self.peer is not None:
+                self.peer.send(b"")
             relieved, self._relieved = self._relieved, False
         return much and not relieved
 
@@ -236,31 +227,37 @@ class Outbox:
     @property
     def congested(self) -> bool:
         """Whether a reader is so far behind that writers must wait."""
-        return bool(self._find_slow_readers())
+        peer = self.peer
+        return (peer is not None and peer.congested) or (bool(self.watchers) and bool(self._find_slow_readers()))
 
     def _find_slow_readers(self) -> list[Peer]:
-        peer = self._peer
+        peer = self.peer
         slow = [peer] if peer is not None and peer.congested else _NO_PEERS
-        if self._watchers:
+        if self.watchers:
             with self._lock:
-                return slow + self._watchers.far_behind(but=peer)
+                return slow + self.watchers.far_behind(but=peer)
         return slow
 
     @property
     def has_begun_lines(self) -> bool:
         """Whether a stream holds the beginning of a line."""
-        return any(stream.has_begun_line() for stream in self.streams)
+        return True in [stream.has_begun_line() for stream in self.streams]
 
     def _drain(self, *, final: bool = False) -> bool:
         blocked = [stream for stream in self.streams if not stream.push()]
-        much = self._empty_pipes(final=final)
+        full = self._full.take()
+        much = bool(full) and self._empty(full, final=final)
         if blocked and (final or not self.congested) and all(stream.push() for stream in blocked):
-            self._empty_pipes(final=final)
+            self._empty(self._full.take(), final=final)
+        if final:
+            for name, decoder in self._origins.values():
+                if decoder.rest and (text := decoder.decode(b"", final=True)):
+                    self._forward(name, text)
         return much
 
-    def _empty_pipes(self, *, final: bool) -> bool:
+    def _empty(self, pipes: list[int], *, final: bool) -> bool:
         much = False
-        for pipe in self._full.take():
+        for pipe in pipes:
             name, decoder = self._origins[pipe]
             # So many reads take all that was written before them, also if the keeper has enlarged the pipe. A child
             # that never stops writing must not keep us here, and at the end of a cell its text is taken whether the
@@ -276,28 +273,24 @@ class Outbox:
                     self._forward(name, text)
             else:
                 self._full.put_back(pipe)
-        if final:
-            for name, decoder in self._origins.values():
-                if decoder.has_rest and (text := decoder.decode(b"", final=True)):
-                    self._forward(name, text)
         return much
 
     def _forward(self, name: str, text: str) -> None:
-        if self._peer is None:
+        if self.peer is None:
             self._between_cells.add_text(name, text)
-            if not self._watchers:
+            if not self.watchers:
                 self._unseen.add_text(name, text)
                 return
-        frame = encode(Output(self._id, name, text))
-        if self._peer is not None:
+        frame = encode(Output(self.execution_id, name, text))
+        if self.peer is not None:
             self.history.add(frame)
-            self._peer.send(frame)
-        if self._watchers:
-            self._watchers.tell(frame, but=self._peer)
+            self.peer.send(frame)
+        if self.watchers:
+            self.watchers.tell(frame, but=self.peer)
 
     def _keep(self, message: Message) -> None:
         self._between_cells.add(message)
-        if not self._watchers:
+        if not self.watchers:
             self._unseen.add(message)
 
     def _wait_for_reader(self) -> None:
@@ -311,7 +304,9 @@ class Outbox:
             finally:
                 self._interrupts.leave()
 
-    def _write_state(self, activity: int, busy_since: float = 0.0, client: int = 0) -> None:
+    def _write_state(
+        self, activity: int, target: bytes = _NO_TARGET, *, busy_since: float = 0.0, client: int = 0
+    ) -> None:
         state.HEADER.pack_into(
             self._memory,
             0,
@@ -321,7 +316,7 @@ class Outbox:
             busy_since,
             time.time(),
             client,
-            state.target(self._id),
+            target,
             b"",
         )
 

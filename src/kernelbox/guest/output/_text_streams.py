@@ -1,21 +1,33 @@
-"""`sys.stdin`, `sys.stdout` and `sys.stderr` inside a kernel."""
+"""`sys.stdout` and `sys.stderr` inside a kernel, the pipes that their text goes through, and C code's stdout."""
 
 from __future__ import annotations
 
+import ctypes
 import io
+from _codecs import utf_8_decode
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernelbox.guest._stdlib import os, threading
-from kernelbox.guest.output._outbox import Outbox
-from kernelbox.guest.output._pipes import open_writer
+from kernelbox.guest._memory_reserve import spend_reserve
+from kernelbox.guest._stdlib import fcntl, os, select, threading
 from kernelbox.wire._builtins import keep_builtins
+
+if TYPE_CHECKING:
+    from kernelbox.guest.output._outbox import Outbox
 
 keep_builtins(globals())
 
 # A line that is being written in parts is passed on at this length. With six bytes a character, which half of a pair
 # takes as an escape, it still fits what a pipe takes whole or not at all (PIPE_BUF, 4096 bytes).
 _LONGEST_PARTIAL = 680
+
+# Bytes that are read at a time, and where memory is short.
+_READ = 256 * 1024
+_SMALL_READ = 4096
+
+_UNBUFFERED = 2  # _IONBF of stdio.h
+
+_NONE: list[int] = []
 
 
 class OutStream(io.TextIOBase):
@@ -201,3 +213,88 @@ class ByteStream(io.BufferedIOBase):
 
     def close(self) -> None:
         """Does nothing, as for the text."""
+
+
+class FullPipes:
+    """The pipes in which something waits to be read, in the order in which it was written.
+
+    epoll(7) keeps them in that order; edge-triggered it names a pipe again only when more has been written since.
+    """
+
+    def __init__(self, pipes: tuple[int, int]) -> None:
+        self._rest: list[int] = []
+        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        self._poll: Any = select.poll() if self._epoll is None else self._epoll
+        for pipe in pipes:
+            os.set_blocking(pipe, False)
+            self._poll.register(pipe, select.POLLIN if self._epoll is None else select.EPOLLIN | select.EPOLLET)
+
+    def take(self) -> list[int]:
+        """Returns the pipes; what is not read until a pipe is empty must be put back."""
+        events = self._poll.poll(0)
+        if not self._rest:
+            return [pipe for pipe, _ in events] if events else _NONE
+        taken, self._rest = self._rest, []
+        return [*taken, *(pipe for pipe, _ in events if pipe not in taken)]
+
+    def put_back(self, pipe: int) -> None:
+        self._rest.append(pipe)
+
+
+class TextDecoder:
+    """Turns what is read of a pipe into text; a character may come in parts."""
+
+    def __init__(self) -> None:
+        self.rest = b""  # of a character that has come in part
+
+    def decode(self, data: bytes, final: bool = False) -> str:
+        data = self.rest + data
+        text, used = utf_8_decode(data, "backslashreplace", final)
+        self.rest = data[used:]
+        return text
+
+
+def open_writer(pipe: int) -> int:
+    """Returns a second way into a pipe that does not block, while subprocesses have one that does.
+
+    O_NONBLOCK belongs to the open file, not to the descriptor, so the pipe is opened anew.
+    """
+    try:
+        return os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
+def read_pipe(pipe: int) -> bytes:
+    """Returns what waits in a pipe, or the beginning of it."""
+    try:
+        return os.read(pipe, _READ)
+    except BlockingIOError:
+        return b""
+    except MemoryError:
+        spend_reserve()
+        return os.read(pipe, _SMALL_READ)
+
+
+def _find_stdout(library: ctypes.CDLL) -> ctypes.c_void_p | None:
+    for name in ("stdout", "__stdoutp"):  # what glibc and musl call it, and macOS
+        try:
+            return ctypes.c_void_p.in_dll(library, name)
+        except ValueError:
+            continue
+    return None
+
+
+# Looked up once, in the template.
+_library = ctypes.PyDLL(None)
+_stdout = _find_stdout(_library)
+
+
+def write_c_stdout_at_once() -> None:
+    """Has what C code prints go into the pipe with each call.
+
+    A buffer would be lost when the process is killed, and belong to a fork as well. stderr is not buffered by any C
+    library.
+    """
+    if _stdout is not None:
+        _library.setvbuf(_stdout, None, _UNBUFFERED, 0)

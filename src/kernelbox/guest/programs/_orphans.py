@@ -107,49 +107,37 @@ class Orphans:
 
     def __init__(self) -> None:
         self._main = os.getpid()  # also the number of the main thread
-        self._pidfds: dict[int, int] = {}  # the orphan that each of them tells of
-        self._ended: dict[int, float] = {}  # when to reap
+        self.pidfds: dict[int, int] = {}  # by a descriptor that becomes readable when it has ended
+        self.ended: dict[int, float] = {}  # when `reap` wants to be called for each
 
     def __repr__(self) -> str:
-        return f"<Orphans alive={len(self._pidfds)} ended={len(self._ended)}>"
-
-    @property
-    def descriptors(self) -> list[int]:
-        """Descriptors that become readable when an orphan has ended."""
-        return list(self._pidfds)
-
-    @property
-    def due(self) -> float | None:
-        """When `reap` wants to be called."""
-        return min(self._ended.values()) if self._ended else None
+        return f"<Orphans alive={len(self.pidfds)} ended={len(self.ended)}>"
 
     def look(self, now: float) -> None:
         """Finds orphans that are new, and those that have ended."""
         if not has_children():
             return
-        watched = set(self._pidfds.values())
+        watched = set(self.pidfds.values())
         for pid in children(thread=self._main):
-            if pid in _started or pid in watched or pid in self._ended:
+            if pid in _started or pid in watched or pid in self.ended:
                 continue
             if _has_ended(pid):
-                self._ended[pid] = now + _PATIENCE
-            elif len(self._pidfds) < _MOST_WATCHED and hasattr(os, "pidfd_open"):
+                self.ended[pid] = now + _PATIENCE
+            elif len(self.pidfds) < _MOST_WATCHED and hasattr(os, "pidfd_open"):
                 with contextlib.suppress(OSError):
-                    self._pidfds[os.pidfd_open(pid)] = pid
+                    self.pidfds[os.pidfd_open(pid)] = pid
 
-    def tell(self, descriptor: int, now: float) -> bool:
-        """Takes note that a descriptor has become readable; False if it is none of ours."""
-        if (pid := self._pidfds.pop(descriptor, 0)) == 0:
-            return False
+    def tell(self, descriptor: int, now: float) -> None:
+        """Takes note that one of `pidfds` has become readable."""
+        pid = self.pidfds.pop(descriptor)
         with contextlib.suppress(OSError):  # a cell may have closed it
             os.close(descriptor)
-        self._ended[pid] = now + _PATIENCE
-        return True
+        self.ended[pid] = now + _PATIENCE
 
     def reap(self, now: float) -> None:
         """Reaps what has ended long enough ago."""
-        for pid in [pid for pid, due in self._ended.items() if due <= now]:
-            del self._ended[pid]
+        for pid in [pid for pid, due in self.ended.items() if due <= now]:
+            del self.ended[pid]
             if pid not in _started:
                 with contextlib.suppress(ChildProcessError):
                     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)

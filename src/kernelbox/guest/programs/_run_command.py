@@ -12,8 +12,7 @@ from subprocess import TimeoutExpired
 
 from kernelbox.guest._interrupts import held
 from kernelbox.guest._stdlib import os, signal, time
-from kernelbox.guest.output._pipes import TextDecoder
-from kernelbox.guest.output._text_streams import OutStream
+from kernelbox.guest.output._text_streams import OutStream, TextDecoder
 from kernelbox.guest.programs._child import Child, Sink
 from kernelbox.guest.programs._program import Program
 from kernelbox.guest.programs._runner_link import start

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from kernelbox.guest._process_tree import SINCE_BOOT, become_subreaper, begun_since, kill_descendants, signal_all
 from kernelbox.guest._stdlib import contextlib, fcntl, os, select, signal, stat, time
-from kernelbox.guest.output._peer import is_same_user
+from kernelbox.guest.output._peers import is_same_user
 from kernelbox.guest.programs._child import file_of, spawn
 from kernelbox.guest.programs._program import Program
 from kernelbox.guest.programs._program_request import LONGEST, ProgramRefused, ProgramRequest

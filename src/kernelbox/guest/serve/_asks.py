@@ -11,10 +11,9 @@ from typing import Any
 from kernelbox.guest._exact_values import plain_args, plain_text
 from kernelbox.guest._stdlib import contextlib
 from kernelbox.guest.output._outbox import Outbox
-from kernelbox.guest.output._peer import Peer
+from kernelbox.guest.output._peers import Peer
 from kernelbox.guest.programs._command_environment import take_directory
 from kernelbox.guest.programs._program import Approval, Program
-from kernelbox.guest.walls import _guard_hooks
 from kernelbox.wire._bounded import bound
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._framing import Decoder, encode
@@ -37,18 +36,19 @@ class Asks:
     host ends a kernel whose cell puts a question itself, and no answer to it is ever taken for another.
     """
 
-    def __init__(self, outbox: Outbox, call_helper: Callable[[], None]) -> None:
+    def __init__(self, outbox: Outbox, call_helper: Callable[[], None], *, guarded: bool) -> None:
+        self._guarded = guarded
         self._outbox = outbox
         self._call_helper = call_helper
         self._key = ""
         self._count = 0
-        self._open: dict[int, tuple[Peer, Callable[[Answer], object]]] = {}
+        self.open: dict[int, tuple[Peer, Callable[[Answer], object]]] = {}
         self._approve_shell = False
         self._takes_questions = False
         self.allows_input = False
 
     def __repr__(self) -> str:
-        return f"<Asks open={len(self._open)}>"
+        return f"<Asks open={len(self.open)}>"
 
     def take_directory(self, there: bytes | None = None) -> bytes | None:
         """Returns the directory in which a command is approved and run, the kernel's if it is not `there`.
@@ -107,7 +107,7 @@ class Asks:
             number = question.number = number_of(self._key, execution_id, self._count)
             ask = Ask(execution_id, number, server_name, tool_name, question.args)
             question.fingerprint = fingerprint(self._key, _as_read(ask))
-            self._open[number] = (peer, put)
+            self.open[number] = (peer, put)
             return ask
 
         try:
@@ -118,7 +118,7 @@ class Asks:
             self._call_helper()  # or the answer would not be read before the cell has run for a while
             yield question
         finally:
-            self._open.pop(number, None)
+            self.open.pop(number, None)
             if question.answer is None and number:
                 self._outbox.ask(execution_id, lambda: Withdraw(execution_id, number))
 
@@ -153,38 +153,36 @@ class Asks:
 
         Only the client that was asked may answer.
         """
-        asked, put = self._open.get(message.ask, (None, None))
+        asked, put = self.open.get(message.ask, (None, None))
         if put is not None and asked is peer:
             put(message)
 
     def abandon(self, peer: Peer) -> None:
         """Rejects what a vanished client was asked."""
-        for number, (asked, _) in list(self._open.items()):
+        for number, (asked, _) in list(self.open.items()):
             if asked is peer:
                 self._reject(number, "the application that was asked has gone away")
 
     def begin(self, request: Execute) -> None:
-        """Takes the key of the execution that comes next; called before it has begun, when there is none to ask for."""
+        """Takes the key of the next execution, and applies its rules for starting processes.
+
+        It is called before the execution has begun, when there is none to ask for. The rules stay in force after it,
+        until the next execution brings its own: threads and tasks that a cell leaves behind get no more freedom than
+        the cell had. In a guarded kernel commands need approval for good: the cell of another client must not free
+        such a thread.
+        """
         self._key, self._count = request.key, 0
         self.allows_input = request.allow_stdin
-
-    def guard(self, request: Execute) -> None:
-        """Applies an execution's rules for starting processes.
-
-        They stay in force after it, until the next execution brings its own: threads and tasks that a cell leaves
-        behind get no more freedom than the cell had. Where the guards are up commands need approval for good: such
-        a thread must not be freed by the cell of another client.
-        """
-        self._approve_shell = request.approve_shell or _guard_hooks.is_raised()
+        self._approve_shell = request.approve_shell or self._guarded
         self._takes_questions = request.approve_shell
 
     def end(self) -> None:
         """Rejects what threads and tasks still ask; when the end of their cell has been told none can ask more."""
-        for number in list(self._open):
+        for number in list(self.open):
             self._reject(number, "the cell that asked has ended")
 
     def _reject(self, number: int, reason: str) -> None:
-        _, put = self._open.get(number, (None, None))
+        _, put = self.open.get(number, (None, None))
         if put is not None:
             put(Answer("", number, False, reason))
 

@@ -7,7 +7,7 @@ before any code of a user's is put back when a cell has emptied it.
 from __future__ import annotations
 
 import sys as user_sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernelbox.guest._stdlib import sys
@@ -18,6 +18,9 @@ keep_builtins(globals())
 # What the interpreter uses, whatever `sys.modules` is made to be; a cell can put None there.
 _modules: dict[str, Any] = sys.modules
 _remembered: dict[str, Any] = {}
+
+# Of `sys`: IPython finds out by these what a cell has raised, and where.
+_FUNCTIONS = {"_getframe": sys._getframe, "exc_info": sys.exc_info}
 
 
 def wrap_hooks(is_own_code: Callable[[], bool]) -> None:
@@ -39,10 +42,18 @@ def remember_modules() -> None:
     _remembered.update(_modules)
 
 
-def restore_modules() -> None:
-    """Puts back what a cell has removed, if it has removed what every import needs."""
-    if _modules.get("sys") is user_sys and vars(user_sys).get("modules") is _modules:
-        return
+def restore_what_ipython_needs(streams: Sequence[object]) -> None:
+    """Puts back what a cell has replaced or deleted, and without which no cell could run."""
+    own = vars(user_sys)
+    own.update(_FUNCTIONS)
+    own.setdefault("stdout", streams[0])
+    own.setdefault("stderr", streams[1])
+    if _modules.get("sys") is not user_sys or own.get("modules") is not _modules:
+        _restore_modules()
+
+
+def _restore_modules() -> None:
+    """Puts back what a cell has removed, which every import needs."""
     vars(user_sys)["modules"] = _modules
     for name in [name for name, module in list(_modules.items()) if module is None]:
         del _modules[name]  # where there is None no import is tried

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from kernelbox.guest._alarm import Alarm
 from kernelbox.guest._memory_reserve import spend_reserve
 from kernelbox.guest._stdlib import contextlib, os, select, threading, time
-from kernelbox.guest.output._peer import Peer, is_same_user
+from kernelbox.guest.output._peers import Peer, is_same_user
 from kernelbox.guest.programs._orphans import Orphans
 from kernelbox.guest.programs._runner_link import ENDED
 from kernelbox.guest.serve._identity import Identity
@@ -139,7 +139,7 @@ class IO:
         """Gives clients a moment to read what waits for them, before the process ends."""
         deadline = time.monotonic() + seconds
         for peer in self.peers():
-            while peer.waiting and not peer.closed and (left := deadline - time.monotonic()) > 0:
+            while peer.backlog and not peer.closed and (left := deadline - time.monotonic()) > 0:
                 peer.wait_writable(left)
                 self._kernel.outbox.resume(peer)
 
@@ -219,7 +219,8 @@ class IO:
         if now - self._looked_at >= (CHECK if outbox.peer is None else _LOOK):
             self._looked_at = now
             self._orphans.look(now)
-        events = self._poller(also, resting).poll(self._timeout_ms())
+        congested = outbox.congested
+        events = self._poller(also, resting, congested).poll(self._timeout_ms(now, congested))
         if not events:
             self._kernel.leave_if_abandoned()
         called = False
@@ -233,7 +234,7 @@ class IO:
         self._do_what_is_due()
         return called
 
-    def _poller(self, also: int, resting: bool) -> select.poll:
+    def _poller(self, also: int, resting: bool, congested: bool) -> select.poll:
         """Returns what waits for everything that is to be served now."""
         poller = select.poll()
         poller.register(self._waker.fd, select.POLLIN)
@@ -244,13 +245,13 @@ class IO:
         if also >= 0:
             poller.register(also, select.POLLIN)
             poller.register(self._main_waker.fd, select.POLLIN)
-        if not resting and not self._kernel.outbox.congested:
+        if not resting and not congested:
             for pipe in self._pipes:
                 poller.register(pipe, select.POLLIN)
-        for pidfd in self._orphans.descriptors:
+        for pidfd in self._orphans.pidfds:
             poller.register(pidfd, select.POLLIN)
         for fd, peer in self._peers.items():
-            waits_to_write = peer.waiting and not resting
+            waits_to_write = peer.backlog and not resting
             poller.register(fd, select.POLLIN | (select.POLLOUT if waits_to_write else 0))
         return poller
 
@@ -267,15 +268,17 @@ class IO:
             self._kernel.die(ENDED)
         elif fd in self._pipes:
             self._rest(0.0 if self._kernel.outbox.pump() or self._may_go_on() else REST)
-        elif not self._orphans.tell(fd, time.monotonic()):
+        elif fd in self._orphans.pidfds:
+            self._orphans.tell(fd, time.monotonic())
+        else:
             self._serve(self._peers[fd], event)
 
     def _do_what_is_due(self) -> None:
-        if self._orphans.due is not None:
+        if self._orphans.ended:
             self._orphans.reap(time.monotonic())
         if self._repeat_at is not None and time.monotonic() >= self._repeat_at:
             self._schedule_repeat(self._kernel.interrupts.repeat())
-        if (due := self._kernel.due) is not None and time.monotonic() >= due:
+        if (abandoned := self._kernel.abandoned) is not None and time.monotonic() >= abandoned.due:
             self._schedule_repeat(self._kernel.climb())
 
     def _may_go_on(self) -> bool:
@@ -292,16 +295,15 @@ class IO:
         """Leaves the pipes alone for a moment: many small texts then travel together, and short cells undisturbed."""
         self._rest_until = time.monotonic() + seconds
 
-    def _timeout_ms(self) -> float:
-        now = time.monotonic()
-        waits = [
-            at - now
-            for at in (self._rest_until, self._repeat_at, self._deaf_until, self._kernel.due, self._orphans.due)
-            if at is not None and at > now
-        ]
-        if self._kernel.outbox.peer is not None or self._kernel.outbox.congested:
+    def _timeout_ms(self, now: float, congested: bool) -> float:
+        abandoned, outbox = self._kernel.abandoned, self._kernel.outbox
+        times = [self._rest_until, self._repeat_at, self._deaf_until, *self._orphans.ended.values()]
+        if abandoned is not None:
+            times.append(abandoned.due)
+        waits = [at - now for at in times if at is not None and at > now]
+        if outbox.peer is not None or congested:
             waits.append(TICK)
-        elif self._kernel.outbox.watched:
+        elif outbox.watchers:
             waits.append(_WATCHED_TICK)
         if self._repeat_at is not None and self._repeat_at <= now:
             return 0.0

@@ -19,9 +19,8 @@ from kernelbox.guest._process_tree import children, kill_descendants
 from kernelbox.guest._signal_handlers import ForkSignals, Own, give_up_own, set_handler
 from kernelbox.guest._stdlib import asyncio, contextlib, os, signal, threading, time
 from kernelbox.guest.output._outbox import Outbox
-from kernelbox.guest.output._peer import Peer
-from kernelbox.guest.output._pipes import write_c_stdout_at_once
-from kernelbox.guest.output._text_streams import OutStream
+from kernelbox.guest.output._peers import Peer
+from kernelbox.guest.output._text_streams import OutStream, write_c_stdout_at_once
 from kernelbox.guest.programs import _runner_link
 from kernelbox.guest.programs._bash import Bash
 from kernelbox.guest.programs._orphans import expect_runner, has_children, watch_starts
@@ -30,7 +29,7 @@ from kernelbox.guest.serve import _queries
 from kernelbox.guest.serve._asks import Asks
 from kernelbox.guest.serve._event_loop import Loop
 from kernelbox.guest.serve._identity import Identity
-from kernelbox.guest.serve._interpreter import remember_modules, restore_modules, wrap_hooks
+from kernelbox.guest.serve._interpreter import remember_modules, restore_what_ipython_needs, wrap_hooks
 from kernelbox.guest.serve._io import IO, Waker, blame_cell
 from kernelbox.guest.serve._request_queue import RequestQueue
 from kernelbox.guest.shell import _comm
@@ -70,9 +69,6 @@ _UNGUARDED = (
     "was not run: use another kernel"
 )
 
-# Of `sys`: IPython finds out by these what a cell has raised, and where.
-_FUNCTIONS = {"_getframe": sys._getframe, "exc_info": sys.exc_info}
-
 # How long a kernel that leaves waits for clients that have not read all of its words.
 _LAST_PATIENCE = 0.3
 
@@ -97,14 +93,14 @@ class KernelProcess:
         self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # whatever policy a module has set
         asyncio.set_event_loop(self.loop)
         self.outbox = Outbox(identity.memory, identity.outputs, self.interrupts)
-        self.asks = keyboard.asks = Asks(self.outbox, waker.wake)
+        self.asks = keyboard.asks = Asks(self.outbox, waker.wake, guarded=identity.runner is not None)
         self._guarded = identity.runner is not None
         self._always_there: set[int] = set()
         self.bash = self._make_bash(identity)
         self.comm_manager = _comm.install(self.outbox)
         self._io = IO(self, identity, waker, main_waker)
         self._queue = RequestQueue(self.outbox)
-        self._abandoned: Abandoned | None = None
+        self.abandoned: Abandoned | None = None  # when it is due, `climb` wants to be called
         self._asking: Peer | None = None  # whose query is being answered
         self._idle_timeout = idle_timeout
         self._forks = ForkSignals()
@@ -230,22 +226,17 @@ class KernelProcess:
             return self.interrupts.request("")
         if peer is not self.outbox.peer:
             return None
-        self._abandoned = Abandoned(self.outbox.execution_id, time.monotonic() + GRACE)
+        self.abandoned = Abandoned(self.outbox.execution_id, time.monotonic() + GRACE)
         return self.interrupts.request(self.outbox.execution_id)
-
-    @property
-    def due(self) -> float | None:
-        """When `climb` wants to be called."""
-        return None if self._abandoned is None else self._abandoned.due
 
     def climb(self) -> float | None:
         """Goes on to stop a cell whose client has gone, by the ladder of a timeout. Returns as `take` does."""
-        abandoned, self._abandoned = self._abandoned, None
+        abandoned, self.abandoned = self.abandoned, None
         if abandoned is None or not self.interrupts.is_running(abandoned.execution_id):
             return None
         if abandoned.harder:
             self.die("killed, because a cell whose client had gone away did not stop when interrupted")
-        self._abandoned = Abandoned(abandoned.execution_id, time.monotonic() + LAST_GRACE, harder=True)
+        self.abandoned = Abandoned(abandoned.execution_id, time.monotonic() + LAST_GRACE, harder=True)
         self.interrupts.stop_programs(abandoned.execution_id, self.bash.pid)
         return self.interrupts.request(abandoned.execution_id)
 
@@ -268,9 +259,9 @@ class KernelProcess:
     def _next(self) -> tuple[Peer, Execute | Query]:
         while True:
             self._queue.idle = True
-            if self.interrupts.has_waiting_handlers:
+            if self.interrupts.waiting_handlers:
                 self.interrupts.call_waiting_handlers()
-            if (taken := self._queue.take()) is not None:
+            if self._queue.entries and (taken := self._queue.take()) is not None:
                 return taken
             if not self._idle_timeout and self.loop.is_quiet:
                 self._io.serve_here(until=self._has_work, also=self.loop.wakeup)
@@ -278,7 +269,7 @@ class KernelProcess:
                 self._run_loop()
 
     def _has_work(self) -> bool:
-        return bool(self._queue) or self.interrupts.has_waiting_handlers
+        return bool(self._queue.entries or self.interrupts.waiting_handlers)
 
     def _run_loop(self) -> None:
         """Runs what cells have left in the event loop until a request comes."""
@@ -299,7 +290,7 @@ class KernelProcess:
             self.loop.stop()
 
     def _cull(self) -> None:
-        if not self._queue:
+        if not self._queue.entries:
             self._leave(f"ended after {self._idle_timeout:g} s without work, as KERNELBOX_CULL_IDLE asks")
 
     def leave_if_unused(self, seconds: float) -> dict[str, bool]:
@@ -310,7 +301,8 @@ class KernelProcess:
         return {"left": False}
 
     def _execute(self, peer: Peer, request: Execute) -> None:
-        if not _runner_link.is_there():  # its end is noticed by who serves, but the next cell may have come before
+        if self._guarded and not _runner_link.is_there():
+            # The thread that serves notices its end, but the next cell may have come before.
             self.die(_runner_link.ENDED)
         bash = request.language == "bash"
         self._parent = request.parent or request.id
@@ -318,11 +310,10 @@ class KernelProcess:
         self.asks.begin(request)
         self.outbox.begin(request, peer, self.shell.execution_count)
         self._io.cell_begins()
-        self._restore_what_ipython_needs()
+        restore_what_ipython_needs(self.outbox.streams)
         if bash:
             self._io.read_at_once()
-        self.asks.guard(request)
-        done = self._refuse(request) or self._cells.run(request)
+        done = self._refuse(request) if request.shell_escape_only and not self._guarded else self._cells.run(request)
         self._io.cell_ends()
         self.interrupts.end()
         done.execution_count = None if request.language != "python" else self.shell.execution_count - 1
@@ -331,29 +322,23 @@ class KernelProcess:
             self.outbox.relieve()
             self._leave("the cell called exit()")
         self.outbox.end(done)
-        self.asks.end()
-        self.interrupts.older = set(children()) - {self.bash.pid} if has_children() else self._always_there
-        self._io.look_for_orphans()
+        if self.asks.open:
+            self.asks.end()
+        self.interrupts.older = self._always_there
+        if has_children():
+            self.interrupts.older = set(children()) - {self.bash.pid}
+            self._io.look_for_orphans()
         if peer.broken_by_cell:
             self.die("a cell closed the kernel's own descriptors")
 
-    def _restore_what_ipython_needs(self) -> None:
-        """Puts back what a cell has replaced or deleted, and without which no cell could run."""
-        vars(sys).update(_FUNCTIONS)
-        vars(sys).setdefault("stdout", self.outbox.streams[0])
-        vars(sys).setdefault("stderr", self.outbox.streams[1])
-        restore_modules()
-
-    def _refuse(self, request: Execute) -> Done | None:
-        """Returns what to say of a cell that must not run here, None if it may."""
-        if not request.shell_escape_only or self._guarded:
-            return None
+    def _refuse(self, request: Execute) -> Done:
+        """Returns what to say of a cell that must not run here, because nothing guards it."""
         return Done(request.id, "error", None, "RuntimeError", _UNGUARDED, [f"RuntimeError: {_UNGUARDED}"])
 
     def _answer(self, peer: Peer, query: Query) -> None:
         self.interrupts.begin_query(query.id)
         self._asking = peer
-        self._restore_what_ipython_needs()
+        restore_what_ipython_needs(self.outbox.streams)
         self._io.cell_begins()
         try:
             self.interrupts.expose()

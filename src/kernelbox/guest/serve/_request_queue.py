@@ -6,7 +6,7 @@ from collections import deque
 
 from kernelbox.guest._stdlib import threading
 from kernelbox.guest.output._outbox import Outbox
-from kernelbox.guest.output._peer import Peer
+from kernelbox.guest.output._peers import Peer
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._messages import Done, Execute, Query
 
@@ -22,25 +22,25 @@ class RequestQueue:
     def __init__(self, outbox: Outbox) -> None:
         self.idle = False
         self._outbox = outbox
-        self._entries: deque[tuple[Peer, Execute | Query]] = deque()
+        self.entries: deque[tuple[Peer, Execute | Query]] = deque()
         self._withdrawn: set[str] = set()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __repr__(self) -> str:
         return f"<RequestQueue of {len(self)}{', idle' if self.idle else ''}>"
 
     def add(self, peer: Peer, request: Execute | Query) -> None:
         with self._lock:
-            self._entries.append((peer, request))
+            self.entries.append((peer, request))
 
     def take(self) -> tuple[Peer, Execute | Query] | None:
         """Returns the next request, if there is one; the main thread is busy with it then."""
         with self._lock:
-            while self._entries:
-                peer, request = self._entries.popleft()
+            while self.entries:
+                peer, request = self.entries.popleft()
                 if request.id not in self._withdrawn:
                     self.idle = False
                     return peer, request
@@ -56,12 +56,12 @@ class RequestQueue:
         what an earlier cell left in the event loop: then the request stays, to be dropped when the main thread comes.
         """
         with self._lock:
-            for entry in self._entries:
+            for entry in self.entries:
                 if entry[1].id == execution_id:
                     if self.idle and not by_main:
                         self._withdrawn.add(execution_id)
                         return True
-                    self._entries.remove(entry)
+                    self.entries.remove(entry)
                     reason = _UNTAKEN if self.idle else ""
                     self._outbox.reply(entry[0], Done(execution_id, "aborted", evalue=reason))
                     return False
@@ -70,4 +70,4 @@ class RequestQueue:
     def has_cells(self) -> bool:
         """Tells whether a cell waits to be run."""
         with self._lock:
-            return any(isinstance(request, Execute) for _, request in self._entries)
+            return any(isinstance(request, Execute) for _, request in self.entries)

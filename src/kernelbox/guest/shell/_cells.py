@@ -82,9 +82,11 @@ class Cells:
                 cell = self._run_bash(request)
             case "comm":
                 cell = self._run_comm(request)
+        self._shell.set_text_limit(request.text_limit)
+        may_wait = request.language == "python" and self._shell.may_wait(request.code)
         self._traces.resume()
         try:
-            return self._run_to_end(request, cell) if self._may_wait(request) else self._run_at_once(request, cell)
+            return self._run_to_end(request, cell) if may_wait else self._run_at_once(request, cell)
         finally:
             self._traces.suspend()
             if sys.getrecursionlimit() < _LEAST_RECURSION:
@@ -100,18 +102,6 @@ class Cells:
             lines = self._shell.describe(exc, 0)[2]
             print("\n".join(lines), file=user_sys.stderr, flush=True)
         _exit(exc is not None)
-
-    def _may_wait(self, request: Execute) -> bool:
-        """Tells whether a cell can give way to the event loop: the code of one that does has one of these words in it.
-
-        That code may also come from elsewhere: from a macro that the cell names, or from a transformer.
-        """
-        if request.language != "python":
-            return False
-        if "await" in request.code or "async" in request.code:
-            return True
-        shell = self._shell
-        return shell.has_own_transformers() or bool(shell.ast_transformers) or shell.may_be_a_command(request.code)
 
     def _run_at_once(self, request: Execute, cell: Any) -> Done:
         """Runs the coroutine of a cell that never waits, without making a task of it.
@@ -180,7 +170,6 @@ class Cells:
         shell = self._shell
         shell.error = None
         shell.changes = Changes(shell) if request.report_changes else None
-        shell.set_text_limit(request.text_limit)
         if request.restore_cwd and not _is_here(request.restore_cwd):  # another client's cell went elsewhere
             with contextlib.suppress(OSError):  # it is told after the cell
                 os.chdir(request.restore_cwd)
@@ -203,7 +192,8 @@ class Cells:
         if shell.changes is not None:
             done.changed = shell.changes.report()
             done.cut |= shell.changes.cut
-        self._restore_cwd(request)
+        if request.restore_cwd and not _is_here(request.restore_cwd):
+            self._restore_cwd(request)
         return done
 
     def _flush_own_streams(self) -> None:
@@ -253,7 +243,6 @@ class Cells:
         return Done(request.id, "error", None, "CalledProcessError", value, [f"CalledProcessError: {value}"])
 
     async def _run_comm(self, request: Execute) -> Done:
-        self._shell.set_text_limit(request.text_limit)
         try:
             self._interrupts.expose()
             self._comms.take(request)
@@ -287,8 +276,6 @@ class Cells:
         return Done(request.id, "error", None, name, value, lines, self._interrupts.seen, cut)
 
     def _restore_cwd(self, request: Execute) -> None:
-        if not request.restore_cwd or _is_here(request.restore_cwd):
-            return
         try:
             os.chdir(request.restore_cwd)
             notice = f"[kernelbox] cwd reset to {request.restore_cwd}"

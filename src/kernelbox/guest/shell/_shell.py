@@ -98,8 +98,9 @@ class Hooks(EventManager):
     shell: ZMQInteractiveShell
 
     def trigger(self, event: str, *args: Any, **kwargs: Any) -> None:
-        with self.shell.running(None):
-            super().trigger(event, *args, **kwargs)
+        if self.callbacks[event]:
+            with self.shell.running(None):
+                super().trigger(event, *args, **kwargs)
 
 
 class ZMQInteractiveShell(InteractiveShell, Commands):
@@ -182,8 +183,8 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
             yield
         finally:
             self._running.pop()
-            if not self._running:
-                self.displayhook.finish_displayhook()  # an interrupt may have left it in the middle
+            if not self._running and self.displayhook.is_active:  # an interrupt has left it in the middle
+                self.displayhook.finish_displayhook()
 
     def set_text_limit(self, limit: int) -> None:
         """Sets how many characters are kept of what the next cell shows."""
@@ -226,6 +227,15 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
             transformed: str = super().transform_cell(raw_cell)
             return transformed
         return raw_cell if raw_cell.endswith("\n") else raw_cell + "\n"
+
+    def may_wait(self, cell: str) -> bool:
+        """Tells whether a cell can give way to the event loop: the code of one that does has one of these words in it.
+
+        That code may also come from elsewhere: from a macro that the cell names, or from a transformer.
+        """
+        if "await" in cell or "async" in cell:
+            return True
+        return self.has_own_transformers() or bool(self.ast_transformers) or self.may_be_a_command(cell)
 
     def has_own_transformers(self) -> bool:
         manager = self.input_transformer_manager

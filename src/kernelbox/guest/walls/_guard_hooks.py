@@ -65,11 +65,6 @@ def prepare(directory: str) -> None:
     _imp.create_builtin = create_builtin
 
 
-def is_raised() -> bool:
-    """Tells whether the guards are up."""
-    return _on
-
-
 def raise_guards() -> None:
     """Refuses what is no `!`, from here to the end of the process; raises RuntimeError if a cell has prevented that."""
     global _on, _home, _fork_exec

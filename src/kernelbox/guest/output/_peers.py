@@ -1,4 +1,4 @@
-"""One client attached to the kernel: its socket, what it has sent in part, and what it has not read yet.
+"""The clients attached to the kernel: their sockets, what each has sent in part, and what it has not read yet.
 
 Who writes is told by the operating system with every piece of data (SCM_CREDENTIALS, unix(7)), because a cell can put
 a socket of its own in the place of the client's descriptor, and answer there what the client was asked.
@@ -12,7 +12,7 @@ import struct
 from _socket import socket as Socket
 
 from kernelbox.guest._process_tree import is_below_us
-from kernelbox.guest._stdlib import contextlib, os, select
+from kernelbox.guest._stdlib import contextlib, os, select, time
 from kernelbox.wire._builtins import keep_builtins
 from kernelbox.wire._framing import Decoder
 from kernelbox.wire._messages import Message
@@ -36,6 +36,12 @@ _SCM_CREDENTIALS: int = getattr(socket, "SCM_CREDENTIALS", 0)
 _TELLS_SENDERS = hasattr(socket, "SO_PASSCRED") and _SCM_CREDENTIALS != 0
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) if _TELLS_SENDERS else 0
 
+# Bytes that wait for a watcher. With more, what is written waits too, so that little is lost to one that is slow.
+_FAR_BEHIND = 8 * 1024 * 1024
+
+# Seconds after which a watcher that is still so far behind is let go: cells of others must not stand still for it.
+_PATIENCE = 5.0
+
 
 class Peer:
     """Sends frames without blocking; what does not fit waits in the backlog."""
@@ -50,11 +56,11 @@ class Peer:
         self._identity = _socket_identity(sock)
         self._key: str | None = None
         self._decoder = Decoder()
-        self._backlog = bytearray()
+        self.backlog = bytearray()  # what the reader has not taken
         self.congested = False  # the reader is behind: writers wait, so that little is lost if we die
 
     def __repr__(self) -> str:
-        return f"<Peer fd={self.sock.fileno()} backlog={len(self._backlog)}{' closed' if self.closed else ''}>"
+        return f"<Peer fd={self.sock.fileno()} backlog={len(self.backlog)}{' closed' if self.closed else ''}>"
 
     def _find_refusal(self) -> str:
         """Returns why nothing is run for this client, "" if it is."""
@@ -94,33 +100,24 @@ class Peer:
     def hold(self, frame: bytes) -> None:
         """Keeps a frame to be sent with the next; the caller holds the outbox's lock."""
         if not self.closed:
-            self._backlog += frame
+            self.backlog += frame
 
     def send(self, frame: bytes) -> None:
         """Sends as much as the reader takes; the caller holds the outbox's lock."""
         if self.closed:
             return
-        self._backlog += frame
+        self.backlog += frame
         try:
-            while self._backlog:
-                with memoryview(self._backlog) as view:
+            while self.backlog:
+                with memoryview(self.backlog) as view:
                     sent = _send(self.sock, view[: 1024 * 1024])
-                del self._backlog[:sent]
+                del self.backlog[:sent]
             self.congested = False
         except BlockingIOError:
             self.congested = True
         except OSError as exc:
             self.broken_by_cell = exc.errno == errno.EBADF
             self.abandon()
-
-    @property
-    def waiting(self) -> bool:
-        return bool(self._backlog)
-
-    @property
-    def unread(self) -> int:
-        """How many bytes the reader has not taken."""
-        return len(self._backlog)
 
     def wait_writable(self, timeout: float) -> None:
         poller = select.poll()
@@ -131,9 +128,41 @@ class Peer:
     def abandon(self) -> None:
         """Gives the peer up. The I/O thread, which still watches the descriptor, closes it when it wakes."""
         self.closed, self.congested = True, False
-        self._backlog.clear()
+        self.backlog.clear()
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
+
+
+class Watchers(dict[Peer, float]):
+    """The clients that watch, and since when each is far behind: 0 for one that is not.
+
+    The caller holds the outbox's lock.
+    """
+
+    def __repr__(self) -> str:
+        return f"<Watchers: {len(self)}>"
+
+    def tell(self, frame: bytes, *, but: Peer | None = None) -> None:
+        """Sends a frame to all, but not to the client whose cell it is about."""
+        for peer in self:
+            if peer is not but:
+                peer.send(frame)
+
+    def far_behind(self, *, but: Peer | None = None) -> list[Peer]:
+        """Returns those whom writers must wait for; lets go of one that has not caught up for too long."""
+        found, now = [], time.monotonic()
+        for peer, since in self.items():
+            if peer is but or len(peer.backlog) <= _FAR_BEHIND:
+                if since:
+                    self[peer] = 0.0
+            elif not since:
+                self[peer] = now
+                found.append(peer)
+            elif now - since < _PATIENCE:
+                found.append(peer)
+            else:
+                peer.abandon()
+        return found
 
 
 def _socket_identity(sock: Socket) -> tuple[int, int]:
