@@ -13,7 +13,7 @@ from tests.support.cells import DEADLINE
 
 from kernelbox import KernelRecord
 from kernelbox.api._here import kernels
-from kernelbox.shells._asyncio import Run, query
+from kernelbox.shells._asyncio_run import Run, query
 from kernelbox.wire._messages import Answer, Ask, Comm, Display, Execute, Message, Output, Started, Withdraw
 from kernelbox.wire._results import ExecutionResult
 

@@ -28,10 +28,11 @@ from kernelbox import (
 )
 from kernelbox.api._here import kernels
 from kernelbox.base._config import KernelBoxConfig
+from kernelbox.core._cell_options import CellOptions
 from kernelbox.core.approvals._gate import Gate
 from kernelbox.core.approvals._memory import Sessions
-from kernelbox.shells._asyncio import Run
-from kernelbox.shells._asyncio_asks import Asks
+from kernelbox.shells._asyncio_asks import CellAsks
+from kernelbox.shells._asyncio_run import Run
 from kernelbox.tools._toolbox import Toolbox
 from kernelbox.wire._messages import Ask, Execute
 
@@ -454,7 +455,7 @@ def test_a_decision_that_is_still_being_made_is_cancelled_when_the_execution_end
         gate = Slow(record, ApprovalPolicy(), Sessions(), shell="ask", tools="ask")
         request = Execute("x", "!echo", approve_shell=True)
         execution = await Run.begin(here.kernel(record), request, timeout=DEADLINE)
-        asks = Asks(execution, gate, Toolbox(KernelBoxConfig()), patience=None, present=True, stop_clock=False)
+        asks = CellAsks(execution, gate, Toolbox(KernelBoxConfig()), CellOptions())
         execution.call_at_end(asks.end)
         while not begun.is_set():
             for event in await execution.next():

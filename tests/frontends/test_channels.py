@@ -17,12 +17,14 @@ from tests.support.front_ends import FrontEnd, attached
 from tests.support.server import DEADLINE, Served, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from kernelbox import ApprovalPolicy, KernelBoxConfig
+from kernelbox import ApprovalPolicy
+from kernelbox.api._here import kernels
 from kernelbox.core._kernel import Kernel
-from kernelbox.core.approvals._memory import Sessions
+from kernelbox.core._options import KernelOptions
 from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
 from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
 from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.tools._toolbox import Toolbox
 
 
@@ -331,8 +333,9 @@ async def never(*_: object) -> Kernel:
 
 def channels_to(interrupt: Callable[[], Awaitable[object]] = never) -> FrontEndChannels:
     """Returns channels to a kernel of which there is no more than this."""
-    rules = ChannelRules(ApprovalPolicy(), Sessions(), Toolbox(KernelBoxConfig.from_env()), "")
-    return FrontEndChannels(KernelAccess(never, interrupt, never), rules)
+    here = kernels()
+    reached = AsyncKernels(here, KernelOptions(), Toolbox(here.config), advice="")
+    return FrontEndChannels(KernelAccess(never, interrupt, never), ChannelRules(ApprovalPolicy(), reached, ""))
 
 
 def test_requests_that_take_no_time_are_served_in_steps_between_which_others_are() -> None:

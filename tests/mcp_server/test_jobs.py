@@ -12,9 +12,10 @@ from tests.support.mcp_server import DEADLINE, run
 
 from kernelbox import KernelBoxError, list_kernels
 from kernelbox.api._here import kernels
-from kernelbox.core.approvals._policy import ApprovalPolicy
-from kernelbox.shells._asyncio_jobs import JobOptions
-from kernelbox.shells._asyncio_workplace import Workplace
+from kernelbox.core._cell_options import CellOptions
+from kernelbox.core._options import KernelOptions
+from kernelbox.shells._asyncio_kernels import AsyncKernels
+from kernelbox.shells._asyncio_workplace import ADVICE, Workplace
 from kernelbox.tools._toolbox import Toolbox
 
 ENDLESS = "print('begun')\nimport time\nwhile True: time.sleep(0.01)"
@@ -22,8 +23,9 @@ ENDLESS = "print('begun')\nimport time\nwhile True: time.sleep(0.01)"
 
 @contextlib.asynccontextmanager
 async def workplace(folder: Path) -> AsyncIterator[Workplace]:
-    options, here = JobOptions(str(folder / "images"), ApprovalPolicy()), kernels()
-    place = Workplace(here, options, Toolbox(here.config), cwd=str(folder), env={})
+    options, here = CellOptions(images=str(folder / "images")), kernels()
+    new = KernelOptions(cwd=str(folder), env={}, lifetime="process")
+    place = Workplace(AsyncKernels(here, new, Toolbox(here.config), advice=ADVICE), options)
     try:
         yield place
     finally:
@@ -35,7 +37,7 @@ def test_a_job_that_no_call_asks_for_is_cancelled(tmp_path: Path, home: Path) ->
         async with workplace(tmp_path) as place:
             job = await place.begin("a", ENDLESS)
             with job.attended(0.05), job.attended(3600):
-                while "begun" not in job.text:  # noqa: ASYNC110  # what a cell writes has no event here
+                while "begun" not in job.cell.text:  # noqa: ASYNC110  # what a cell writes has no event here
                     await asyncio.sleep(0.01)
                 assert not job.done
             await job.wait(DEADLINE)

@@ -21,7 +21,6 @@ from websockets.sync.client import connect
 
 from kernelbox import ExecutionResult
 from kernelbox.server._service_options import ServiceOptions
-from kernelbox.server.jobs._executions import Cell
 from kernelbox.server.routes._app_state import make_state
 
 
@@ -128,8 +127,8 @@ def test_a_cell_that_is_on_its_way_to_its_kernel_when_the_server_is_stopped_is_s
     async def stop_meanwhile() -> ExecutionResult:
         state = make_state(ServiceOptions(workspace=str(tmp_path)))
         await state.kernels.open("late")
-        cell = Cell(code="import time\nwhile True: time.sleep(0.01)")
-        running = asyncio.ensure_future(state.executions.run(await state.kernels.kernel("late"), cell))
+        code, options = "import time\nwhile True: time.sleep(0.01)", state.executions.options_for("python")
+        running = asyncio.ensure_future(state.executions.run(await state.kernels.kernel("late"), code, options))
         await asyncio.sleep(0)  # until it connects to the kernel, in a thread
         await state.executions.drain(1000.0, hurry=asyncio.Event())
         return await running

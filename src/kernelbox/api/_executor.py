@@ -9,14 +9,22 @@ from contextlib import aclosing
 from pathlib import Path
 
 from kernelbox.api._here import kernels
-from kernelbox.base._config import KernelBoxConfig
+from kernelbox.base._config import EXECUTOR_CHARACTERS, KernelBoxConfig
+from kernelbox.base._environment import scrubbed_environment
 from kernelbox.base._errors import InvalidInput
 from kernelbox.base._limits import check_limits
-from kernelbox.core._arguments import check_environment, check_limit, check_path, check_seconds, check_switch
-from kernelbox.core._executor_options import ExecutorOptions
+from kernelbox.core._arguments import (
+    check_environment,
+    check_language,
+    check_limit,
+    check_path,
+    check_seconds,
+    check_switch,
+)
+from kernelbox.core._cell_options import CellOptions
 from kernelbox.core._executor_values import CodeExecutionResult
 from kernelbox.core._images import choose_images_dir
-from kernelbox.core._options import choose_sandbox
+from kernelbox.core._options import KernelOptions, choose_sandbox
 from kernelbox.core.approvals._policy import check_policy
 from kernelbox.shells._asyncio_executor import Executor
 from kernelbox.tools._toolbox import CONNECT_TIMEOUT, Toolbox
@@ -27,16 +35,13 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kernelbox.base._limits import Limits
+    from kernelbox.core._cell_options import Asking
     from kernelbox.core._executor_values import CodeExecutionChunk, ToolEvent, Variable
     from kernelbox.core._options import SandboxLevel
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import ApprovalRequest
 
 _log = logging.getLogger("kernelbox")
-
-# A result is complete up to here. Beyond, head and tail are kept: a cell that prints for ever must not fill the memory
-# of its host. A few times as many bytes are in use while a cell runs.
-_OUTPUT_CHAR_LIMIT = 20_000_000
 
 _GONE = {
     "tool_server_host": "there is no tool server",
@@ -100,7 +105,7 @@ class CodeExecutor:
         if require_shell_escape and not approve_shell_cmds:
             allowed = "without approve_shell_cmds=True there would be no way left to run a command"
             raise InvalidInput("require_shell_escape", require_shell_escape, allowed)
-        self.output_char_limit = check_limit(output_char_limit, _OUTPUT_CHAR_LIMIT)
+        self.output_char_limit = check_limit(output_char_limit, EXECUTOR_CHARACTERS)
         self._report_changes = check_switch("report_changes", report_changes)
         self.limits = check_limits(limits)
         self.connect_timeout = check_seconds("connect_timeout", connect_timeout)
@@ -122,7 +127,7 @@ class CodeExecutor:
     async def start(self) -> None:
         """Opens the kernel; raises RuntimeError if it is open already, and StartFailed."""
         _log.setLevel(self.log_level)
-        await self._executor.start(kernels(), self._options())
+        await self._executor.start(kernels(), self.name, self._kernel_options())
 
     async def stop(self) -> None:
         """Ends what is running, and the kernel if it is private; returns when nothing is left of it."""
@@ -133,7 +138,7 @@ class CodeExecutor:
 
         A cell that is running fails. Cells that wait run in the new kernel. Tool servers that were started are ended.
         """
-        await self._executor.reset(self._options())
+        await self._executor.reset(self.name, self._kernel_options())
 
     def cancel(self) -> Awaitable[None]:
         """Begins to stop the cell that is running, if any; its `execute` or `stream` returns what it had written.
@@ -162,7 +167,8 @@ class CodeExecutor:
         and TimeoutError when `timeout` seconds have passed; the cell is then interrupted and the kernel goes on.
         `output_char_limit` is how many characters of text are kept, 0 for all, None for the executor's own limit.
         """
-        items = self._stream(code, timeout, output_char_limit, language=language, present=False)
+        options = self._cell_options(language, timeout, output_char_limit, asking="accept")
+        items = self._executor.stream(options.request(code), options)
         async with aclosing(items):
             async for item in items:
                 if isinstance(item, CodeExecutionResult):
@@ -184,46 +190,44 @@ class CodeExecutor:
         Leaving the loop interrupts the cell. `timeout` counts all the time there is, waiting for approvals included
         unless `exclude_approval_wait` is set. Raises as `execute` does; its limit is the result's, chunks have none.
         """
-        return self._stream(
-            code,
-            timeout,
-            output_char_limit,
-            language=language,
-            present=True,
-            chunks=chunks,
-            stop_clock=exclude_approval_wait,
+        options = self._cell_options(language, timeout, output_char_limit, stop_clock=exclude_approval_wait)
+        return self._executor.stream(options.request(code), options, chunks=chunks)
+
+    def _kernel_options(self) -> KernelOptions:
+        if self.working_dir is not None and not os.path.isdir(self.working_dir):
+            raise InvalidInput("working_dir", str(self.working_dir), "there is no such directory")
+        return KernelOptions(
+            cwd=self.working_dir,
+            env=scrubbed_environment(self.kernel_env),
+            lifetime="process" if self.name is None else "kernel",
+            limits=self.limits,
+            sandbox=self._rules,
+            guarded=self.require_shell_escape,
         )
 
-    def _stream(
+    def _cell_options(
         self,
-        code: str,
-        timeout: float | None,
-        limit: int | None,
-        *,
         language: str,
-        present: bool,
-        chunks: bool = False,
+        timeout: float | None,
+        output_char_limit: int | None,
+        *,
+        asking: Asking = "show",
         stop_clock: bool = False,
-    ) -> AsyncGenerator[ApprovalRequest | CodeExecutionChunk | ToolEvent | CodeExecutionResult, None]:
-        options, seconds = self._options(), check_seconds("timeout", timeout)
-        request = options.request(code, language, limit)
-        return self._executor.stream(request, options, seconds, present=present, chunks=chunks, stop_clock=stop_clock)
-
-    def _options(self) -> ExecutorOptions:
-        return ExecutorOptions(
-            self.name,
-            self.kernel_env,
-            self.working_dir,
-            self.images_dir,
-            self.approval_timeout,
-            self.approve_tool_calls,
-            self.approve_shell_cmds,
-            self.require_shell_escape,
-            self.approval_policy,
-            self.output_char_limit,
-            self._report_changes,
-            self._rules,
-            self.limits,
+    ) -> CellOptions:
+        return CellOptions(
+            check_language(language),
+            check_seconds("timeout", timeout),
+            check_limit(output_char_limit, self.output_char_limit),
+            str(self.images_dir),
+            report_changes=self._report_changes,
+            restore_cwd="" if self.working_dir is None else str(self.working_dir),
+            policy=self.approval_policy,
+            shell="ask" if self.approve_shell_cmds else "accept",
+            tools="ask" if self.approve_tool_calls else "accept",
+            asking=asking,
+            patience=self.approval_timeout,
+            stop_clock=stop_clock,
+            guarded=self.require_shell_escape,
         )
 
 

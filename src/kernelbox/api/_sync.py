@@ -6,23 +6,23 @@ import os
 
 from kernelbox.api._here import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound, attach_attempts
-from kernelbox.core._arguments import check_code, check_key, check_language, check_limit, check_timeout
-from kernelbox.core._images import ImageFiles, choose_images_dir
+from kernelbox.core._arguments import check_key, check_language, check_limit, check_timeout
+from kernelbox.core._cell_options import CellOptions
+from kernelbox.core._images import choose_images_dir
 from kernelbox.core._options import KernelOptions, at_level
 from kernelbox.host.files._home import Home
 from kernelbox.host.store._record import KernelRecord
-from kernelbox.shells._blocking_cell import BlockingCell, holds_commands, run_cell
+from kernelbox.shells._blocking_cell import holds_commands, run_cell
 from kernelbox.wire._layout import is_kernel_id
-from kernelbox.wire._messages import Execute
 from kernelbox.wire._results import ExecutionResult, OutputItem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from kernelbox.base._config import KernelBoxConfig
     from kernelbox.base._limits import Limits
     from kernelbox.core._executor_values import ToolEvent
-    from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import Sandbox, SandboxLevel
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
@@ -78,17 +78,9 @@ def execute(
     """
     if approve is not None and not callable(approve):
         raise InvalidInput("approve", approve, "use a function, which is called with each request")
-    steps = _begin(
-        kernel,
-        code,
-        language,
-        timeout,
-        images_dir,
-        approve,
-        policy,
-        output_char_limit,
-        may_pause=approve is not None,
-    )
+    here = kernels()
+    options = _cell_options(here.config, language, timeout, images_dir, approve, policy, output_char_limit)
+    steps = run_cell(here, kernel, code, options, approve, may_pause=approve is not None)
     for event in steps:
         if isinstance(event, ExecutionResult):
             return event
@@ -114,7 +106,9 @@ def stream(
     before the next item is asked for.
     """
     approve = None if approve is False else approve
-    return _begin(kernel, code, language, timeout, images_dir, approve, policy, output_char_limit, may_pause=True)
+    here = kernels()
+    options = _cell_options(here.config, language, timeout, images_dir, approve, policy, output_char_limit)
+    return run_cell(here, kernel, code, options, approve, may_pause=True)
 
 
 def execute_with_retry(
@@ -243,36 +237,24 @@ def wipe(*, stale: bool = False) -> list[str]:
     return kernels().cull() if stale else kernels().wipe()
 
 
-def _begin(
-    kernel: KernelRecord | str,
-    code: str,
+def _cell_options(
+    config: KernelBoxConfig,
     language: str,
     timeout: float | None,
     images_dir: str | os.PathLike[str] | None,
     approve: Approve | bool | None,
     policy: ApprovalPolicy | None,
     output_char_limit: int | None,
-    *,
-    may_pause: bool,
-) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
-    """Checks what was asked for and begins to run it."""
-    here = kernels()
-    request = Execute(
-        os.urandom(8).hex(),
-        check_code(code),
+) -> CellOptions:
+    """Checks what was asked for and returns it as one value."""
+    return CellOptions(
         check_language(language),
-        text_limit=check_limit(output_char_limit, here.config.output_char_limit),
-        approve_shell=holds_commands(approve, policy),
+        check_timeout(timeout, config.execution_timeout),
+        check_limit(output_char_limit, config.output_char_limit),
+        Home(config.home, config.key_file) if images_dir in (None, "") else choose_images_dir(images_dir),
+        policy=policy,
+        shell="ask" if holds_commands(approve, policy) else "accept",
     )
-    seconds = check_timeout(timeout, here.config.execution_timeout)
-    images = _image_files(here, images_dir)
-    return run_cell(here, kernel, BlockingCell(request, seconds, images, approve, policy, may_pause))
-
-
-def _image_files(here: Kernels, images_dir: str | os.PathLike[str] | None) -> ImageFiles:
-    if images_dir is None or images_dir == "":
-        return ImageFiles(Home(here.config.home, here.config.key_file))
-    return ImageFiles(choose_images_dir(images_dir))
 
 
 def _key(kernel: KernelRecord | str) -> str:

@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 
 DEFAULT_HOME = ".kernelbox"
 
+# Characters of each text that a result keeps by default: beyond, head and tail are kept. KERNELBOX_OUTPUT_CHAR_LIMIT
+# has another number for the functions, the command line and the HTTP service.
+OUTPUT_CHARACTERS = 10_000
+
+# For CodeExecutor, whose results are meant to be complete. A cell that prints for ever must not fill the memory of its
+# host: a few times as many bytes are in use while a cell runs.
+EXECUTOR_CHARACTERS = 20_000_000
+
+# For MCP, whose clients get a few thousand (mcp/_results.py) and can read the rest.
+TOOL_CALL_CHARACTERS = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class KernelBoxConfig:
@@ -30,7 +41,7 @@ class KernelBoxConfig:
     max_retries: int = 5
     kernel_idle_timeout: float = 1800.0
     execution_timeout: float = 60.0
-    output_char_limit: int = 10_000
+    output_char_limit: int = OUTPUT_CHARACTERS
     store_backend: str = "file"
     registry_path: str = ""
     runtime_dir: str = ""

@@ -1,14 +1,17 @@
-"""What a CodeExecutor returns and yields: results, chunks of text, notices of tools, variables."""
+"""What a CodeExecutor returns, yields and raises: results, chunks of text, notices of tools, variables, errors."""
 
 from __future__ import annotations
 
-from kernelbox.base._errors import KernelBoxError
+from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout, KernelBoxError
+from kernelbox.wire._bounded import bound
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any, Literal
+
+    from kernelbox.wire._results import ExecutionResult, OutputItem
 
 # What a kernel says of its variables; guest/serve/_queries.py cuts before.
 _MOST_VARIABLES = 10_000
@@ -28,12 +31,54 @@ class CodeExecutionResult:
     changed: dict[str, list[str]] | None = None
     cancelled: bool = False
 
+    @classmethod
+    def of(cls, result: ExecutionResult, *, cancelled: bool, text_limit: int) -> CodeExecutionResult:
+        """Makes the result of a cell; raises CodeExecutionError or ExecutionTimeout for one that did not succeed.
+
+        A cell that was `cancelled` has a result, unless it failed by itself.
+        """
+        from pathlib import Path  # the command line, which loads this module, needs none
+
+        images = [Path(path) for path in result.images]
+        if result.status == "timeout":
+            raise ExecutionTimeout.of(result, images)
+        if cancelled and result.ending in ("interrupted", "restarted", "never ran"):
+            text = bound(_written(result), text_limit)
+            return cls(text or None, images, result.changed, cancelled=True)
+        if result.error is not None:
+            raise CodeExecutionError.of(result, images)
+        return cls(result.text or None, images, result.changed)
+
 
 @dataclass(frozen=True, slots=True)
 class CodeExecutionChunk:
     """Text that a cell has just written or shown."""
 
     text: str
+
+
+class Lines:
+    """Puts what a cell shows on lines of its own between what it writes, as in the result's text."""
+
+    def __init__(self) -> None:
+        self._at_start = True
+
+    def add(self, item: OutputItem) -> str:
+        """Returns the text of an output, with the line breaks that it needs."""
+        text = item.readable
+        if not text or item.kind == "update_display_data":
+            return ""
+        if item.kind == "stream":
+            self._at_start = text.endswith("\n")
+            return text
+        before, self._at_start = "" if self._at_start else "\n", True
+        return f"{before}{text.rstrip()}\n"
+
+
+def _written(result: ExecutionResult) -> str:
+    """Returns what an interrupted cell had written, without the traceback of the interrupt."""
+    lines = Lines()
+    return "".join(lines.add(item) for item in result.outputs if item.kind != "error").rstrip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,11 @@ class Kernel:
         """Whether a connection in the pool shows that the kernel lives, without a look at the file system."""
         return self._kernels.pool.has(self.record)
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether the kernel was dead when it was last looked at, and no connection shows otherwise."""
+        return self.record.status == "dead" and not self.is_connected
+
     def take_pooled(self) -> Connection | None:
         """Returns a connection that waits in the pool, None if there is none; `release` gives it back."""
         return self._kernels.pool.take(self.record)
@@ -142,6 +147,23 @@ class Kernel:
     def cause(self) -> str:
         """Returns why the kernel that could not be reached has ended."""
         return self.record.death or self._kernels.condition.cause(self.record)
+
+    def note_death(self) -> None:
+        """Notes that a caller is told of the kernel's death: its name opens a fresh one when it is next used."""
+        self._kernels.condition.claim_report(self.record)
+
+    def report_death(self, result: ExecutionResult, advice: str) -> None:
+        """Notes that a result tells its caller of the kernel's death; adds the advice unless the kernel is back."""
+        self.note_death()
+        if result.error is not None and not self._is_replaced():
+            result.error.evalue += f"; {advice}"
+
+    def _is_replaced(self) -> bool:
+        """Tells whether another process has taken the place of the one that we know, or is about to."""
+        current = self._kernels.store.get(self.record.kernel_id)
+        if current is None or (current.status != "unknown" and _process(current) == _process(self.record)):
+            return False
+        return self._kernels.condition.refresh(current, patience=0.0).status != "dead"
 
     def end(self, reason: str) -> None:
         """Ends the process and what it started."""

@@ -187,11 +187,11 @@ class Kernels:
         check_name(name)
         live = self._find_live(name)
         if live is not None:
-            return _with_sandbox(live, options)
+            return _with_walls(live, options)
         with self.store.locking(name):
             record = self.find(name)
             if record is not None and record.alive:
-                return _with_sandbox(record, options)
+                return _with_walls(record, options)
             if record is not None and self.condition.claim_report(record):
                 self._clear(record)
                 return record
@@ -402,9 +402,9 @@ class Kernels:
         self.store.remove(record, publish=publish)
 
 
-def _with_sandbox(record: KernelRecord, options: KernelOptions) -> KernelRecord:
-    """Returns a live kernel that has the sandbox that is asked for; raises KernelExists if it has another or none."""
-    if differences := options.sandbox_differences(record):
+def _with_walls(record: KernelRecord, options: KernelOptions) -> KernelRecord:
+    """Returns a live kernel that has the limits, sandbox and guard that are asked for; raises KernelExists if not."""
+    if differences := options.walls_differences(record):
         raise KernelExists(record.name, differences)
     return record
 

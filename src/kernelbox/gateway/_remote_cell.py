@@ -6,12 +6,12 @@ import asyncio
 import os
 import time
 
+from kernelbox.core._executor_values import Lines
 from kernelbox.gateway._gateway_link import GatewayLink, Unreachable
 from kernelbox.host.engines.jupyter._jupyter_cell import JupyterCell
 from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
 from kernelbox.server.jupyter._exchange import DIED, RESTORE_CWD
 from kernelbox.server.jupyter._jupyter_message import JupyterMessage
-from kernelbox.shells._asyncio_cell import Lines
 from kernelbox.wire._execution import LOST, Execution
 from kernelbox.wire._messages import Execute
 from kernelbox.wire._results import OutputItem

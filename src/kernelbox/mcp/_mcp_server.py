@@ -14,8 +14,11 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
 from kernelbox import __version__
 from kernelbox.api._here import kernels
+from kernelbox.base._config import TOOL_CALL_CHARACTERS
 from kernelbox.base._environment import scrubbed_environment, variables_for_kernels
 from kernelbox.base._errors import KernelBoxError
+from kernelbox.core._cell_options import CellOptions
+from kernelbox.core._options import KernelOptions
 from kernelbox.host.files._workspace_files import Workspace
 from kernelbox.mcp._mcp_options import McpOptions
 from kernelbox.mcp.toolsets._tool_definition import Tools
@@ -23,9 +26,9 @@ from kernelbox.mcp.toolsets._tool_state import IMAGES, SCHEME, Outputs, ToolStat
 from kernelbox.mcp.toolsets._toolset_files import add_file_tools
 from kernelbox.mcp.toolsets._toolset_ipybox import add_ipybox_tools
 from kernelbox.mcp.toolsets._toolset_kernels import add_kernel_tools
-from kernelbox.shells._asyncio_jobs import JobOptions
-from kernelbox.shells._asyncio_workplace import Workplace
-from kernelbox.shells._loop_connection import allow_threads
+from kernelbox.shells._asyncio_connection import allow_threads
+from kernelbox.shells._asyncio_kernels import AsyncKernels
+from kernelbox.shells._asyncio_workplace import ADVICE, Workplace
 from kernelbox.tools._toolbox import Toolbox
 
 TOOLSETS: dict[str, Callable[[Tools, ToolState], None]] = {
@@ -51,26 +54,28 @@ def make_state(options: McpOptions) -> ToolState:
     """Returns what the tools share; kernels are opened when they are first used."""
     files = Workspace(options.workspace, options.sandbox)
     habit: Literal["accept", "ask"] = "accept" if options.approve == "all" else "ask"
-    jobs = JobOptions(
-        os.path.join(files.root, IMAGES),
-        options.policy,
+    cells = CellOptions(
+        text_limit=TOOL_CALL_CHARACTERS,
+        images=os.path.join(files.root, IMAGES),
+        report_changes=True,
+        keep_outputs=False,
+        policy=options.policy,
         shell=habit,
         tools=habit,
         patience=options.approval_timeout,
-        shell_escape_only=options.require_shell_escape,
+        stop_clock=True,
+        guarded=options.require_shell_escape,
     )
-    environment = scrubbed_environment(variables_for_kernels())
     here = kernels()
-    workplace = Workplace(
-        here,
-        jobs,
-        Toolbox(here.config, sandboxed=options.sandbox is not None),
+    new = KernelOptions(
         cwd=options.workspace,
-        env=environment,
-        shared=options.keep_kernels,
+        env=scrubbed_environment(variables_for_kernels()),
+        lifetime="kernel" if options.keep_kernels else "process",
         sandbox=options.sandbox,
         guarded=options.require_shell_escape,
     )
+    toolbox = Toolbox(here.config, sandboxed=options.sandbox is not None)
+    workplace = Workplace(AsyncKernels(here, new, toolbox, advice=ADVICE), cells, shared=options.keep_kernels)
     return ToolState(options, workplace, Outputs(files), files)
 
 

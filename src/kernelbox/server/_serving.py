@@ -143,8 +143,8 @@ async def _run(
         )
         server.should_exit = True
     await serving
-    await state.executions.close()
     await state.front_ends.close()
+    await state.kernels.close_tools()
     await state.kernels.end_own()
 
 

@@ -31,7 +31,7 @@ from kernelbox.server.routes import (
 from kernelbox.server.routes._app_state import make_state
 from kernelbox.server.routes._direct_route import DirectRoutes
 from kernelbox.server.routes._models import COMMON
-from kernelbox.shells._loop_connection import allow_threads
+from kernelbox.shells._asyncio_connection import allow_threads
 
 # The routes, each module's in one router; a request is compared with one after the other, so the busiest come first.
 ROUTERS = (

@@ -10,9 +10,10 @@ from kernelbox.wire import _questions  # noqa: F401  # connections load it at th
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import ToolEvent
     from kernelbox.core.approvals._gate import Gate
-    from kernelbox.shells._asyncio import Run
+    from kernelbox.shells._asyncio_run import Run
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Answer, Ask
 
@@ -20,29 +21,22 @@ if TYPE_CHECKING:
 _MOST_EVENTS = 1_000
 
 
-class Asks:
-    """Answers what one execution asks. Requests come out of `Run.next`, among the events."""
+class CellAsks:
+    """Answers what one execution asks, as its options say. Requests come out of `Run.next`, among the events."""
 
-    def __init__(
-        self, run: Run, gate: Gate, toolbox: Toolbox, *, patience: float | None, present: bool, stop_clock: bool
-    ) -> None:
-        """`patience` is how many seconds a request stays open. `stop_clock` stops the execution's clock meanwhile.
-
-        Without `present`, what the gate would ask is accepted.
-        """
+    def __init__(self, run: Run, gate: Gate, toolbox: Toolbox, options: CellOptions) -> None:
         self.failure: BaseException | None = None
         self._run = run
         self._gate = gate
         self._toolbox = toolbox
         self._loop = asyncio.get_running_loop()
-        self._patience = patience
-        self._stop_clock = stop_clock
-        self._present = self._hand_over if present else _accept
+        self._options = options
+        self._present = {"show": self._hand_over, "accept": _accept, "reject": self._reject}[options.asking]
         self._tasks: dict[asyncio.Task[None], int] = {}
         self._open: dict[ApprovalRequest, asyncio.TimerHandle | None] = {}
 
     def __repr__(self) -> str:
-        return f"<Asks undecided={len(self._tasks)} open={len(self._open)}>"
+        return f"<CellAsks undecided={len(self._tasks)} open={len(self._open)}>"
 
     def take(self, ask: Ask) -> None:
         """Has an ask decided and answered, unless the execution has ended meanwhile."""
@@ -62,10 +56,10 @@ class Asks:
         """Notes that the application sees a request from now on; returns whether it still can be answered."""
         if not request.open:
             return False
-        if self._patience is not None:
-            reason = f"expired: no answer within {self._patience:g} s"
-            self._open[request] = asyncio.get_running_loop().call_later(self._patience, request.close, reason)
-        if self._stop_clock:
+        if (patience := self._options.patience) is not None:
+            reason = f"expired: no answer within {patience:g} s"
+            self._open[request] = asyncio.get_running_loop().call_later(patience, request.close, reason)
+        if self._options.stop_clock:
             self._run.hold()
         return True
 
@@ -107,6 +101,9 @@ class Asks:
             self._note_open()
             if not self._open:
                 self._run.go_on()
+
+    async def _reject(self, request: ApprovalRequest) -> None:
+        request.close(self._options.unasked)
 
     def _note_open(self) -> None:
         """Has the execution know the request that has waited longest: if its time is up, the result names it."""

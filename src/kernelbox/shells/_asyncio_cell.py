@@ -1,78 +1,276 @@
-"""A cell that a CodeExecutor runs: what it shows while it runs, and its end as a result or an exception."""
+"""One cell on an event loop: `async for event in cell` yields what comes of it, the result last."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
+import time
+from collections import deque
 
-from kernelbox.base._errors import CodeExecutionError, ExecutionTimeout
-from kernelbox.core._executor_values import CodeExecutionResult
-from kernelbox.wire._bounded import bound
+from kernelbox.core._images import ImageFiles
+from kernelbox.core.approvals._gate import Gate
+from kernelbox.core.approvals._policy import ApprovalPolicy
+from kernelbox.core.approvals._requests import ApprovalRequest
+from kernelbox.shells._asyncio_asks import CellAsks
+from kernelbox.shells._asyncio_run import Run
+from kernelbox.wire._messages import INPUT_TOOL, SHELL_SERVER, Answer, Ask, Withdraw
+from kernelbox.wire._results import ExecutionResult, OutputItem
+from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.core._images import ImageFiles
-    from kernelbox.shells._asyncio import Run
-    from kernelbox.shells._asyncio_asks import Asks
-    from kernelbox.wire._results import ExecutionResult, OutputItem
+    from collections.abc import Callable
+    from typing import Self, TypeAlias
+
+    from kernelbox.core._cell_options import CellOptions
+    from kernelbox.core._executor_values import ToolEvent
+    from kernelbox.core._kernel import Kernel
+    from kernelbox.core.approvals._memory import Sessions
+    from kernelbox.shells._asyncio_watch import Lent
+    from kernelbox.tools._toolbox import Toolbox
+    from kernelbox.wire._execution import Event
+    from kernelbox.wire._messages import Execute
+
+    CellEvent: TypeAlias = "CellOutput | ApprovalRequest | ToolEvent | InputRequest | Event | ExecutionResult"
+    OnEvent = Callable[[CellEvent], None]
 
 
-# What the user of an executor does when its kernel has died.
-ADVICE = "await executor.reset() for a fresh one"
+@dataclass(frozen=True, slots=True)
+class CellOutput:
+    """Something that a cell wrote or showed, and the file that its image was written to, if it has one."""
+
+    item: OutputItem
+    image: str | None = None
 
 
-class ExecutorCell:
-    """A cell that a CodeExecutor runs: its execution, its asks and its images."""
+class InputRequest:
+    """A question that `input()` puts to the person at a front end; it takes one answer while the cell waits."""
 
-    def __init__(self, run: Run, asks: Asks, images: ImageFiles) -> None:
-        self.run = run
-        self.asks = asks
-        self.images = images
-        self.lines = Lines()
-        self._cancelled = False
+    def __init__(self, ask: Ask, send: Callable[[Answer], None]) -> None:
+        self.open = True
+        self._ask = ask
+        self._send = send
+
+    def __repr__(self) -> str:
+        return f"<InputRequest {self.prompt!r} {'open' if self.open else 'closed'}>"
+
+    @property
+    def prompt(self) -> str:
+        prompt = self._ask.tool_args.get("prompt")
+        return prompt if isinstance(prompt, str) else ""
+
+    @property
+    def is_password(self) -> bool:
+        return self._ask.tool_args.get("password") is True
+
+    def answer(self, text: str) -> None:
+        """Gives the cell a line of text."""
+        self._settle(Answer(self._ask.id, self._ask.ask, True, payload=text.encode("utf-8", "surrogatepass")))
+
+    def refuse(self, reason: str) -> None:
+        """Has `input()` raise an error in the cell."""
+        self._settle(Answer(self._ask.id, self._ask.ask, False, reason))
+
+    def _settle(self, answer: Answer) -> None:
+        if self.open:
+            self.open = False
+            self._send(answer)
+
+
+class AsyncCell:
+    """One cell in a kernel: its execution, its questions and its images.
+
+    One task iterates over the events. `cancel`, `stop` and the answers to `requests` work from any other task. Leaving
+    the loop does not stop the cell: call `stop` or `leave`.
+    """
+
+    def __init__(self, kernel: Kernel, run: Run, options: CellOptions, sessions: Sessions, toolbox: Toolbox) -> None:
+        self.kernel = kernel
+        self.is_cancelled = False
+        self.requests: dict[str, ApprovalRequest] = {}  # those that wait for an answer, by their ids
+        self._began = time.monotonic()
+        self._run = run
+        self._options = options
+        self._sessions = sessions
+        self._toolbox = toolbox
+        self._asks: CellAsks | None = None
+        self._images = None if options.images is None else ImageFiles(options.images, options.describe)
+        self._inputs: dict[int, InputRequest] = {}
+        self._events: deque[Event | ApprovalRequest | ToolEvent] = deque()
+        self._is_over = False
+        self._on_end: Callable[[], object] | None = None
+        run.call_at_end(self._finish)
+
+    @classmethod
+    async def begin(
+        cls,
+        kernel: Kernel,
+        request: Execute,
+        options: CellOptions,
+        sessions: Sessions,
+        toolbox: Toolbox,
+        *,
+        lent: Lent | None = None,
+    ) -> Self:
+        """Sends a cell to a kernel, on a lent connection if there is one. It waits there for its turn."""
+        run = await Run.begin(kernel, request, timeout=options.timeout, raw=options.raw, lent=lent)
+        return cls(kernel, run, options, sessions, toolbox)
+
+    def __repr__(self) -> str:
+        return f"<AsyncCell {self._run!r}>"
+
+    @property
+    def request(self) -> Execute:
+        return self._run.execution.request
+
+    @property
+    def ended(self) -> bool:
+        """Whether the kernel is free."""
+        return self._run.ended
+
+    @property
+    def text(self) -> str:
+        """What the cell has written and shown so far."""
+        return self._run.execution.text
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the cell was sent."""
+        return time.monotonic() - self._began
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> CellEvent:
+        while not self._is_over:
+            while self._events:
+                shown = await self._take(self._events.popleft())
+                if shown is not None:
+                    return shown
+            self._events.extend(await self._run.next())
+            if not self._events:
+                self._is_over = True
+                return self._conclude()
+        raise StopAsyncIteration
+
+    async def drive(self, on_event: OnEvent | None = None) -> ExecutionResult:
+        """Brings the cell to its end in the caller's task; `on_event` is called with each event but the result.
+
+        A caller that is cancelled leaves a cell that is about to be stopped, and does not wait for it.
+        """
+        try:
+            async for event in self:
+                if isinstance(event, ExecutionResult):
+                    return event
+                if on_event is not None:
+                    on_event(event)
+        except BaseException:
+            self.cancel()
+            raise
+        raise AssertionError("a cell ends with its result")
+
+    def open_requests(self) -> list[ApprovalRequest]:
+        """Returns the requests that can still be answered, and forgets the others."""
+        self.requests = {key: request for key, request in self.requests.items() if request.open}
+        return list(self.requests.values())
+
+    def call_at_end(self, function: Callable[[], object]) -> None:
+        """Has a function called once the kernel is free; if it is already, now."""
+        if self.ended:
+            function()
+        else:
+            self._on_end = function
 
     def cancel(self) -> None:
-        """Begins to stop the cell, whose end is then no error."""
-        self._cancelled = True
-        self.run.cancel()
+        """Begins to stop the cell, by the same steps as a timeout; a cell that waits for its turn never runs."""
+        self.is_cancelled = True
+        self._run.cancel()
 
-    def conclude(self) -> CodeExecutionResult:
-        """Turns the end of the execution into a result or an exception."""
-        result, images = self.run.execution.result, [Path(path) for path in self.images.paths]
+    async def stop(self) -> None:
+        """Stops the cell, if it still runs, and returns when the kernel is free."""
+        await self._run.stop()
+
+    async def until_ended(self) -> None:
+        """Waits until the kernel is free."""
+        await self._run.until_ended()
+
+    async def leave(self) -> None:
+        """Stops the cell because its caller has left; open requests are rejected first."""
+        if self._asks is not None:
+            self._asks.close("the execution was left")
+        await self.stop()
+
+    def forget(self) -> None:
+        """Leaves the cell to the process that we were forked from."""
+        self._run.forget()
+
+    async def _take(self, event: Event | ApprovalRequest | ToolEvent) -> CellEvent | None:
+        """Returns what the caller sees of an event; None if it is the cell's own business."""
+        match event:
+            case OutputItem():
+                return await self._show(event)
+            case Ask(server_name=server, tool_name=tool) if (
+                self._options.raw and server == SHELL_SERVER and tool == INPUT_TOOL
+            ):
+                return self._ask_for_input(event)
+            case Ask():
+                self._have_asks().take(event)
+            case Withdraw():
+                self._withdraw(event.ask)
+            case ApprovalRequest():
+                return self._show_request(event)
+            case _:
+                return event
+        return None
+
+    def _show_request(self, request: ApprovalRequest) -> ApprovalRequest | None:
+        if not self._have_asks().show(request):
+            return None
+        self.requests[request.id] = request
+        return request
+
+    def _ask_for_input(self, ask: Ask) -> InputRequest:
+        self._inputs = {number: asked for number, asked in self._inputs.items() if asked.open}
+        self._inputs[ask.ask] = InputRequest(ask, self._run.answer)
+        return self._inputs[ask.ask]
+
+    async def _show(self, item: OutputItem) -> CellOutput:
+        images = self._images
+        if images is None or not images.has_image(item):
+            return CellOutput(item)
+        path = await asyncio.to_thread(images.save, item)
+        if (notice := images.take_notice()) is not None:
+            self._events.appendleft(notice)
+        return CellOutput(item, path)
+
+    def _have_asks(self) -> CellAsks:
+        """Returns what answers the cell's questions, of which most cells have none."""
+        if self._asks is None:
+            options = self._options
+            policy = ApprovalPolicy() if options.policy is None else options.policy
+            gate = Gate(self.kernel.record, policy, self._sessions, shell=options.shell, tools=options.tools)
+            self._asks = CellAsks(self._run, gate, self._toolbox, options)
+        return self._asks
+
+    def _withdraw(self, number: int) -> None:
+        if (asked := self._inputs.pop(number, None)) is not None:
+            asked.open = False
+        if self._asks is not None:
+            self._asks.withdraw(number)
+
+    def _conclude(self) -> ExecutionResult:
+        """Returns the result; raises what a policy or a tool failed with."""
+        if self._asks is not None and self._asks.failure is not None:
+            raise self._asks.failure
+        result = self._run.execution.result
         assert result is not None
-        if self.asks.failure is not None:
-            raise self.asks.failure
-        limit = self.run.execution.request.text_limit
-        self.images.conclude(result, limit)
-        if result.status == "timeout":
-            raise ExecutionTimeout.of(result, images)
-        if self._cancelled and result.ending in ("interrupted", "restarted", "never ran"):
-            text = bound(_written(result), limit)
-            return CodeExecutionResult(text or None, images, result.changed, cancelled=True)
-        if result.error is not None:
-            if result.ending == "died":
-                result.error.evalue += f"; {ADVICE}"
-            raise CodeExecutionError.of(result, images)
-        return CodeExecutionResult(result.text or None, images, result.changed)
+        if self._images is not None:
+            self._images.conclude(result, self.request.text_limit)
+        if not self._options.keep_outputs:
+            result.outputs = []
+        return result
 
-
-class Lines:
-    """Puts what a cell shows on lines of its own between what it writes, as in the result's text."""
-
-    def __init__(self) -> None:
-        self._at_start = True
-
-    def add(self, item: OutputItem) -> str:
-        text = item.readable
-        if not text or item.kind == "update_display_data":
-            return ""
-        if item.kind == "stream":
-            self._at_start = text.endswith("\n")
-            return text
-        before, self._at_start = "" if self._at_start else "\n", True
-        return f"{before}{text.rstrip()}\n"
-
-
-def _written(result: ExecutionResult) -> str:
-    """Returns what an interrupted cell had written, without the traceback of the interrupt."""
-    lines = Lines()
-    return "".join(lines.add(item) for item in result.outputs if item.kind != "error").rstrip()
+    def _finish(self) -> None:
+        if self._asks is not None:
+            self._asks.end()
+        if self._on_end is not None:
+            self._on_end()

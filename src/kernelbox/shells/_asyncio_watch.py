@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 
 from kernelbox.base._errors import KernelBoxError, KernelNotFound
-from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
+from kernelbox.shells._asyncio_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Output
 from kernelbox.wire._messages import Watch as WatchRequest
 from kernelbox.wire._values import dataclass
@@ -54,7 +54,7 @@ class Lent:
     give_back: Callable[[], None]
 
 
-class Watch:
+class KernelWatch:
     """Follows a kernel, which `find` looks for, for as long as there is one, dead or alive."""
 
     def __init__(self, find: Callable[[], Awaitable[Kernel]]) -> None:
@@ -67,7 +67,7 @@ class Watch:
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<Watch {'lent' if self._lent else 'following' if self._connection else 'without a kernel'}>"
+        return f"<KernelWatch {'lent' if self._lent else 'following' if self._connection else 'without a kernel'}>"
 
     async def take(self) -> Lent | None:
         """Returns the connection for a cell, when all that came before has been told; None if no kernel is alive."""

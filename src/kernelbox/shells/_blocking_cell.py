@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from kernelbox.base._errors import InvalidInput
 from kernelbox.core._arguments import check_key
+from kernelbox.core._images import ImageFiles
 from kernelbox.core._kernel import dead_result
 from kernelbox.host.store._record import KernelRecord
-from kernelbox.shells._blocking import drive
+from kernelbox.shells._blocking_run import drive
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._results import ExecutionResult
-from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from typing import Any
 
+    from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import ToolEvent
     from kernelbox.core._images import ImageFiles
     from kernelbox.core._kernels import Kernels
@@ -27,26 +28,21 @@ if TYPE_CHECKING:
     from kernelbox.wire._results import OutputItem
 
 
-@dataclass(frozen=True, slots=True)
-class BlockingCell:
-    """A cell that is to be run: what is sent, how long it may take, where its images go, and who answers for it."""
-
-    request: Execute
-    timeout: float
-    images: ImageFiles
-    approve: Approve | bool | None
-    policy: ApprovalPolicy | None
-    may_pause: bool
-
-
 def run_cell(
-    here: Kernels, kernel: KernelRecord | str, cell: BlockingCell
+    here: Kernels,
+    kernel: KernelRecord | str,
+    code: str,
+    options: CellOptions,
+    approve: Approve | bool | None,
+    *,
+    may_pause: bool,
 ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     """Finds the kernel, and yields what a cell shows and asks, the result last.
 
-    The cell is sent when the first item is asked for.
+    `approve` answers its questions, or True has them yielded. The cell is sent when the first item is asked for.
     """
-    return _run(here, _find(here, kernel), cell)
+    request = options.request(code)
+    return _run(here, _find(here, kernel), request, options, approve, may_pause=may_pause)
 
 
 def holds_commands(approve: Approve | bool | None, policy: ApprovalPolicy | None) -> bool:
@@ -76,29 +72,35 @@ def _find(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
 
 
 def _run(
-    here: Kernels, record: KernelRecord, cell: BlockingCell
+    here: Kernels,
+    record: KernelRecord,
+    request: Execute,
+    options: CellOptions,
+    approve: Approve | bool | None,
+    *,
+    may_pause: bool,
 ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
     kernel = here.kernel(record)
-    if record.status == "dead" and not kernel.is_connected:
-        here.condition.claim_report(record)
+    if kernel.is_dead:
+        kernel.note_death()
         yield dead_result(record, _advice(record))
         return
     steps: Generator[Any, Any, ExecutionResult]
-    if cell.approve is None and cell.policy is None:
-        steps = drive(kernel, cell.request, cell.timeout, may_pause=cell.may_pause)
+    if approve is None and options.policy is None:
+        steps = drive(kernel, request, options.timeout, may_pause=may_pause)
     else:
         from kernelbox.shells._blocking_asks import answering
         from kernelbox.shells._blocking_calls import Calls
 
         calls = Calls(lambda: _toolbox(here))
-        steps = drive(kernel, cell.request, cell.timeout, calls, may_pause=cell.may_pause)
-        steps = answering(steps, _gate(record, cell.policy), cell.approve, calls)
-    result: ExecutionResult = yield from cell.images.save_all(steps)
-    cell.images.conclude(result, cell.request.text_limit)
-    if result.error is not None and result.ending == "died":
-        here.condition.claim_report(record)
-        if not result.error.evalue.startswith("restarted"):
-            result.error.evalue += f"; {_advice(record)}"
+        steps = drive(kernel, request, options.timeout, calls, may_pause=may_pause)
+        steps = answering(steps, _gate(record, options.policy), approve, calls)
+    assert options.images is not None
+    images = ImageFiles(options.images)
+    result: ExecutionResult = yield from images.save_all(steps)
+    images.conclude(result, request.text_limit)
+    if result.ending == "died":
+        kernel.report_death(result, _advice(record))
     yield result
 
 

@@ -92,7 +92,7 @@ def questions(ctx: Context, job: Job, requests: list[ApprovalRequest]) -> InputR
 async def take_answers(ctx: Context, job: Job) -> None:
     """Gives a job the answers that came with a second call."""
     for key, given in (ctx.input_responses or {}).items():
-        request = job.requests.get(key)
+        request = job.cell.requests.get(key)
         if request is not None and isinstance(given, ElicitResult):
             await _settle(request, given)
 

@@ -32,7 +32,7 @@ async def attend(
         async with anyio.create_task_group() as asking:
             while not job.done and (left := until - anyio.current_time()) > 0:
                 await job.wait(min(left, _PROGRESS_EVERY), seen=asked)
-                new = [request for request in job.open_requests() if request.id not in asked]
+                new = [request for request in job.cell.open_requests() if request.id not in asked]
                 if new and way == "return the questions":
                     return questions(ctx, job, new)
                 for request in new:
@@ -48,5 +48,5 @@ async def attend(
 
 
 async def _report(job: Job, ctx: Context, seconds: float | None) -> None:
-    last_line = job.text[-_LONGEST_MESSAGE:].rpartition("\n")[2]
-    await ctx.report_progress(job.seconds, seconds, job.notice[:_LONGEST_MESSAGE] or last_line or "running")
+    last_line = job.cell.text[-_LONGEST_MESSAGE:].rpartition("\n")[2]
+    await ctx.report_progress(job.cell.seconds, seconds, job.notice[:_LONGEST_MESSAGE] or last_line or "running")

@@ -64,10 +64,12 @@ async def _attend(
 async def conclude(state: ToolState, job: Job, budget: int, *, paths: bool = False) -> CallToolResult:
     """Returns what there is to read of a job: its result, or what it has written so far and its handle."""
     if not job.done:
-        handle = f"[still running after {job.seconds:.0f} s as job {job.id}; the tool `job` waits for it or cancels it]"
-        text = fit(job.text, state.outputs, budget - len(handle) - 1)
+        handle = (
+            f"[still running after {job.cell.seconds:.0f} s as job {job.id}; the tool `job` waits for it or cancels it]"
+        )
+        text = fit(job.cell.text, state.outputs, budget - len(handle) - 1)
         return answer(f"{text}\n{handle}" if text else handle)
     result = job.result
     if result.ending == "died":
-        await asyncio.to_thread(state.workplace.note_death, job)
+        await state.workplace.report_death(job)
     return await shape(result, state.outputs, budget, paths=paths)

@@ -10,7 +10,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from starlette.responses import Response, StreamingResponse
 
 from kernelbox.server.http._long_json import PIECE, cut, dump_in_pieces
-from kernelbox.shells._loop_connection import in_thread
+from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._json import dump
 from kernelbox.wire._results import ExecutionResult
 from kernelbox.wire._transcript import weigh

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from kernelbox.core._executor_values import Variable
     from kernelbox.core._kernel import Kernel
+    from kernelbox.core._options import KernelOptions
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.server.http._callers import Caller
-    from kernelbox.shells._loop_kernels import LoopKernels, Wanted
+    from kernelbox.shells._asyncio_kernels import AsyncKernels
 
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -35,7 +36,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class CallerKernels:
     """Finds, opens, asks, interrupts and ends the kernels of one caller; another's is as if it were not there."""
 
-    def __init__(self, kernels: LoopKernels, caller: Caller, noted: dict[str, Any] | None = None) -> None:
+    def __init__(self, kernels: AsyncKernels, caller: Caller, noted: dict[str, Any] | None = None) -> None:
         """`noted` is where the id of the kernel that is dealt with is written."""
         self._kernels = kernels
         self._caller = caller
@@ -81,7 +82,7 @@ class CallerKernels:
         self._require(kernel.record, key)
         return kernel
 
-    async def create(self, name: str | None, wanted: Wanted) -> KernelRecord:
+    async def create(self, name: str | None, wanted: KernelOptions) -> KernelRecord:
         """Opens a kernel under a name that no live kernel has, a new one if none is given; raises KernelExists."""
         named, session = self._name(name), self._name(wanted.session_name)
         if named is None and session is None:
@@ -92,7 +93,7 @@ class CallerKernels:
         """Sets tags of a kernel, and removes those that are None."""
         return await self._kernels.retag(await self._id(key), changes)
 
-    async def open(self, name: str, wanted: Wanted) -> KernelRecord:
+    async def open(self, name: str, wanted: KernelOptions) -> KernelRecord:
         """Returns the live kernel of a name; opens one, as it is wanted, if there is none."""
         return await self._kernels.open(f"{self._caller.prefix}{name}", wanted)
 

@@ -5,29 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from kernelbox.base._errors import LimitReached
-from kernelbox.core._arguments import check_code, check_language, check_limit, check_timeout
-from kernelbox.core._kernel import Kernel, dead_result
-from kernelbox.core.approvals._memory import Sessions
+from kernelbox.core._arguments import check_language, check_limit, check_timeout
+from kernelbox.core._cell_options import CellOptions
+from kernelbox.core._kernel import Kernel
 from kernelbox.host.files._home import Home
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.server._service_options import ServiceOptions
-from kernelbox.server.http._failures import AFTER_DEATH, about_to_end, sentence_about
+from kernelbox.server.http._failures import about_to_end, sentence_about
 from kernelbox.server.http._metrics import Metrics
 from kernelbox.server.http._tracing import CellSpan
 from kernelbox.server.jobs._draining import Drained, wait_for_end
-from kernelbox.shells._asyncio_jobs import Job, JobOptions
-from kernelbox.shells._loop_kernels import LoopKernels
-from kernelbox.tools._toolbox import Toolbox
+from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.wire._results import ExecutionResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.shells._asyncio_jobs import Watch
+    from kernelbox.shells._asyncio_cell import AsyncCell, OnEvent
 
 Approve = Literal["ask", "all", "none"]
 
@@ -41,30 +38,17 @@ _UNASKED: dict[str | None, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """What a caller wants run. Without `approve`, shell commands run and tool calls are rejected."""
-
-    code: str
-    language: str = "python"
-    timeout: float | None = None
-    approve: Approve | None = None
-    output_char_limit: int | None = None
-
-
 class Executions:
     """Runs cells in kernels, and knows how many wait or run in each."""
 
-    def __init__(self, kernels: LoopKernels, options: ServiceOptions, metrics: Metrics) -> None:
+    def __init__(self, kernels: AsyncKernels, options: ServiceOptions, metrics: Metrics) -> None:
         self._metrics = metrics
         self._kernels = kernels
         self._options = options
         self._home = Home(kernels.config.home, kernels.config.key_file)
-        self._toolbox = Toolbox(kernels.config, sandboxed=options.sandbox is not None)
-        self._sessions = Sessions()
         self._waiting: Counter[str] = Counter()
-        self._job_options = lru_cache(maxsize=64)(self._make_options)  # the same for most cells
-        self._running: set[Job] = set()
+        self.options_for = lru_cache(maxsize=64)(self._make_options)  # the same for most cells
+        self._running: set[AsyncCell] = set()
         self.draining = False
 
     def __repr__(self) -> str:
@@ -76,39 +60,35 @@ class Executions:
         return self._waiting.total()
 
     async def run(
-        self, kernel: Kernel, cell: Cell, *, watch: Watch | None = None, on_begin: Callable[[Job], None] | None = None
+        self,
+        kernel: Kernel,
+        code: str,
+        options: CellOptions,
+        *,
+        on_event: OnEvent | None = None,
+        on_begin: Callable[[AsyncCell], None] | None = None,
     ) -> ExecutionResult:
         """Runs a cell to its end. Cancelling this interrupts the cell, and does not wait for it.
 
-        `on_begin` gets the job once the kernel has the cell; `watch` is called with what comes of it meanwhile.
+        `on_begin` gets the cell once the kernel has it; `on_event` is called with what comes of it meanwhile.
         """
-        config = self._kernels.config
-        options = self._job_options(cell.approve, check_limit(cell.output_char_limit, config.output_char_limit))
-        request = options.request(check_code(cell.code), check_language(cell.language))
-        timeout = check_timeout(cell.timeout, config.execution_timeout)
-        record = kernel.record
-        with self.noted(record, cell.language) as note:
-            if record.status == "dead" and not kernel.is_connected:
-                await self._kernels.note_death(kernel)
-                return dead_result(record, AFTER_DEATH)
-            job = await Job.begin(
-                record.name, kernel, request, options, self._sessions, self._toolbox, timeout=timeout, watch=watch
-            )
-            self._running.add(job)
+        request, record = options.request(code), kernel.record
+        with self.noted(record, options.language) as note:
+            if kernel.is_dead:
+                return await self._kernels.dead_result(kernel)
+            cell = await self._kernels.begin(kernel, request, options)
+            self._running.add(cell)
             if self.draining:  # it was on its way to the kernel when the server was told to end
-                job.cancel()
+                cell.cancel()
             try:
                 if on_begin is not None:
-                    on_begin(job)
-                result = await job.drive()
+                    on_begin(cell)
+                result = await cell.drive(on_event)
                 note(result)
             finally:
-                job.cancel()
-                self._running.discard(job)
-        if result.error is not None and result.ending == "died":
-            await self._kernels.note_death(kernel)
-            if not result.error.evalue.startswith("restarted"):
-                result.error.evalue += f"; {AFTER_DEATH}"
+                self._running.discard(cell)
+        if result.ending == "died":
+            await self._kernels.report_death(kernel, result)
         return result
 
     def noted(self, record: KernelRecord, language: str) -> _Noted:
@@ -133,30 +113,38 @@ class Executions:
         """
         self.draining = True
         began = list(self._running)
-        ending = [asyncio.ensure_future(job.finished()) for job in began]
+        ending = [asyncio.ensure_future(cell.until_ended()) for cell in began]
         await wait_for_end(ending, grace, hurry)
-        interrupted = [job for job in began if not job.done]
-        await asyncio.gather(*(job.stop() for job in interrupted))
-        await asyncio.gather(*ending, return_exceptions=True)
+        interrupted = [cell for cell in began if not cell.ended]
+        await asyncio.gather(*(cell.stop() for cell in interrupted))
+        await asyncio.gather(*ending)
         return Drained(len(began) - len(interrupted), len(interrupted))
 
-    async def close(self) -> None:
-        """Ends the sessions with tool servers."""
-        if (closing := self._toolbox.close()) is not None:
-            await asyncio.wrap_future(closing)
+    def _make_options(
+        self,
+        language: str,
+        timeout: float | None = None,
+        approve: Approve | None = None,
+        output_char_limit: int | None = None,
+    ) -> CellOptions:
+        """Returns what a request wants a cell run with; raises InvalidInput.
 
-    def _make_options(self, approve: Approve | None, text_limit: int) -> JobOptions:
-        return JobOptions(
+        Without `approve`, shell commands run and tool calls are rejected.
+        """
+        config = self._kernels.config
+        return CellOptions(
+            check_language(language),
+            check_timeout(timeout, config.execution_timeout),
+            check_limit(output_char_limit, config.output_char_limit),
             self._home,
-            self._options.policy,
+            describe=sentence_about,
+            policy=self._options.policy,
             shell="ask" if approve in ("ask", "none") else "accept",
             tools="accept" if approve == "all" else "ask",
+            asking="show" if approve == "ask" else "reject",
             unasked=_UNASKED.get(approve, ""),
             patience=self._options.approval_timeout,
-            text_limit=text_limit,
-            report_changes=False,
-            keep_outputs=True,
-            describe=sentence_about,
+            stop_clock=True,
         )
 
 

@@ -15,8 +15,8 @@ from kernelbox.host.store._record import now
 from kernelbox.server.http._callers import Caller
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jobs._running_job import LOOK_EVERY, RunningJob, approval_closed
-from kernelbox.shells._loop_connection import in_thread
-from kernelbox.shells._loop_kernels import LoopKernels
+from kernelbox.shells._asyncio_connection import in_thread
+from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.wire._json import dump
 
 TYPE_CHECKING = False
@@ -51,7 +51,7 @@ _SWEEP_EVERY = 50
 class Jobs:
     """The jobs of a home; those in `_mine` are run by this process."""
 
-    def __init__(self, journal: Journal, kernels: LoopKernels) -> None:
+    def __init__(self, journal: Journal, kernels: AsyncKernels) -> None:
         self._journal = journal
         self._kernels = kernels
         self._mine: dict[str, RunningJob] = {}

@@ -16,17 +16,17 @@ from kernelbox.host.store._record import now
 from kernelbox.server.http._failures import RequestRefused, describe_failure
 from kernelbox.server.http._long_json import PIECE
 from kernelbox.server.jobs._answers import encode_result, image_address
-from kernelbox.shells._asyncio_jobs import Job
-from kernelbox.shells._loop_connection import in_thread
+from kernelbox.shells._asyncio_cell import CellOutput
+from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._json import dump
-from kernelbox.wire._results import ExecutionResult, OutputItem
+from kernelbox.wire._results import ExecutionResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.shells._asyncio_jobs import Watch
+    from kernelbox.shells._asyncio_cell import AsyncCell, CellEvent, OnEvent
 
-    OnBegin = Callable[[Job], None]
-    Work = Callable[[Watch, OnBegin], Coroutine[Any, Any, ExecutionResult]]
+    OnBegin = Callable[[AsyncCell], None]
+    Work = Callable[[OnEvent, OnBegin], Coroutine[Any, Any, ExecutionResult]]
 
 _log = logging.getLogger("kernelbox.server")
 
@@ -47,7 +47,7 @@ class RunningJob:
         self._entry = entry
         self._record = record
         self._journal = journal
-        self._job: Job | None = None
+        self._cell: AsyncCell | None = None
         self._is_cancelled = False
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._news = asyncio.Event()
@@ -79,18 +79,18 @@ class RunningJob:
     def cancel(self) -> None:
         """Begins to stop the cell, and any that would be run after it; a job that has not begun is refused."""
         self._is_cancelled = True
-        if self._job is not None:
-            self._job.cancel()
+        if self._cell is not None:
+            self._cell.cancel()
         elif not self.task.done():
             self.task.cancel()
 
     def approvals(self) -> list[dict[str, Any]]:
         """Returns the approval requests that wait for an answer."""
-        return [] if self._job is None else [describe_request(request) for request in self._job.open_requests()]
+        return [] if self._cell is None else [describe_request(request) for request in self._cell.open_requests()]
 
     async def answer(self, request_id: str, answer: dict[str, Any]) -> None:
         """Answers an approval request; raises ApprovalClosed, and InvalidInput for an answer that is none."""
-        request = self._job.requests.get(request_id) if self._job is not None else None
+        request = self._cell.requests.get(request_id) if self._cell is not None else None
         if request is None:
             raise approval_closed(request_id)
         if answer.get("accept") is True:
@@ -121,9 +121,9 @@ class RunningJob:
 
     async def _run(self, work: Work) -> ExecutionResult:
         try:
-            return await work(self._watch, self._on_begin)
+            return await work(self._on_event, self._on_begin)
         except asyncio.CancelledError:
-            if self._is_cancelled and self._job is None:
+            if self._is_cancelled and self._cell is None:
                 raise RequestRefused(
                     409, "job_cancelled", "the job was cancelled before its kernel had started"
                 ) from None
@@ -155,10 +155,11 @@ class RunningJob:
             self._entry.give_up()  # no client must wait for what cannot be told
         return True
 
-    def _on_begin(self, job: Job) -> None:
-        self._job = job
-        self._append("started", {"job_id": self._entry.id, "execution_id": job.execution_id})
-        self._record |= {"kernel_id": job.kernel_id, "kernel": job.kernel_name, "execution_id": job.execution_id}
+    def _on_begin(self, cell: AsyncCell) -> None:
+        self._cell = cell
+        execution_id, kernel = cell.request.id, cell.kernel.record
+        self._append("started", {"job_id": self._entry.id, "execution_id": execution_id})
+        self._record |= {"kernel_id": kernel.kernel_id, "kernel": kernel.name, "execution_id": execution_id}
         try:
             self._entry.update(self._record)
         except OSError as exc:
@@ -166,12 +167,12 @@ class RunningJob:
         if not self._begun.done():
             self._begun.set_result(None)
         if self._is_cancelled:
-            job.cancel()
+            cell.cancel()
 
-    def _watch(self, event: OutputItem | ToolEvent | ApprovalRequest, image: str | None) -> None:
+    def _on_event(self, event: CellEvent) -> None:
         match event:
-            case OutputItem():
-                shown = {**event.to_dict(), "display_id": event.display_id}
+            case CellOutput(item, image):
+                shown = {**item.to_dict(), "display_id": item.display_id}
                 self._append("output", {**shown, "image": None if image is None else image_address(image)})
             case ToolEvent():
                 names = ("kind", "server_name", "tool_name", "text", "progress", "total", "level")
@@ -191,7 +192,7 @@ class RunningJob:
         """Takes the answers that came to other servers, for as long as there is a question."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            if self._job is None or not self._job.open_requests():
+            if self._cell is None or not self._cell.open_requests():
                 continue
             for request_id, answer in await in_thread(lambda: list(self._journal.answers(self._entry.id))):
                 with contextlib.suppress(KernelBoxError):

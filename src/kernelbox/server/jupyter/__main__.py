@@ -11,12 +11,12 @@ from kernelbox import __version__
 from kernelbox.api._here import kernels
 from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import KernelBoxError
-from kernelbox.core.approvals._memory import Sessions
+from kernelbox.core._options import KernelOptions
 from kernelbox.core.approvals._policy import ApprovalPolicy
 from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
 from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
 from kernelbox.server.jupyter._zeromq import ConnectionFile, Sockets, until_the_end
-from kernelbox.shells._loop_kernels import LoopKernels
+from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.tools._toolbox import Toolbox
 
 # Seconds. A front end that has asked for the end gets its reply before the sockets are closed.
@@ -29,7 +29,8 @@ _PARENT_VARIABLE = "JPY_PARENT_PID"
 async def run(connection_file: str, name: str | None) -> None:
     """Serves a kernel until a front end shuts it down: a new one, or the one of a name, which stays."""
     file = ConnectionFile.read(connection_file)
-    reached = LoopKernels(kernels(), cwd=os.getcwd(), env=None, lifetime="kernel" if name else "process")
+    new = KernelOptions(cwd=os.getcwd(), lifetime="kernel" if name else "process")
+    reached = AsyncKernels(kernels(), new, Toolbox(kernels().config), advice="restart it")
     record = await (reached.open(name) if name else reached.create(f"jupyter-{os.urandom(6).hex()}"))
     asked_to_end = asyncio.Event()
 
@@ -39,7 +40,7 @@ async def run(connection_file: str, name: str | None) -> None:
             await reached.restart(record.kernel_id)
         asyncio.get_running_loop().call_later(_LAST_REPLY, asked_to_end.set)
 
-    rules = ChannelRules(ApprovalPolicy(), Sessions(), Toolbox(reached.config), __version__)
+    rules = ChannelRules(ApprovalPolicy(), reached, __version__)
     channels = FrontEndChannels(
         KernelAccess(lambda: reached.kernel(record.kernel_id), lambda: reached.interrupt(record.kernel_id), end), rules
     )

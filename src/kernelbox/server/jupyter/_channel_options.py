@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from kernelbox.core._kernel import Kernel
-    from kernelbox.core.approvals._memory import Sessions
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.server.jupyter._jupyter_message import JupyterMessage
-    from kernelbox.tools._toolbox import Toolbox
+    from kernelbox.shells._asyncio_kernels import AsyncKernels
     from kernelbox.wire._results import ExecutionResult
 
     class FrontEnd(Protocol):
@@ -48,8 +47,7 @@ class ChannelRules:
     """What decides the asks of cells: no person can be asked, so what the policy does not allow is rejected."""
 
     policy: ApprovalPolicy
-    sessions: Sessions
-    toolbox: Toolbox
+    kernels: AsyncKernels
     version: str
     # Holds a place for a cell in a kernel, or raises why there is none; the function takes what came of it.
     noted: Callable[[KernelRecord, str], AbstractContextManager[Callable[[ExecutionResult], None]]] = take_no_notes

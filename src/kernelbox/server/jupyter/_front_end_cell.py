@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from kernelbox.core.approvals._gate import Gate
-from kernelbox.core.approvals._requests import ApprovalRequest
-from kernelbox.shells._asyncio import Run
-from kernelbox.shells._asyncio_asks import Asks
+import dataclasses
+
+from kernelbox.core._cell_options import CellOptions
+from kernelbox.shells._asyncio_cell import InputRequest
 from kernelbox.shells._asyncio_watch import Lent
 from kernelbox.wire._messages import (
-    INPUT_TOOL,
-    SHELL_SERVER,
-    Answer,
-    Ask,
     Begun,
     Clear,
     Comm,
@@ -19,8 +15,8 @@ from kernelbox.wire._messages import (
     Done,
     Output,
     Started,
-    Withdraw,
 )
+from kernelbox.wire._results import ExecutionResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,23 +27,28 @@ if TYPE_CHECKING:
     from kernelbox.server.jupyter._exchange import Exchange
     from kernelbox.server.jupyter._jupyter_message import JupyterMessage
     from kernelbox.server.jupyter._other_clients import OtherClients
+    from kernelbox.shells._asyncio_cell import AsyncCell
     from kernelbox.wire._messages import Execute
-    from kernelbox.wire._results import ExecutionResult
 
 _NO_APPROVALS = "no one can be asked: Jupyter's front ends have no approvals, and the policy does not allow it"
 _GONE = "input() cannot be answered: the front end has gone away"
 
 
-class FrontEndCell:
-    """Runs one cell for one front end."""
+# Front ends have no approvals, and take all that a cell says as it comes.
+_OPTIONS = CellOptions(shell="accept", asking="reject", unasked=_NO_APPROVALS, raw=True)
 
-    def __init__(self, run: Run, asks: Asks, front_end: FrontEnd, exchange: Exchange, others: OtherClients) -> None:
-        self._run = run
-        self._asks = asks
+
+class FrontEndCell:
+    """Runs one cell for one front end; `result` is set when `messages` has ended."""
+
+    result: ExecutionResult
+
+    def __init__(self, cell: AsyncCell, front_end: FrontEnd, exchange: Exchange, others: OtherClients) -> None:
+        self._cell = cell
         self._front_end: FrontEnd | None = front_end
         self._exchange = exchange
         self._others = others
-        self._questions: dict[str, Ask] = {}  # by the id of the message that put it to the front end
+        self._questions: dict[str, InputRequest] = {}  # by the id of the message that put it to the front end
 
     @classmethod
     async def begin(
@@ -61,80 +62,56 @@ class FrontEndCell:
     ) -> FrontEndCell:
         """Sends a cell to a kernel, on a connection that was lent if there is one."""
         kernel, lent = (place.kernel, place) if isinstance(place, Lent) else (place, None)
-        run = await Run.begin(kernel, request, timeout=None, raw=True, lent=lent)
-        gate = Gate(kernel.record, rules.policy, rules.sessions, shell="accept", tools="ask")
-        asks = Asks(run, gate, rules.toolbox, patience=None, present=True, stop_clock=False)
-        run.call_at_end(asks.end)
-        return cls(run, asks, front_end, exchange, others)
+        options = dataclasses.replace(_OPTIONS, policy=rules.policy)
+        cell = await rules.kernels.begin(kernel, request, options, lent=lent)
+        return cls(cell, front_end, exchange, others)
 
     def __repr__(self) -> str:
-        return f"<FrontEndCell {self._run!r}>"
-
-    @property
-    def result(self) -> ExecutionResult:
-        result = self._run.execution.result
-        assert result is not None
-        return result
+        return f"<FrontEndCell {self._cell!r}>"
 
     async def messages(self) -> AsyncGenerator[JupyterMessage]:
         """Yields what all front ends are to see, until the cell has ended. Leaving it interrupts the cell."""
-        own = self._run.execution.request.id
+        own = self._cell.request.id
         try:
-            while events := await self._run.next():
-                for event in events:
-                    match event:
-                        case Begun() | Done():
-                            for message in self._others.tell(event):
-                                yield message
-                        case Output(id=of) | Display(id=of) | Clear(id=of) | Comm(id=of) if of != own:
-                            for message in self._others.tell(event):
-                                yield message
-                        case Started() | Output() | Display() | Clear() | Comm():
-                            for message in self._exchange.broadcast(event):
-                                yield message
-                        case Ask(server_name=server, tool_name=tool) if (server, tool) == (SHELL_SERVER, INPUT_TOOL):
-                            await self._ask_for_input(event)
-                        case Ask():
-                            self._asks.take(event)
-                        case Withdraw():
-                            self._withdraw(event)
-                        case ApprovalRequest():
-                            event.close(_NO_APPROVALS)
+            async for event in self._cell:
+                match event:
+                    case ExecutionResult():
+                        self.result = event
+                    case Begun() | Done():
+                        for message in self._others.tell(event):
+                            yield message
+                    case Output(id=of) | Display(id=of) | Clear(id=of) | Comm(id=of) if of != own:
+                        for message in self._others.tell(event):
+                            yield message
+                    case Started() | Output() | Display() | Clear() | Comm():
+                        for message in self._exchange.broadcast(event):
+                            yield message
+                    case InputRequest():
+                        await self._ask_for_input(event)
         finally:
-            await self._run.stop()
-        if self._asks.failure is not None:
-            raise self._asks.failure
+            await self._cell.stop()
 
     def answer_input(self, front_end: FrontEnd, reply: JupyterMessage) -> None:
         """Gives the cell what a person has answered; a reply that names no question is about the oldest."""
+        self._questions = {key: asked for key, asked in self._questions.items() if asked.open}
         if front_end is not self._front_end or reply.kind != "input_reply" or not self._questions:
             return
         key = reply.parent.get("msg_id")
-        ask = self._questions.pop(key if key in self._questions else next(iter(self._questions)))
+        asked = self._questions[key if key in self._questions else next(iter(self._questions))]
         value = reply.content.get("value")
-        text = value if isinstance(value, str) else ""
-        self._run.answer(Answer(ask.id, ask.ask, True, payload=text.encode("utf-8", "surrogatepass")))
+        asked.answer(value if isinstance(value, str) else "")
 
     def lose(self, front_end: FrontEnd) -> None:
         """Refuses what was asked of a front end that has gone."""
         if front_end is self._front_end:
             self._front_end = None
-            for ask in self._questions.values():
-                self._refuse(ask)
-            self._questions.clear()
+            for asked in self._questions.values():
+                asked.refuse(_GONE)
 
-    async def _ask_for_input(self, ask: Ask) -> None:
-        if self._front_end is None or not self._run.execution.request.allow_stdin:
-            self._refuse(ask)
+    async def _ask_for_input(self, asked: InputRequest) -> None:
+        if self._front_end is None or not self._cell.request.allow_stdin:
+            asked.refuse(_GONE)
             return
-        prompt, password = ask.tool_args.get("prompt"), ask.tool_args.get("password") is True
-        question = self._exchange.ask_for_input(prompt if isinstance(prompt, str) else "", password=password)
-        self._questions[question.id] = ask
+        question = self._exchange.ask_for_input(asked.prompt, password=asked.is_password)
+        self._questions[question.id] = asked
         await self._front_end.send(question)
-
-    def _withdraw(self, withdrawn: Withdraw) -> None:
-        self._questions = {key: ask for key, ask in self._questions.items() if ask.ask != withdrawn.ask}
-        self._asks.withdraw(withdrawn.ask)
-
-    def _refuse(self, ask: Ask) -> None:
-        self._run.answer(Answer(ask.id, ask.ask, False, _GONE))

@@ -24,9 +24,9 @@ from kernelbox.server.jupyter._front_end_cell import FrontEndCell
 from kernelbox.server.jupyter._jupyter_message import TIME_FORMAT, Author
 from kernelbox.server.jupyter._kernel_info import NO_DEBUGGER, debug_refusal, kernel_info
 from kernelbox.server.jupyter._other_clients import OtherClients
-from kernelbox.shells._asyncio import query
-from kernelbox.shells._asyncio_watch import Ended, Lent, Missed, Restarted, Watch
-from kernelbox.shells._loop_connection import in_thread
+from kernelbox.shells._asyncio_connection import in_thread
+from kernelbox.shells._asyncio_run import query
+from kernelbox.shells._asyncio_watch import Ended, KernelWatch, Lent, Missed, Restarted
 from kernelbox.wire._messages import Output
 from kernelbox.wire._schema import COMM_KINDS
 
@@ -72,7 +72,7 @@ class FrontEndChannels:
         self._cell: FrontEndCell | None = None
         self._worker: asyncio.Task[None] | None = None
         self._at_once: set[asyncio.Task[None]] = set()
-        self._watch = Watch(reached.find)
+        self._watch = KernelWatch(reached.find)
         self._others = OtherClients(self.author)
         self._following: asyncio.Task[None] | None = None
         self._said = ""  # the last state that all were told and that is none of a request

@@ -13,7 +13,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kernelbox import __version__
 from kernelbox.base._errors import LimitReached
-from kernelbox.core.approvals._memory import Sessions
 from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.http._failures import RequestRefused, sentence_about
 from kernelbox.server.jobs._draining import Drained, wait_for_end
@@ -23,8 +22,7 @@ from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
 from kernelbox.server.jupyter._front_end_sessions import AwayFrontEnds, FrontEndSessions
 from kernelbox.server.jupyter._socket_front_end import SocketFrontEnd
 from kernelbox.server.jupyter._websocket_codec import codec_for
-from kernelbox.shells._loop_kernels import LoopKernels
-from kernelbox.tools._toolbox import Toolbox
+from kernelbox.shells._asyncio_kernels import AsyncKernels
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,11 +36,10 @@ if TYPE_CHECKING:
 class FrontEnds:
     """The channels of each kernel that a front end of this server is connected to."""
 
-    def __init__(self, kernels: LoopKernels, options: ServiceOptions, executions: Executions) -> None:
+    def __init__(self, kernels: AsyncKernels, options: ServiceOptions, executions: Executions) -> None:
         self._kernels = kernels
-        toolbox = Toolbox(kernels.config, sandboxed=options.sandbox is not None)
         self._executions = executions
-        self._rules = ChannelRules(options.policy, Sessions(), toolbox, __version__, self._noted, sentence_about)
+        self._rules = ChannelRules(options.policy, kernels.apart(), __version__, self._noted, sentence_about)
         self._known: dict[str, FrontEndSessions] = {}
         self._expected = AwayFrontEnds()
 
@@ -97,8 +94,6 @@ class FrontEnds:
         for known in self._known.values():
             known.close()
         await asyncio.gather(*(known.channels.close() for known in self._known.values()))
-        if (closing := self._rules.toolbox.close()) is not None:
-            await asyncio.wrap_future(closing)
 
     def _noted(self, record: KernelRecord, language: str) -> AbstractContextManager[Callable[[ExecutionResult], None]]:
         """Returns a place for a cell; a refusal is one that channels know, which pass it on to their front end."""

@@ -17,14 +17,15 @@ from kernelbox.host.store._job_journal import Journal
 from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.http._access import CALLER
 from kernelbox.server.http._callers import Caller, Scope
-from kernelbox.server.http._failures import RequestRefused, sentence_about
+from kernelbox.server.http._failures import AFTER_DEATH, RequestRefused, sentence_about
 from kernelbox.server.http._logs import FIELDS
 from kernelbox.server.http._metrics import Metrics
 from kernelbox.server.jobs._caller_kernels import CallerKernels
 from kernelbox.server.jobs._executions import Executions
 from kernelbox.server.jobs._jobs import Jobs
 from kernelbox.server.jupyter._front_ends import FrontEnds
-from kernelbox.shells._loop_kernels import LoopKernels
+from kernelbox.shells._asyncio_kernels import AsyncKernels
+from kernelbox.tools._toolbox import Toolbox
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class AppState:
     """The options, the kernels, and what runs in them."""
 
     options: ServiceOptions
-    kernels: LoopKernels
+    kernels: AsyncKernels
     executions: Executions
     metrics: Metrics
     jobs: Jobs
@@ -61,17 +62,15 @@ def require_sandbox(state: AppState) -> None:
 
 def make_state(options: ServiceOptions) -> AppState:
     """Returns what the routes share; nothing is opened before it is used."""
-    environment = scrubbed_environment(variables_for_kernels())
-    cwd = os.path.realpath(options.workspace)
-    reached = LoopKernels(
-        kernels(),
-        cwd=cwd,
-        env=environment,
-        most=options.max_kernels,
+    here = kernels()
+    new = KernelOptions(
+        cwd=os.path.realpath(options.workspace),
+        env=scrubbed_environment(variables_for_kernels()),
         lifetime=options.lifetime,
         sandbox=options.sandbox,
-        describe=sentence_about,
     )
+    toolbox = Toolbox(here.config, sandboxed=options.sandbox is not None)
+    reached = AsyncKernels(here, new, toolbox, advice=AFTER_DEATH, most=options.max_kernels, describe=sentence_about)
     journal = Journal(Home(reached.config.home, reached.config.key_file))
     metrics = Metrics()
     executions = Executions(reached, options, metrics)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from kernelbox.base._errors import KernelNotFound
 from kernelbox.core._kernel import Kernel
 from kernelbox.server.routes._app_state import AppState
 from kernelbox.server.routes._models import RetryExecute
-from kernelbox.server.routes._starting_jobs import FindKernel, cell_of
+from kernelbox.server.routes._starting_jobs import FindKernel, options_of
 from kernelbox.wire._results import ExecutionResult
 
 if TYPE_CHECKING:
     from kernelbox.server.jobs._running_job import OnBegin
-    from kernelbox.shells._asyncio_jobs import Watch
+    from kernelbox.shells._asyncio_cell import OnEvent
 
 
 async def run_until_success(
@@ -22,20 +21,20 @@ async def run_until_success(
     body: RetryExecute,
     find: FindKernel,
     *,
-    watch: Watch | None = None,
+    on_event: OnEvent | None = None,
     on_begin: OnBegin | None = None,
 ) -> ExecutionResult:
     """Runs code until it succeeds, is interrupted, or has been tried often enough.
 
     A kernel that an attempt ends is started anew.
     """
-    cell = cell_of(body)
+    code, options = body.code, options_of(state, body)
     allowed = body.max_attempts or state.kernels.config.max_retries
     attempts = []
     for attempt in range(1, allowed + 1):
         kernel = await find()
-        result = await state.executions.run(kernel, cell, watch=watch, on_begin=on_begin)
-        attempts.append(result.snapshot(attempt, cell.code))
+        result = await state.executions.run(kernel, code, options, on_event=on_event, on_begin=on_begin)
+        attempts.append(result.snapshot(attempt, code))
         result.attempts = attempts
         if result.ok or _was_interrupted(result):
             return result
@@ -43,7 +42,7 @@ async def run_until_success(
             break
         if result.state == "lost" and not await _can_go_on(state, kernel):
             return result
-        cell = dataclasses.replace(cell, code=body.code_after(attempt) or cell.code)
+        code = body.code_after(attempt) or code
     result.status = "max_attempts_exceeded"
     return result
 

@@ -22,12 +22,12 @@ from kernelbox.server.routes._models import (
     RetryExecute,
 )
 from kernelbox.server.routes._retrying import run_until_success
-from kernelbox.server.routes._starting_jobs import FindKernel, Key, begin_job, cell_of, running
+from kernelbox.server.routes._starting_jobs import FindKernel, Key, begin_job, options_of, running
 from kernelbox.wire._results import ExecutionResult
 
 if TYPE_CHECKING:
     from kernelbox.server.jobs._running_job import OnBegin, Work
-    from kernelbox.shells._asyncio_jobs import Watch
+    from kernelbox.shells._asyncio_cell import OnEvent
 
 router = APIRouter(tags=["Execution"])
 
@@ -77,15 +77,17 @@ DIRECT = {
 async def _execute(request: Request, body: ExecuteBody, find: FindKernel, once: str | None) -> Response:
     if once is not None:
         return await _run_once(request, body, running(request, body, find), once)
-    return answer_with(await run_attended(request, state_of(request).executions.run(await find(), cell_of(body))))
+    state = state_of(request)
+    run = state.executions.run(await find(), body.code, options_of(state, body))
+    return answer_with(await run_attended(request, run))
 
 
 async def _retry(request: Request, body: RetryExecute, find: FindKernel, once: str | None) -> Response:
     state = state_of(request)
     if once is not None:
 
-        async def work(watch: Watch, on_begin: OnBegin) -> ExecutionResult:
-            return await run_until_success(state, body, find, watch=watch, on_begin=on_begin)
+        async def work(on_event: OnEvent, on_begin: OnBegin) -> ExecutionResult:
+            return await run_until_success(state, body, find, on_event=on_event, on_begin=on_begin)
 
         return await _run_once(request, body, work, once)
     return answer_with(await run_attended(request, run_until_success(state, body, find)))

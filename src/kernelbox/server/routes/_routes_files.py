@@ -25,7 +25,7 @@ from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jobs._answers import JsonAnswer
 from kernelbox.server.routes._app_state import state_of, workspace_of
 from kernelbox.server.routes._models import HARMLESS, NOT_FOUND, Failure, FileList, Written
-from kernelbox.shells._loop_connection import in_thread
+from kernelbox.shells._asyncio_connection import in_thread
 
 router = APIRouter(tags=["Files"])
 

@@ -31,7 +31,7 @@ from kernelbox.server.routes._models import (
     StreamExecute,
 )
 from kernelbox.server.routes._starting_jobs import Key, begin_in_kernel, begin_in_session
-from kernelbox.shells._loop_connection import in_thread
+from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._json import dump
 
 router = APIRouter(tags=["Jobs"])

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response, WebSocket
 
 from kernelbox import __version__
+from kernelbox.core._options import KernelOptions
 from kernelbox.host.engines._kernelspecs import installed_kernelspecs, read_logo
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.server.http._failures import RequestRefused
@@ -29,8 +30,7 @@ from kernelbox.server.routes._jupyter_models import (
     KernelSpecs,
 )
 from kernelbox.server.routes._models import CONFLICT, FULL, HARMLESS, NOT_FOUND
-from kernelbox.shells._loop_connection import in_thread
-from kernelbox.shells._loop_kernels import Wanted
+from kernelbox.shells._asyncio_connection import in_thread
 
 router = APIRouter(tags=["Jupyter"])
 
@@ -92,7 +92,7 @@ async def list_kernels(request: Request) -> list[JupyterKernel]:
 async def create_kernel(request: Request, response: Response, body: KernelRequest | None = None) -> JupyterKernel:
     wanted = body or KernelRequest(name=None, path=None, env=None)
     variables = {name: value for name, value in (wanted.env or {}).items() if name.startswith(_VARIABLES)}
-    record = await kernels_of(request, "manage").create(None, Wanted(kernel_type=wanted.name, env=variables))
+    record = await kernels_of(request, "manage").create(None, KernelOptions(kernel_type=wanted.name, env=variables))
     shown = show_kernel(request, record)
     response.headers["Location"] = f"/api/kernels/{shown.id}"
     return shown

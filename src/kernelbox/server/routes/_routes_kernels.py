@@ -7,6 +7,7 @@ import os
 
 from fastapi import APIRouter, Query, Request
 
+from kernelbox.core._options import KernelOptions
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.server.jobs._caller_kernels import CallerKernels
 from kernelbox.server.routes._app_state import kernels_of, state_of
@@ -23,7 +24,6 @@ from kernelbox.server.routes._models import (
     SessionCreate,
     Wiped,
 )
-from kernelbox.shells._loop_kernels import Wanted
 
 router = APIRouter()
 
@@ -31,7 +31,7 @@ router = APIRouter()
 @router.post("/kernels", status_code=201, tags=["Kernels"], summary="Open a kernel", responses={**CONFLICT, **FULL})
 async def create_kernel(body: KernelCreate, request: Request) -> KernelModel:
     kernels = kernels_of(request, "manage")
-    wanted = Wanted(session_name=body.session_name, tags=body.tags, limits=body.limits)
+    wanted = KernelOptions(session_name=body.session_name, tags=body.tags, limits=body.limits)
     record = await kernels.create(body.name, wanted)
     return show(request, kernels, record)
 
@@ -93,7 +93,7 @@ async def interrupt_kernel(key: str, request: Request) -> Interrupted:
 @router.post("/sessions/{name}", tags=["Sessions"], summary="Find the kernel of a name, or open it", responses=FULL)
 async def open_session(name: str, request: Request, body: SessionCreate | None = None) -> KernelModel:
     kernels = kernels_of(request, "manage")
-    record = await kernels.open(name, Wanted(tags=body.tags, limits=body.limits) if body else Wanted())
+    record = await kernels.open(name, KernelOptions(tags=body.tags, limits=body.limits) if body else KernelOptions())
     return show(request, kernels, record)
 
 

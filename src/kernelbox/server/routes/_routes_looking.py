@@ -23,7 +23,7 @@ from kernelbox.server.routes._models import (
     VariableList,
     VariableModel,
 )
-from kernelbox.shells._loop_connection import in_thread
+from kernelbox.shells._asyncio_connection import in_thread
 from kernelbox.wire._json import dump
 
 # What Jupyter calls its notebooks.

@@ -10,7 +10,7 @@ from kernelbox.server.http._failures import RequestRefused, about_to_end
 from kernelbox.server.http._metrics import CONTENT_TYPE_LATEST
 from kernelbox.server.routes._app_state import caller_of, state_of
 from kernelbox.server.routes._models import FULL, ApiLink, Health, Ready, ServiceLinks
-from kernelbox.shells._loop_connection import in_thread
+from kernelbox.shells._asyncio_connection import in_thread
 
 router = APIRouter(tags=["Service"])
 

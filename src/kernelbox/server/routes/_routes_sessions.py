@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 
+from kernelbox.core._options import KernelOptions
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.server.jobs._caller_kernels import CallerKernels
@@ -18,7 +19,6 @@ from kernelbox.server.routes._app_state import kernels_of, state_of
 from kernelbox.server.routes._jupyter_models import JupyterSession, KernelOfSession, SessionChanges, SessionRequest
 from kernelbox.server.routes._models import CONFLICT, FULL, NOT_FOUND
 from kernelbox.server.routes._routes_jupyter import our_id, show_kernel
-from kernelbox.shells._loop_kernels import Wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ async def _kernel_for(kernels: CallerKernels, wanted: KernelOfSession, tags: dic
     """Returns the kernel that a session asks for, with the session among its tags."""
     if wanted.id is not None:
         return await kernels.retag(our_id(wanted.id), tags)
-    return await kernels.create(None, Wanted(tags=tags, kernel_type=wanted.name))
+    return await kernels.create(None, KernelOptions(tags=tags, kernel_type=wanted.name))
 
 
 async def _let_go(request: Request, kernels: CallerKernels, session: NotebookSession) -> None:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Header
 from fastapi.requests import HTTPConnection
 
+from kernelbox.core._cell_options import CellOptions
 from kernelbox.core._kernel import Kernel
 from kernelbox.server.http._failures import RequestRefused
-from kernelbox.server.jobs._executions import Cell
 from kernelbox.server.jobs._jobs import fingerprint
-from kernelbox.server.routes._app_state import caller_of, kernels_of, state_of
+from kernelbox.server.routes._app_state import AppState, caller_of, kernels_of, state_of
 from kernelbox.server.routes._models import CellBody, ExecuteBody, JobExecute
 from kernelbox.wire._results import ExecutionResult
 
 if TYPE_CHECKING:
     from kernelbox.server.jobs._running_job import OnBegin, Work
-    from kernelbox.shells._asyncio_jobs import Watch
+    from kernelbox.shells._asyncio_cell import OnEvent
 
 FindKernel = Callable[[], Awaitable[Kernel]]
 
@@ -60,20 +60,16 @@ async def begin_job(request: HTTPConnection, body: CellBody, work: Work, once: s
 
 def running(request: HTTPConnection, body: ExecuteBody | JobExecute, find: FindKernel) -> Work:
     """Returns the work of a job that runs one cell."""
-    executions = state_of(request).executions
+    state = state_of(request)
 
-    async def work(watch: Watch, on_begin: OnBegin) -> ExecutionResult:
-        return await executions.run(await find(), cell_of(body), watch=watch, on_begin=on_begin)
+    async def work(on_event: OnEvent, on_begin: OnBegin) -> ExecutionResult:
+        return await state.executions.run(
+            await find(), body.code, options_of(state, body), on_event=on_event, on_begin=on_begin
+        )
 
     return work
 
 
-def cell_of(body: ExecuteBody | JobExecute) -> Cell:
-    """Returns what a request wants run."""
-    return Cell(
-        code=body.code,
-        language=body.language,
-        timeout=body.timeout,
-        approve=body.approve,
-        output_char_limit=body.output_char_limit,
-    )
+def options_of(state: AppState, body: ExecuteBody | JobExecute) -> CellOptions:
+    """Returns what a request wants its code run with."""
+    return state.executions.options_for(body.language, body.timeout, body.approve, body.output_char_limit)

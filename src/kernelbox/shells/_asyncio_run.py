@@ -1,4 +1,4 @@
-"""The asyncio shell: drives an execution on an event loop, the twin of `_blocking`, with the same orders.
+"""The asyncio shell: drives an execution on an event loop, the twin of `_blocking_run`, with the same orders.
 
 Nothing here blocks the loop: bytes are awaited, and what waits for processes or files runs in a thread. The socket
 is read only while a task awaits `next`, so a slow consumer slows the cell down. The clock runs all the same: when time
@@ -14,7 +14,7 @@ import time
 
 from kernelbox.base._errors import InheritedStream, KernelDied, StoreFailed
 from kernelbox.core._orders import conclude_end, cut_off, drop_oldest, find_cut, next_order, obey
-from kernelbox.shells._loop_connection import LoopConnection, connect, in_thread
+from kernelbox.shells._asyncio_connection import LoopConnection, connect, in_thread
 from kernelbox.wire._execution import Execution
 from kernelbox.wire._messages import Answer, Ask, Done, Interrupt, Query, Reply
 
@@ -172,6 +172,11 @@ class Run:
             self._finish()  # it had ended, and no task asked for more
         if not self.ended:
             self.cancel()
+            await self.until_ended()
+
+    async def until_ended(self) -> None:
+        """Waits until the kernel is free."""
+        if not self.ended:
             await self._free.wait()
 
     def forget(self) -> None:
