@@ -11,9 +11,9 @@ import sys
 import tempfile
 from importlib.metadata import version
 
-from benchmarks._measure import Row, table
+from benchmarks._measure import Row, set_scale, table
 
-_BENCHMARKS = (
+BENCHMARKS = (
     *("engine", "cli", "store", "executor", "tools", "tokens", "http", "service", "gateway"),
     *("sandbox", "srt", "guard"),
 )
@@ -21,8 +21,11 @@ _BENCHMARKS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"which to run (all): {', '.join(_BENCHMARKS)}")
-    names = parser.parse_args().names or _BENCHMARKS
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which to run (all): {', '.join(BENCHMARKS)}")
+    parser.add_argument("--scale", type=float, default=1.0, help="measure this part of what a whole run does (1)")
+    options = parser.parse_args()
+    names = options.names or BENCHMARKS
+    set_scale(options.scale)
     print(_machine(), flush=True)
     folder = tempfile.mkdtemp(prefix="kbx-")
     os.environ["KERNELBOX_HOME"] = os.path.join(folder, "home")

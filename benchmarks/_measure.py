@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+_scale = 1.0
+
 
 @dataclass(frozen=True)
 class Row:
@@ -19,23 +21,35 @@ class Row:
     ok: bool | None = None
 
 
+def set_scale(scale: float) -> None:
+    """Has a run measure a part of what it would: as much as shows that every benchmark works, for example."""
+    global _scale
+    _scale = scale
+
+
+def scaled(count: int) -> int:
+    """Returns how many of something to measure, two at least."""
+    return max(2, round(count * _scale))
+
+
 def times(action: Callable[[], object], count: int) -> list[float]:
-    """Returns how long each of `count` calls took, in seconds, in the order of size."""
-    taken = []
-    for _ in range(count):
-        began = time.perf_counter()
-        action()
-        taken.append(time.perf_counter() - began)
-    return sorted(taken)
+    """Returns how long each of `count` calls took, scaled, in seconds, in the order of size."""
+    return sorted(_time(action) for _ in range(scaled(count)))
 
 
 def interleaved(actions: dict[str, Callable[[], object]], *, rounds: int, batch: int) -> dict[str, list[float]]:
     """Measures several actions in turns, so that whatever else the machine does strikes them alike."""
     taken: dict[str, list[float]] = {name: [] for name in actions}
-    for _ in range(rounds):
+    for _ in range(scaled(rounds)):
         for name, action in actions.items():
-            taken[name] += times(action, batch)
+            taken[name] += [_time(action) for _ in range(batch)]
     return {name: sorted(values) for name, values in taken.items()}
+
+
+def _time(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
 
 
 def percentile(ordered: list[float], percent: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import kernelbox
-from benchmarks._measure import interleaved, percentile
+from benchmarks._measure import interleaved, percentile, scaled
 from kernelbox.base._environment import scrubbed_environment
 
 Openers = dict[str, Callable[[], kernelbox.KernelRecord]]
@@ -48,7 +48,7 @@ def compare_executions(openers: Openers, kind: str) -> tuple[dict[str, list[floa
     pairs of kernels, the middle one's."""
     together: dict[str, list[float]] = {name: [] for name in openers}
     ratios = []
-    for _ in range(_PAIRS):
+    for _ in range(scaled(_PAIRS)):
         records = {name: open_one() for name, open_one in openers.items()}
         taken = interleaved(
             {name: lambda record=record: kernelbox.execute(record, "1+1") for name, record in records.items()},  # type: ignore[misc]  # a default binds it

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import kernelbox
-from benchmarks._measure import Row, interleaved, percentile, show, times
+from benchmarks._measure import Row, interleaved, percentile, scaled, show, times
 from benchmarks._mistakes import MISTAKES
 from benchmarks._references import JupyterKernel, in_process, time_first_result
 
@@ -91,7 +91,7 @@ def _start() -> Iterator[Row]:
 
     first_result()
     ours, theirs = [], []
-    for _ in range(7):  # in turns: the machine's speed changes
+    for _ in range(scaled(7)):  # in turns: the machine's speed changes
         ours += times(first_result, 8)
         theirs.append(time_first_result())
     for record in kernelbox.list_kernels():
@@ -135,7 +135,7 @@ def _fresh_process() -> Iterator[Row]:
 
 
 def _memory() -> Iterator[Row]:
-    count = 100  # so many share the template
+    count = scaled(100)  # so many share the template
     records = [kernelbox.get_or_create(f"memory-{number}") for number in range(count)]
     for record in records:
         kernelbox.execute(record, "1+1")
@@ -163,7 +163,7 @@ def _pss(pid: int) -> float:
 def _preloaded_import() -> Iterator[Row]:
     code = "import time; t = time.perf_counter(); import pandas; print(time.perf_counter() - t)"
     taken = []
-    for number in range(10):
+    for number in range(scaled(10)):
         name = f"import-{number}"
         taken.append(float(kernelbox.execute(name, code).output))
         kernelbox.destroy(name)
@@ -174,7 +174,7 @@ def _preloaded_import() -> Iterator[Row]:
 
 
 def _burst() -> Iterator[Row]:
-    names = [f"burst-{number}" for number in range(100)]
+    names = [f"burst-{number}" for number in range(scaled(100))]
 
     def open_one(name: str) -> bool:
         return kernelbox.execute(kernelbox.get_or_create(name), "1+1").return_value == "2"
@@ -186,11 +186,11 @@ def _burst() -> Iterator[Row]:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(kernelbox.destroy, names))
     yield Row(
-        "100 new kernels at once from 8 threads",
-        f"{taken:.2f} s, {sum(answers)} % answer",
+        f"{len(names)} new kernels at once from 8 threads",
+        f"{taken:.2f} s, {sum(answers) / len(names):.0%} answer",
         "",
         "",
-        "≤ 3 s, 100 %",
+        "≤ 3 s, 100%",
         taken <= 3 and all(answers),
     )
 
@@ -231,11 +231,11 @@ def _volume() -> Iterator[Row]:
 
 
 def _many() -> Iterator[Row]:
-    wrong = 0
-    for number in range(10_000):
+    wrong, count = 0, scaled(10_000)
+    for number in range(count):
         result = kernelbox.execute("bench", f"print({number}); {number} * 2")
         wrong += result.output != f"{number}\n" or result.return_value != str(number * 2)
-    yield Row("10,000 executions in a row", f"{wrong} outputs lost or misplaced", "", "", "0", wrong == 0)
+    yield Row(f"{count:,} executions in a row", f"{wrong} outputs lost or misplaced", "", "", "0", wrong == 0)
 
 
 def _mistakes() -> Row:

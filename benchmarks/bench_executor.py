@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 
 import kernelbox
-from benchmarks._measure import Row, percentile, show
+from benchmarks._measure import Row, percentile, scaled, show
 from kernelbox import CodeExecutionChunk, CodeExecutor
 
 _THEIRS = {"start": 4.0, "execute": 0.050, "reset": 0.9}
@@ -60,7 +60,7 @@ async def _execute(executor: CodeExecutor) -> list[Row]:
         await executor.execute("1+1")
 
     taken: dict[str, list[float]] = {"sync": [], "async": []}
-    for _ in range(40):
+    for _ in range(scaled(40)):
         taken["sync"] += await _times(sync, 15)
         taken["async"] += await _times(ours, 15)
     kernelbox.destroy(kernel)
@@ -81,7 +81,7 @@ async def _changes(executor: CodeExecutor, silent: CodeExecutor) -> Row:
         await silent.execute("pass")
 
     taken: dict[str, list[float]] = {"with": [], "without": []}
-    for _ in range(60):
+    for _ in range(scaled(60)):
         taken["without"] += await _times(not_reporting, 10)
         taken["with"] += await _times(reporting, 10)
     with_, without = sorted(taken["with"]), sorted(taken["without"])
@@ -102,11 +102,11 @@ async def _first_chunk(executor: CodeExecutor) -> Row:
             while not isinstance(await anext(stream), CodeExecutionChunk):
                 continue
 
-    return Row("call of `stream` to first chunk", show(await _times(first, 200)))
+    return Row("call of `stream` to first chunk", show(await _times(first, scaled(200))))
 
 
 async def _reset(executor: CodeExecutor) -> Row:
-    return _against_ipybox("`reset()`", await _times(executor.reset, 30), "reset")
+    return _against_ipybox("`reset()`", await _times(executor.reset, scaled(30)), "reset")
 
 
 def _against_ipybox(what: str, ours: list[float], figure: str) -> Row:

@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import kernelbox
-from benchmarks._measure import Row, interleaved, percentile, show
+from benchmarks._measure import Row, interleaved, percentile, scaled, show
 from benchmarks._service import Client, Server, our_server, peer_server
 
-_CONNECTIONS = 32
 _EACH = 10
-_ROUNDS = 10
 
 Load = Callable[[], int]
 
@@ -54,26 +52,27 @@ def _one_connection(ours: Server, peer: Server | None) -> Iterator[Row]:
 
 def _many_connections(ours: Server, peer: Server | None) -> Iterator[Row]:
     """Sends cells to the same kernels from as many threads of this one process, by the API and over HTTP, in turns."""
-    names = [f"load-{number}" for number in range(_CONNECTIONS)]
-    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+    count = scaled(32)
+    names = [f"load-{number}" for number in range(count)]
+    with ThreadPoolExecutor(count) as pool:
         loads = {
             "api": list(pool.map(_sync_load, names)),
-            "http": list(pool.map(_http_load, [ours] * _CONNECTIONS, names)),
+            "http": list(pool.map(_http_load, [ours] * count, names)),
         }
-        rates = _rates(pool, loads, rounds=_ROUNDS)
-        what = f"executions per second, {_CONNECTIONS} connections over {_CONNECTIONS} kernels"
+        rates = _rates(pool, loads, rounds=scaled(10))
+        what = f"executions per second, {count} connections over {count} kernels"
         ratio = rates["http"] / rates["api"]
         shown = f"{rates['http']:,.0f}"
         yield Row(what, shown, f"Python API {rates['api']:,.0f}", f"{ratio:.0%}", "≥ 60 %", ratio >= 0.6)
         if peer is not None:
-            slower = _rates(pool, {"peer": list(pool.map(_http_load, [peer] * _CONNECTIONS, names))}, rounds=1)["peer"]
+            slower = _rates(pool, {"peer": list(pool.map(_http_load, [peer] * count, names))}, rounds=1)["peer"]
             ratio = rates["http"] / slower
             yield Row(what, shown, f"KernelBox 0.1.2 {slower:,.0f}", f"{ratio:.1f} ×", "≥ 10 ×", ratio >= 10)
 
 
 def _first_byte(ours: Server) -> Row:
     client = Client(ours, "stream")
-    taken = sorted(client.first_byte() for _ in range(50))
+    taken = sorted(client.first_byte() for _ in range(scaled(50)))
     reached = percentile(taken, 50) <= 0.010
     return Row("first byte of a stream after it was printed", show(taken), "", "", "≤ 10 ms", reached)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import kernelbox
-from benchmarks._measure import Row, percentile, show, times
+from benchmarks._measure import Row, percentile, scaled, show, times
 from benchmarks._pairs import Openers, compare_executions, compare_starts, opener
 from kernelbox.host.process._process import Process
 
@@ -50,7 +50,7 @@ def _execute(kernels: Openers) -> Iterator[Row]:
 
 
 def _memory(kernels: Openers) -> Iterator[Row]:
-    differences = sorted(_measure(kernels["sandboxed"]) - _measure(kernels["plain"]) for _ in range(9))
+    differences = sorted(_measure(kernels["sandboxed"]) - _measure(kernels["plain"]) for _ in range(scaled(9)))
     more = percentile(differences, 50)
     yield Row(
         "memory of a sandboxed kernel beyond a plain one's", f"{more / 1024:.2f} MB", "", "", "≤ 0.5 MB", more <= 512
@@ -74,15 +74,15 @@ def _measure(open_one: Callable[[], kernelbox.KernelRecord]) -> float:
 
 def _burst(kernels: Openers) -> Iterator[Row]:
     taken: dict[str, list[float]] = {name: [] for name in kernels}
-    for _ in range(3):
+    for _ in range(scaled(3)):
         for name, open_one in kernels.items():
             opened: list[kernelbox.KernelRecord] = []
-            taken[name] = sorted([*taken[name], *times(lambda: opened.extend(_open_hundred(open_one)), 1)])  # noqa: B023  # called at once
+            taken[name] = sorted([*taken[name], *times(lambda: opened.extend(_open_many(open_one)), 1)])  # noqa: B023  # called at once
             for record in opened:
                 kernelbox.destroy(record)
     plain, sandboxed = percentile(taken["plain"], 50), percentile(taken["sandboxed"], 50)
     yield Row(
-        "100 new sandboxed kernels at once from 4 threads",
+        f"{scaled(100)} new sandboxed kernels at once from 4 threads",
         f"{sandboxed:.2f} s",
         f"plain {plain:.2f} s",
         f"{sandboxed / plain:.2f} ×",
@@ -91,9 +91,9 @@ def _burst(kernels: Openers) -> Iterator[Row]:
     )
 
 
-def _open_hundred(open_one: Callable[[], kernelbox.KernelRecord]) -> list[kernelbox.KernelRecord]:
+def _open_many(open_one: Callable[[], kernelbox.KernelRecord]) -> list[kernelbox.KernelRecord]:
     with ThreadPoolExecutor(4) as pool:
-        return list(pool.map(lambda _: open_one(), range(100)))
+        return list(pool.map(lambda _: open_one(), range(scaled(100))))
 
 
 def _private(pid: int | None) -> int:

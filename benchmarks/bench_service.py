@@ -1,27 +1,16 @@
-"""The HTTP service as a whole: many streams, many idle kernels, health under load, memory over many executions.
-
-KERNELBOX_BENCH_SCALE=0.1 runs a tenth of the kernels and executions.
-"""
+"""The HTTP service as a whole: many streams, many idle kernels, health under load, memory over many executions."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from benchmarks._measure import Row, percentile, show, times
+from benchmarks._measure import Row, percentile, scaled, show, times
 from benchmarks._service import Client, Server, our_server
-
-_SCALE = float(os.environ.get("KERNELBOX_BENCH_SCALE", "1"))
-_STREAMS = 200
-_STREAM_KERNELS = 20
-_KERNELS = int(1000 * _SCALE)
-_EXECUTIONS = int(100_000 * _SCALE)
-_LOAD = 32
 
 # Seconds that idle kernels are watched.
 _IDLE = 10.0
@@ -43,34 +32,35 @@ def rows() -> Iterator[Row]:
 
 def _streams(server: Server) -> Row:
     """Follows jobs by many connections, all of which are open at one moment."""
-    jobs = []
+    streams, kernels, jobs = scaled(200), scaled(20), []
     with contextlib.closing(Client(server)) as client:
-        for number in range(_STREAM_KERNELS):
+        for number in range(kernels):
             begun = json.loads(client.send("POST", f"/sessions/stream-{number}/jobs", {"code": _WAITING}))
             jobs.append(begun["events"])
-    everyone = threading.Barrier(_STREAMS + 1, timeout=60)
+    everyone = threading.Barrier(streams + 1, timeout=60)
 
     def follow(number: int) -> bool:
         text, last = "", {}
         with contextlib.closing(Client(server)) as client:
-            for last in client.follow("GET", jobs[number % _STREAM_KERNELS]):
+            for last in client.follow("GET", jobs[number % kernels]):
                 text += str(last.get("text") or "")
                 if text == "begun\n":
                     everyone.wait()
         return text == "begun\nend\n" and "result" in last
 
-    with ThreadPoolExecutor(_STREAMS) as pool:
-        following = [pool.submit(follow, number) for number in range(_STREAMS)]
+    with ThreadPoolExecutor(streams) as pool:
+        following = [pool.submit(follow, number) for number in range(streams)]
         everyone.wait()
         with contextlib.closing(Client(server, "go")) as client:
             client.execute("open('go', 'w').close()")
         complete = sum(each.result() for each in following)
-    return Row("streams open at once", f"{_STREAMS}, {complete} complete", "", "", "200", complete == _STREAMS == 200)
+    return Row("streams open at once", f"{streams}, {complete} complete", "", "", "all", complete == streams)
 
 
 def _health(server: Server) -> Row:
     """Asks for health while as many clients as the benchmark of throughput has run code."""
-    begun, ended = threading.Barrier(_LOAD + 1, timeout=60), threading.Event()
+    clients = scaled(32)
+    begun, ended = threading.Barrier(clients + 1, timeout=60), threading.Event()
 
     def load(number: int) -> None:
         with contextlib.closing(Client(server, f"load-{number}")) as client:
@@ -78,8 +68,8 @@ def _health(server: Server) -> Row:
             while not ended.is_set():
                 client.execute("1+1")
 
-    with ThreadPoolExecutor(_LOAD) as pool:
-        running = [pool.submit(load, number) for number in range(_LOAD)]
+    with ThreadPoolExecutor(clients) as pool:
+        running = [pool.submit(load, number) for number in range(clients)]
         begun.wait()
         with contextlib.closing(Client(server)) as client:
             taken = times(lambda: client.send("GET", "/health"), 300)
@@ -87,21 +77,22 @@ def _health(server: Server) -> Row:
         for each in running:
             each.result()
     reached = percentile(taken, 95) <= 0.050
-    return Row(f"`/health` while {_LOAD} clients run code", show(taken), "", "", "≤ 50 ms", reached)
+    return Row(f"`/health` while {clients} clients run code", show(taken), "", "", "≤ 50 ms", reached)
 
 
 def _memory(server: Server) -> Row:
     """Runs code often, after a tenth of it for the server to have made what it keeps."""
+    count = scaled(100_000)
     with contextlib.closing(Client(server, "memory")) as client:
 
-        def run(count: int) -> int:
-            for _ in range(count):
+        def run(times: int) -> int:
+            for _ in range(times):
                 client.execute("1+1")
             return server.memory()
 
-        before = run(_EXECUTIONS // 10)
-        grown = run(_EXECUTIONS) - before
-    what = f"memory that {_EXECUTIONS:,} executions leave in the server"
+        before = run(scaled(10_000))
+        grown = run(count) - before
+    what = f"memory that {count:,} executions leave in the server"
     return Row(what, f"{grown / 1e6:+.1f} MB of {before / 1e6:.0f}", "", "", "flat", grown < 4e6)
 
 
@@ -109,11 +100,11 @@ def _idle(server: Server) -> Row:
     """Opens kernels, each of which has run a cell, and then asks for nothing; before, and with them."""
     with contextlib.closing(Client(server)) as client:
         client.send("DELETE", "/kernels")
-        without = _share_of_cpu(server)
-        for number in range(_KERNELS):
+        without, count = _share_of_cpu(server), scaled(1000)
+        for number in range(count):
             client.send("POST", f"/sessions/idle-{number}/execute", {"code": "1+1"})
         share = _share_of_cpu(server)
-    what = f"CPU of the server with {_KERNELS:,} idle kernels"
+    what = f"CPU of the server with {count:,} idle kernels"
     return Row(what, f"{share:.2%}", f"without {without:.2%}", "", "the same", share - without < 0.003)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import kernelbox
-from benchmarks._measure import Row, percentile, show
+from benchmarks._measure import Row, percentile, scaled, show
 from benchmarks._pairs import Openers, compare_executions, compare_starts, opener
 from kernelbox.sandbox._sandbox_config import SandboxConfig
 from kernelbox.sandbox._srt_settings import settings_for_srt
@@ -41,7 +41,7 @@ def _opener(workspace: str, *, srt: bool) -> Callable[[], kernelbox.KernelRecord
 def _first() -> Row:
     """Compares the first kernel of a policy with srt's own start and that of a template, each by itself, in turns."""
     taken: dict[str, list[float]] = {"srt": [], "template": [], "first": []}
-    for _ in range(7):
+    for _ in range(scaled(7)):
         with tempfile.TemporaryDirectory() as workspace:
             taken["srt"].append(_start_srt(workspace))
             taken["template"].append(_timed(_opener(workspace, srt=False)))

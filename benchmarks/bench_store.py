@@ -9,11 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import kernelbox
-from benchmarks._measure import Row, percentile, show, times
+from benchmarks._measure import Row, percentile, scaled, show, times
 
-_LIVE = 2000
-_LISTED = 1000
-_CYCLES = 1000
 _THREADS = 8
 
 
@@ -34,15 +31,15 @@ def _get() -> Iterator[Row]:
 def _cycles() -> Iterator[Row]:
     """Opens and destroys kernels, and looks for what each may leave: processes, descriptors, files, memory."""
     template = _parent_of("warm")
-    for number in range(50):  # what grows once, at first use, is no leak
+    for number in range(scaled(50)):  # what grows once, at first use, is no leak
         _cycle(number)
     before = _footprint(template)
-    taken = times(lambda: _cycle(0), _CYCLES)
+    taken = times(lambda: _cycle(0), 1000)
     after = _footprint(template)
     growth = {what: after[what] - before[what] for what in before}
     ok = all(value <= 0 for what, value in growth.items() if what != "template kB") and growth["template kB"] < 1024
     shown = ", ".join(f"{what} {value:+d}" for what, value in growth.items())
-    yield Row(f"{_CYCLES:,} × create, execute, destroy: growth", shown, "", "", "none", ok)
+    yield Row(f"{len(taken):,} × create, execute, destroy: growth", shown, "", "", "none", ok)
     yield Row("create, execute, destroy: each", show(taken))
 
 
@@ -54,24 +51,25 @@ def _cycle(number: int) -> None:
 
 def _crowd() -> Iterator[Row]:
     """Opens many kernels, lists them, and asks every one of them."""
-    names = [f"crowd-{number}" for number in range(_LIVE)]
+    live, listed = scaled(2000), scaled(1000)
+    names = [f"crowd-{number}" for number in range(live)]
     began = time.perf_counter()
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(kernelbox.get_or_create, names[:_LISTED]))
+        list(pool.map(kernelbox.get_or_create, names[:listed]))
         listing = times(kernelbox.list_kernels, 10)
-        list(pool.map(kernelbox.get_or_create, names[_LISTED:]))
+        list(pool.map(kernelbox.get_or_create, names[listed:]))
         opened = time.perf_counter() - began
         found = times(lambda: kernelbox.get_or_create("warm"), 500)
         answers = list(pool.map(_ask, names))
     right = sum(answers)
     yield Row(
-        f"`list_kernels()` of {_LISTED:,} live kernels",
+        f"`list_kernels()` of {listed:,} live kernels",
         show(listing),
         "",
-        f"{percentile(listing, 50) / _LISTED * 1e6:.0f} µs each",
+        f"{percentile(listing, 50) / listed * 1e6:.0f} µs each",
     )
     yield Row(
-        f"`get_or_create` of an existing kernel among {_LIVE:,}",
+        f"`get_or_create` of an existing kernel among {live:,}",
         show(found),
         "",
         "",
@@ -79,7 +77,7 @@ def _crowd() -> Iterator[Row]:
         percentile(found, 50) <= 0.001,
     )
     yield Row(
-        f"{_LIVE:,} live idle kernels", f"opened in {opened:.0f} s, {right:,} answer", "", "", "all", right == _LIVE
+        f"{live:,} live idle kernels", f"opened in {opened:.0f} s, {right:,} answer", "", "", "all", right == live
     )
     began = time.perf_counter()
     destroyed = len(kernelbox.wipe())
@@ -92,7 +90,7 @@ def _ask(name: str) -> bool:
 
     record = kernelbox.status(name)
     right = kernelbox.execute(record, "6 * 7", timeout=300).return_value == "42"
-    kernels().forget_connections(record)
+    kernels().pool.drop(record)
     return right
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters
 
-from benchmarks._measure import Row, percentile, show
+from benchmarks._measure import Row, percentile, scaled, show
 from kernelbox import CodeExecutor, generate_mcp_sources
 
 _TESTS = Path(__file__).parent.parent / "tests" / "tools"
@@ -54,11 +54,11 @@ def rows() -> Iterator[Row]:
 
 async def _rows() -> list[Row]:
     await generate_mcp_sources("bench", {"command": sys.executable, "args": [SERVER]}, "mcptools")
-    generated = sorted([await _generate_fifteen() for _ in range(3)])
+    generated = sorted([await _generate_fifteen() for _ in range(scaled(3))])
     parameters = StdioServerParameters(command=sys.executable, args=[SERVER])
     async with CodeExecutor() as executor, Client(parameters) as client:
         imports: dict[str, list[float]] = {"picture": [], "image_search": []}
-        for _ in range(10):
+        for _ in range(scaled(10)):
             await executor.reset()
             for module, taken in imports.items():
                 taken.append(await _import(executor, module))
@@ -66,13 +66,14 @@ async def _rows() -> list[Row]:
         await _direct(client, 20)
         ours: list[float] = []
         theirs: list[float] = []
-        for _ in range(20):
+        for _ in range(scaled(20)):
             ours += await _through_kernel(executor, 25)
             theirs += await _direct(client, 25)
+        many = scaled(1000)
         began = time.perf_counter()
-        await executor.execute(_CALLS.format(count=1000))
+        await executor.execute(_CALLS.format(count=many))
         thousand = time.perf_counter() - began
-        direct = sum(await _direct(client, 1000))
+        direct = sum(await _direct(client, many))
     ours.sort()
     theirs.sort()
     overhead = percentile(ours, 50) - percentile(theirs, 50)
@@ -86,7 +87,7 @@ async def _rows() -> list[Row]:
             "+ ≤ 2 ms",
             overhead <= 0.002,
         ),
-        Row("1,000 calls in a loop", f"{thousand:.1f} s", f"directly {direct:.1f} s", f"{thousand / direct:.2f} ×"),
+        Row(f"{many:,} calls in a loop", f"{thousand:.1f} s", f"directly {direct:.1f} s", f"{thousand / direct:.2f} ×"),
         Row(
             "import of the first generated module in a new kernel",
             show(first),
