@@ -33,8 +33,7 @@ from kernelbox import KernelBoxConfig, StoreFailed, create, destroy, execute, ge
 from kernelbox.api._here import kernels
 from kernelbox.host.files._home import Home
 from kernelbox.host.files._key import _home_directories, read_key
-from kernelbox.tools._parameters import read_parameters
-from kernelbox.tools._servers import Servers
+from kernelbox.tools._servers import Servers, read_parameters
 
 ANOTHER_USER = 12345
 FOREIGN = r"was not made by this user's kernelbox on this machine.*neither used nor changed: set"

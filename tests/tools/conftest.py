@@ -9,8 +9,7 @@ import pytest
 from tests.support.tools import PLAIN, generate
 
 from kernelbox import KernelBoxConfig
-from kernelbox.tools._parameters import read_parameters
-from kernelbox.tools._servers import Servers
+from kernelbox.tools._servers import Servers, read_parameters
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from tests.support.executor import run, text
 from tests.support.tools import executing, failure, generate, serving
 
 from kernelbox import ToolServerFailed
-from kernelbox.tools import _http
+from kernelbox.tools import _http_transport
 
 CALL = "from mcptools.remote import {0} as tool\nprint(len(tool.run(tool.Params({1}))))"
 
@@ -46,7 +46,7 @@ def test_an_answer_that_would_fill_the_memory_is_not_read(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: Any, reason: str
 ) -> None:
     if "bytes" in reason:
-        monkeypatch.setattr(_http, "LARGEST_MESSAGE", 1_000_000)
+        monkeypatch.setattr(_http_transport, "LARGEST_MESSAGE", 1_000_000)
 
     async def scenario() -> str:
         async with executing(tmp_path) as executor:

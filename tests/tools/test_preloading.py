@@ -8,8 +8,7 @@ import pytest
 from tests.support.tools import PLAIN
 
 from kernelbox import KernelBoxConfig, destroy, execute
-from kernelbox.tools._parameters import read_parameters
-from kernelbox.tools._servers import Servers
+from kernelbox.tools._servers import Servers, read_parameters
 
 LOADED = "import sys; print({'kernelbox.guest.tools', 'kernelbox.guest.discovery', 'pydantic'} <= sys.modules.keys())"
 

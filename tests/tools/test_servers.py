@@ -14,9 +14,8 @@ from tests.support.executor import run, text
 from tests.support.tools import PLAIN, cell, executing, failure, generate
 
 from kernelbox import InvalidInput, KernelBoxConfig, StoreFailed
-from kernelbox.tools._parameters import read_parameters
 from kernelbox.tools._schemas import make_safe
-from kernelbox.tools._servers import Servers
+from kernelbox.tools._servers import Servers, read_parameters
 from kernelbox.tools._toolbox import Toolbox
 from kernelbox.wire._messages import Ask
 

@@ -7,13 +7,11 @@ import asyncio
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.base._errors import InvalidInput
 from kernelbox.core._arguments import check_seconds
-from kernelbox.tools import _loop
 from kernelbox.tools._modules import build_files
 from kernelbox.tools._naming import check_server_name, module_name, module_names
 from kernelbox.tools._package import check_owner, check_root, write_package
-from kernelbox.tools._parameters import read_parameters
-from kernelbox.tools._servers import Servers
-from kernelbox.tools._session import Session
+from kernelbox.tools._servers import Servers, read_parameters
+from kernelbox.tools._session import Session, submit
 from kernelbox.tools._toolbox import CONNECT_TIMEOUT
 
 TYPE_CHECKING = False
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from kernelbox.tools._parameters import ServerParameters
+    from kernelbox.tools._servers import ServerParameters
 
 
 async def generate_mcp_sources(
@@ -43,7 +41,7 @@ async def generate_mcp_sources(
     connect_timeout = check_seconds("connect_timeout", connect_timeout)
     package = module_name(server)
     await asyncio.to_thread(check_owner, root, package, server)
-    work = _loop.submit(_build(server, parameters, connect_timeout))
+    work = submit(_build(server, parameters, connect_timeout))
     files, modules = await asyncio.wrap_future(work)
     await asyncio.to_thread(_save, config, server, parameters, root, package, files)
     return modules

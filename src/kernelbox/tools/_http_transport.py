@@ -1,19 +1,35 @@
-"""HTTP towards a tool server: its answers are bounded before the SDK reads them, and its refusals are kept in mind."""
+"""Tool servers at an address: a client whose answers are bounded, and the older transport by server-sent events.
+
+Answers are bounded before the SDK reads them. The SDK has a transport for events too. This one also takes events of
+many megabytes, and reports what could not be posted.
+"""
 
 from __future__ import annotations
 
-import httpx2
+import asyncio
+import contextlib
+from contextlib import asynccontextmanager
+from urllib.parse import urljoin
 
+import anyio
+import httpx2
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCRequest
+
+from kernelbox.base._errors import ToolServerFailed
 from kernelbox.tools._bounds import LARGEST_MESSAGE, UNREADABLE, check_message, mend_message
+from kernelbox.tools._server_messages import Incoming, failed, read_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
-    from kernelbox.tools._bounds import Words
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+    from kernelbox.tools._bounds import Listener, Words
 
 # Seconds for a request to be taken; how long a tool may run is the cell's affair.
-HTTP_PATIENCE = 30.0
+_PATIENCE = 30.0
 
 # Seconds in which a server may answer that a session has ended. It need not, and nothing waits for it but our own end.
 _FAREWELL = 2.0
@@ -22,6 +38,11 @@ _EVENTS = "text/event-stream"
 
 # How a server says that it has no stream of its own, as the protocol lets it.
 _NO_STREAM = 405
+
+# Characters of the address that messages are posted to.
+_LONGEST_ADDRESS = 10_000
+
+_JSON = {"Content-Type": "application/json"}
 
 
 class Elsewhere(httpx2.RequestError):
@@ -49,9 +70,34 @@ def open_client(url: str, headers: dict[str, str], words: Words) -> httpx2.Async
 
     return httpx2.AsyncClient(
         headers={**headers, "Accept-Encoding": "identity"},
-        timeout=httpx2.Timeout(HTTP_PATIENCE, read=None),
+        timeout=httpx2.Timeout(_PATIENCE, read=None),
         event_hooks={"request": [stay, _bound_farewell], "response": [bound]},
     )
+
+
+@asynccontextmanager
+async def connect_events(
+    server: str, url: str, client: httpx2.AsyncClient, listener: Listener
+) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]], None]:
+    """Follows a server's events and gives the two streams that a session uses."""
+    async with client.sse(url, max_event_size=LARGEST_MESSAGE, follow_redirects=True) as source:
+        source.response.raise_for_status()
+        events = aiter(source)
+        address = urljoin(str(source.response.url), await _read_address(server, events))
+        incoming_in, incoming = anyio.create_memory_object_stream[Incoming](0)
+        outgoing, outgoing_out = anyio.create_memory_object_stream[SessionMessage](0)
+        tasks = [
+            asyncio.create_task(_read(events, incoming_in, listener)),
+            asyncio.create_task(_post(client, address, outgoing_out, incoming_in.clone())),
+        ]
+        try:
+            yield incoming, outgoing
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for stream in (incoming, incoming_in, outgoing, outgoing_out):
+                stream.close()
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
@@ -107,3 +153,54 @@ def _end_of_events(body: bytearray, start: int) -> int:
     """Returns where the last whole event ends, 0 if there is none; an empty line ends one."""
     ends = [at + len(ending) for ending in (b"\n\n", b"\n\r\n", b"\r\r") if (at := body.rfind(ending, start)) >= 0]
     return max(ends, default=0)
+
+
+async def _read_address(server: str, events: AsyncIterator[httpx2.ServerSentEvent]) -> str:
+    """Returns where messages are to be posted, which a server says first."""
+    async for event in events:
+        if event.event == "endpoint" and len(event.data) <= _LONGEST_ADDRESS:
+            return event.data
+    raise ToolServerFailed(server, "it did not say where messages are to be posted")
+
+
+async def _read(
+    events: AsyncIterator[httpx2.ServerSentEvent], incoming: MemoryObjectSendStream[Incoming], listener: Listener
+) -> None:
+    """Passes messages on until the server sends no more."""
+    try:
+        async for event in events:
+            if event.event == "message" and event.data:
+                message = read_message(event.data.encode("utf-8", "replace"), listener.words)
+                if message is not None:
+                    await _pass_on(message, incoming)
+    except httpx2.HTTPError as exc:
+        listener.words.add_once(str(exc))
+    finally:
+        listener.on_end()
+        incoming.close()
+
+
+async def _post(
+    client: httpx2.AsyncClient,
+    address: str,
+    outgoing: MemoryObjectReceiveStream[SessionMessage],
+    incoming: MemoryObjectSendStream[Incoming],
+) -> None:
+    """Posts messages, one after the other; a request that cannot be posted is answered with what is wrong."""
+    with incoming:
+        async for sent in outgoing:
+            body = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+            try:
+                answer = await client.post(
+                    address, content=body, headers=_JSON, timeout=_PATIENCE, follow_redirects=True
+                )
+                wrong = "" if answer.is_success else f"it answered with HTTP {answer.status_code}"
+            except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
+                wrong = f"the message could not be posted: {str(exc) or type(exc).__name__}"
+            if wrong and isinstance(sent.message, JSONRPCRequest):
+                await _pass_on(failed(sent.message.id, wrong), incoming)
+
+
+async def _pass_on(message: SessionMessage, incoming: MemoryObjectSendStream[Incoming]) -> None:
+    with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+        await incoming.send(message)

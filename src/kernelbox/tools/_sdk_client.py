@@ -14,16 +14,15 @@ from pydantic import ValidationError
 
 from kernelbox.base._errors import ToolServerFailed
 from kernelbox.tools._bounds import LARGEST_MESSAGE, LONGEST_NOTICE, UNREADABLE, UNREADABLE_MESSAGE
-from kernelbox.tools._events import connect_events
-from kernelbox.tools._http import Elsewhere, open_client
-from kernelbox.tools._stdio import connect_stdio
+from kernelbox.tools._http_transport import Elsewhere, connect_events, open_client
+from kernelbox.tools._server_process import connect_stdio
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.tools._bounds import Listener, Words
-    from kernelbox.tools._parameters import ServerParameters
+    from kernelbox.tools._servers import ServerParameters
 
 # What the SDK remarks is for the application's log, if it keeps one, and not for its terminal.
 for _name in ("mcp", "client"):

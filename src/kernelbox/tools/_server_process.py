@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio
 from mcp.shared.message import SessionMessage
 
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.base._errors import ToolServerFailed
+from kernelbox.host.process._forks import forget_in_forks
 from kernelbox.tools._bounds import LARGEST_MESSAGE
-from kernelbox.tools._messages import Incoming, read_message
-from kernelbox.tools._supervised import start_supervised
+from kernelbox.tools._server_messages import Incoming, read_message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
     from kernelbox.tools._bounds import Listener, Words
-    from kernelbox.tools._parameters import ServerParameters
-    from kernelbox.tools._supervised import Lifeline
+    from kernelbox.tools._servers import ServerParameters
+
+_SUPERVISOR = str(Path(__file__).with_name("_supervisor.py"))
 
 _READ = 1024 * 1024
 
@@ -61,6 +65,59 @@ async def connect_stdio(
         for stream in (incoming, incoming_in, outgoing, outgoing_out):
             stream.close()
         await asyncio.shield(_reap(process, tasks))
+
+
+async def start_supervised(
+    command: Sequence[str],
+    *,
+    stdin: int,
+    stderr: int,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    limit: int = 2**16,
+) -> tuple[asyncio.subprocess.Process, Lifeline]:
+    """Starts a command below a supervisor, which has its exit status; SIGTERM has the supervisor kill it at once.
+
+    The caller forgets the lifeline. Raises OSError if no process can be started here.
+    """
+    lifeline = Lifeline()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            "-S",
+            _SUPERVISOR,
+            str(lifeline.end),
+            *command,
+            stdin=stdin,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+            env=env,
+            cwd=cwd,
+            pass_fds=(lifeline.end,),
+            start_new_session=True,
+            limit=limit,
+        )
+    except BaseException:
+        lifeline.forget()
+        raise
+    finally:
+        os.close(lifeline.end)
+    return process, lifeline
+
+
+class Lifeline:
+    """A pipe whose one end the supervisor watches; no fork of this process holds the other."""
+
+    def __init__(self) -> None:
+        self.end, self._ours = os.pipe()
+        forget_in_forks(self)
+
+    def forget(self) -> None:
+        """Closes our end: the supervisor ends what it has started, with patience."""
+        ours, self._ours = self._ours, -1
+        if ours >= 0:
+            os.close(ours)
 
 
 async def _start(server: str, parameters: ServerParameters) -> tuple[asyncio.subprocess.Process, Lifeline]:

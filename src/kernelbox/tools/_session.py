@@ -1,27 +1,31 @@
-"""A session with one tool server: opened at first use, shared by all calls, closed by the task that opened it."""
+"""Sessions with tool servers, and the thread that they live in: an event loop of its own, shared by both APIs."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from contextlib import AsyncExitStack
 
 from kernelbox.base._errors import KernelBoxError, ToolServerFailed
 from kernelbox.base._shown import show
 from kernelbox.core._executor_values import ToolEvent
+from kernelbox.host.process._forks import forget_in_forks
 from kernelbox.tools._bounds import LONGEST_NOTICE, Listener, Words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
+    from typing import Any, TypeVar
 
     from mcp import Client
     from mcp_types import CallToolResult, Tool
 
-    from kernelbox.tools._parameters import ServerParameters
+    from kernelbox.tools._servers import ServerParameters
 
     OnEvent = Callable[[ToolEvent], None]
+    T = TypeVar("T")
 
 # How long a server may take to answer something simple, after a call that was cancelled or failed, before the session
 # is replaced: it may hang, or have been restarted at its address.
@@ -34,8 +38,16 @@ _MOST_TOOLS = 10_000
 _LONGEST_LIST = 64_000_000
 
 
+def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
+    """Runs a coroutine in the thread of the sessions; cancelling the future cancels it."""
+    return asyncio.run_coroutine_threadsafe(work, _thread.loop())
+
+
 class Session:
-    """One connection to a server; used only in the thread of `_loop`."""
+    """One connection to a server: opened at first use, shared by all calls, closed by the task that opened it.
+
+    It is used only in the thread of the sessions.
+    """
 
     def __init__(self, server: str, parameters: ServerParameters, *, connect_timeout: float | None) -> None:
         self.server = server
@@ -61,9 +73,12 @@ class Session:
             self._running = asyncio.create_task(self._run(self._opened))
         return await asyncio.shield(self._opened)
 
-    async def call(self, tool: str, args: dict[str, Any], on_event: OnEvent) -> CallToolResult:
-        """Calls a tool. Raises KernelBoxError with what the server says is wrong, or what is wrong with the server."""
-        from kernelbox.tools._connecting import describe
+    async def call(self, tool: str, args: dict[str, Any], on_event: OnEvent) -> bytes:
+        """Calls a tool; returns its result as the protocol writes it, which only the guest reads.
+
+        Raises KernelBoxError with what the server says is wrong, or what is wrong with the server.
+        """
+        from kernelbox.tools._sdk_client import describe
 
         client = await self.open()
 
@@ -77,7 +92,8 @@ class Session:
         try:
             if tool not in self._listed:
                 await self._look_for(tool)
-            return await client.call_tool(tool, args, progress_callback=on_progress)
+            result = await client.call_tool(tool, args, progress_callback=on_progress)
+            return _encode(result)
         except ToolServerFailed:
             raise
         except Exception as exc:
@@ -137,7 +153,7 @@ class Session:
             async with asyncio.timeout(self._connect_timeout):
                 tools = await self._list_pages(client)
         except Exception as exc:
-            from kernelbox.tools._connecting import describe
+            from kernelbox.tools._sdk_client import describe
 
             self._doubt()
             if isinstance(exc, ToolServerFailed):
@@ -178,7 +194,7 @@ class Session:
 
     async def _run(self, opened: asyncio.Future[Client]) -> None:
         """Opens the session, waits and closes it, all in one task, as the SDK's scopes want it."""
-        from kernelbox.tools._connecting import connecting, describe
+        from kernelbox.tools._sdk_client import connecting, describe
 
         listener = Listener(self._on_end, self._on_log, self._forget_list, self._words)
         try:
@@ -217,3 +233,35 @@ class Session:
             told.setdefault(on_event, []).append(tool)
         for on_event, tools in told.items():
             on_event(ToolEvent("log", self.server, tools[0] if len(tools) == 1 else "", text, level=level))
+
+
+def _encode(result: CallToolResult) -> bytes:
+    sent = {"content", "structured_content", "is_error"}
+    return result.model_dump_json(by_alias=True, include=sent, exclude_unset=True).encode()
+
+
+class _Thread:
+    """The thread of this process, started when it is first needed. In a fork there is none: it stayed behind."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._inherited: list[object] = []
+        forget_in_forks(self)
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="kernelbox-tools", daemon=True).start()
+            return self._loop
+
+    def forget(self) -> None:
+        """Lets a fork begin anew. The loop is kept: closing it would change what its owner waits for (epoll(7))."""
+        self._lock = threading.Lock()
+        self._inherited.append(self._loop)
+        self._loop = None
+        forget_in_forks(self)
+
+
+_thread = _Thread()

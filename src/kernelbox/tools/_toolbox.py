@@ -11,11 +11,9 @@ from collections.abc import Mapping
 from kernelbox.base._errors import InvalidInput, KernelBoxError
 from kernelbox.base._shown import show
 from kernelbox.host.process._forks import forget_in_forks
-from kernelbox.tools import _loop
 from kernelbox.tools._naming import check_server_name
-from kernelbox.tools._parameters import read_parameters
-from kernelbox.tools._servers import Servers
-from kernelbox.tools._session import Session
+from kernelbox.tools._servers import Servers, read_parameters
+from kernelbox.tools._session import Session, submit
 from kernelbox.wire._framing import MAX_FRAME
 from kernelbox.wire._messages import Answer
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from kernelbox.base._config import KernelBoxConfig
-    from kernelbox.tools._parameters import ServerParameters
+    from kernelbox.tools._servers import ServerParameters
     from kernelbox.tools._session import OnEvent
     from kernelbox.wire._messages import Ask
 
@@ -38,7 +36,7 @@ _CLOSE_PATIENCE = 25.0
 
 
 class Toolbox:
-    """Calls tools of servers. The sessions live in the thread of `_loop`; any thread may use a toolbox."""
+    """Calls tools of servers. Any thread may use a toolbox; its sessions live in their own."""
 
     def __init__(
         self,
@@ -62,14 +60,14 @@ class Toolbox:
 
     def submit(self, ask: Ask, on_event: OnEvent) -> Future[Answer]:
         """Has an accepted call made; the answer is the tool's, or what went wrong. Cancelling it cancels the call."""
-        return _loop.submit(self._answer(ask, on_event))
+        return submit(self._answer(ask, on_event))
 
     def close(self) -> Future[None] | None:
         """Ends all sessions, and the servers that were started for them; None if there are none.
 
         The next call opens new ones.
         """
-        return _loop.submit(self._close()) if self._sessions or self._closing else None
+        return submit(self._close()) if self._sessions or self._closing else None
 
     def forget(self) -> None:
         """Begins without sessions; those of the process that we were forked from are its own."""
@@ -79,21 +77,18 @@ class Toolbox:
         forget_in_forks(self)
 
     async def _answer(self, ask: Ask, on_event: OnEvent) -> Answer:
-        from kernelbox.tools._results import encode_failure, encode_result
-
         try:
             session = await self._find_session(ask.server_name)
-            result = await session.call(ask.tool_name, ask.tool_args, on_event)
-            payload = encode_result(result)
+            payload = await session.call(ask.tool_name, ask.tool_args, on_event)
             if len(payload) > MAX_FRAME - _HEADER_ROOM:
-                payload = encode_failure(
+                payload = _encode_failure(
                     f"{ask.tool_name} answered with {len(payload):,} bytes, more than the {MAX_FRAME:,} that a kernel "
                     "takes; ask it for less"
                 )
         except KernelBoxError as exc:
-            payload = encode_failure(str(exc))
+            payload = _encode_failure(str(exc))
         except Exception as exc:  # noqa: BLE001  # whatever is wrong with an answer harms only this call
-            payload = encode_failure(f"{ask.server_name}.{ask.tool_name}: {type(exc).__name__}: {exc!s:.1000}")
+            payload = _encode_failure(f"{ask.server_name}.{ask.tool_name}: {type(exc).__name__}: {exc!s:.1000}")
         return Answer(ask.id, ask.ask, True, payload=payload)
 
     async def _find_session(self, server: str) -> Session:
@@ -141,6 +136,11 @@ class Toolbox:
         sessions, self._sessions = [*self._sessions.values(), *self._closing], {}
         closing = list(self._closing.values())
         await asyncio.gather(*(session.close() for session in sessions), *closing, return_exceptions=True)
+
+
+def _encode_failure(sentence: str) -> bytes:
+    """Returns a call that came to no result, in the form of one."""
+    return json.dumps({"content": [{"type": "text", "text": sentence}], "isError": True}).encode()
 
 
 def _read_servers(servers: object) -> dict[str, ServerParameters]:

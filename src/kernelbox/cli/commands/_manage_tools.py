@@ -14,8 +14,7 @@ from kernelbox.cli.terminal._output import emit, say
 from kernelbox.tools._generate import generate_mcp_sources
 from kernelbox.tools._naming import module_name
 from kernelbox.tools._package import remove_package
-from kernelbox.tools._parameters import read_parameters
-from kernelbox.tools._servers import Servers
+from kernelbox.tools._servers import Servers, read_parameters
 from kernelbox.tools._toolbox import describe_server
 
 TYPE_CHECKING = False

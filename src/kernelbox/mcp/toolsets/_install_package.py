@@ -13,7 +13,7 @@ from mcp_types import CallToolResult
 from kernelbox.base._errors import InvalidInput, KernelBoxError
 from kernelbox.mcp.toolsets._tool_results import answer
 from kernelbox.mcp.toolsets._tool_state import ToolState
-from kernelbox.tools._supervised import start_supervised
+from kernelbox.tools._server_process import start_supervised
 
 # Characters of what an installer says that are returned: its end, where the reason of a failure is.
 _LONGEST_REPORT = 4000
