@@ -1,4 +1,4 @@
-"""What a tool server says: who hears it, and how much it may be at once. Without the SDK."""
+"""What a tool server sends: who listens to it, and how much it may send at once. This module works without the SDK."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Bytes of one message. More is no answer that a kernel could take, however it was escaped.
+# Bytes of one message. A kernel could not take a larger answer, however it was escaped.
 LARGEST_MESSAGE = 256 * 1024 * 1024
 
 # Values in one message. Each becomes an object of some hundred bytes while the host reads it: a megabyte of `[],[],`
@@ -32,13 +32,13 @@ UNREADABLE_MESSAGE = f"{UNREADABLE}: it is not valid, nested too deeply, or has 
 # Characters of a line of a server's log, or of what it says of its progress.
 LONGEST_NOTICE = 2_000
 
-# Of what a server says on stderr, or of noise on stdout, this much of the end is kept, to be told when it fails.
+# The end of a server's stderr, and of noise on its stdout, is kept for the error message when it fails.
 _KEPT = 2_000
 _KEPT_LINES = 10
 
 
 class Words:
-    """What a server said beside the protocol: the end of it."""
+    """The end of what a server wrote beside the protocol."""
 
     def __init__(self) -> None:
         self._text = bytearray()
@@ -47,17 +47,17 @@ class Words:
         return f"<Words {str(self)!r}>"
 
     def add(self, data: bytes | bytearray) -> None:
-        """Keeps the end of what was said."""
+        """Adds text, and keeps the end."""
         self._text += data[-_KEPT:]
         del self._text[:-_KEPT]
 
     def add_once(self, line: str) -> None:
-        """Keeps a line, unless it was the last one as well."""
+        """Adds a line, unless the last one was the same."""
         if not str(self).endswith(line):
             self.add(f"{line}\n".encode())
 
     def clear(self) -> None:
-        """Forgets what was said."""
+        """Forgets the text."""
         self._text.clear()
 
     def __str__(self) -> str:
@@ -66,15 +66,15 @@ class Words:
         return "\n".join("".join(char if char.isprintable() else " " for char in line) for line in lines)
 
     def after(self, sentence: str) -> str:
-        """Returns a sentence about a failure, followed by what the server said."""
+        """Returns a sentence about a failure, followed by the text."""
         said = str(self)
         return f"{sentence}; it said: {said}" if said else sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who hears of a server: that it writes no more, a line of its log with the level, that its list of tools has
-    changed, and its other words.
+    """What a session wants to hear about its server: that it has ended, a line of its log with the level, that its
+    list of tools has changed, and its other output.
     """
 
     on_end: Callable[[], None]
@@ -84,7 +84,7 @@ class Listener:
 
 
 def check_message(data: bytes | bytearray) -> None:
-    """Raises ValueError for a message that would fill the memory of who reads it."""
+    """Raises ValueError for a message that would fill the reader's memory."""
     if data.count(b",") + data.count(b"[") + data.count(b"{") > _MOST_VALUES:
         outside_texts(data, _MOST_VALUES)
 

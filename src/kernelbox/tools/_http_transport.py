@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
     from kernelbox.tools._bounds import Listener, Words
 
-# Seconds for a request to be taken; how long a tool may run is the cell's affair.
+# Seconds for a server to accept a request. The cell decides how long a tool may run.
 _PATIENCE = 30.0
 
-# Seconds in which a server may answer that a session has ended. It need not, and nothing waits for it but our own end.
+# Seconds for a server to confirm that a session has ended. It need not, and only closing waits for it.
 _FAREWELL = 2.0
 
 _EVENTS = "text/event-stream"
 
-# How a server says that it has no stream of its own, as the protocol lets it.
+# A server that offers no stream of its own answers with this, as the protocol allows.
 _NO_STREAM = 405
 
 # Characters of the address that messages are posted to.
@@ -46,14 +46,11 @@ _JSON = {"Content-Type": "application/json"}
 
 
 class Elsewhere(httpx2.RequestError):
-    """Raised when a server sends us to another: headers, which may be secrets, are for this one."""
+    """Raised when a server redirects to another host: the headers may be secrets, and are for this one only."""
 
 
 def open_client(url: str, headers: dict[str, str], words: Words) -> httpx2.AsyncClient:
-    """Returns a client for one server, which reads no more of an answer than can be used.
-
-    Refusals are added to the server's `words`.
-    """
+    """Returns a client for one server. It limits the size of answers, and adds HTTP errors to the server's `words`."""
     origin = _origin(httpx2.URL(url))
 
     async def stay(request: httpx2.Request) -> None:
@@ -62,7 +59,7 @@ def open_client(url: str, headers: dict[str, str], words: Words) -> httpx2.Async
 
     async def bound(response: httpx2.Response) -> None:
         if not response.is_error:
-            words.clear()  # what it refused before is of no account
+            words.clear()  # earlier errors no longer matter
         elif response.request.method != "GET" or response.status_code != _NO_STREAM:
             words.add_once(f"HTTP {response.status_code} {response.reason_phrase}")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
@@ -79,7 +76,7 @@ def open_client(url: str, headers: dict[str, str], words: Words) -> httpx2.Async
 async def connect_events(
     server: str, url: str, client: httpx2.AsyncClient, listener: Listener
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]], None]:
-    """Follows a server's events and gives the two streams that a session uses."""
+    """Follows a server's events and yields the two streams that a session uses."""
     async with client.sse(url, max_event_size=LARGEST_MESSAGE, follow_redirects=True) as source:
         source.response.raise_for_status()
         events = aiter(source)
@@ -110,9 +107,9 @@ async def _bound_farewell(request: httpx2.Request) -> None:
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The body of an answer, in pieces that are whole and have been checked: the events of a stream, or all of it.
+    """The body of an answer in checked parts: one or more whole events of a stream, or the whole body.
 
-    What is wrong is raised as the SDK expects it, so that it becomes the error of the request.
+    Errors are raised as the SDK expects them, so that they become the error of the request.
     """
 
     def __init__(self, stream: httpx2.AsyncByteStream, headers: httpx2.Headers) -> None:
@@ -150,13 +147,13 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 def _end_of_events(body: bytearray, start: int) -> int:
-    """Returns where the last whole event ends, 0 if there is none; an empty line ends one."""
+    """Returns where the last complete event ends, 0 without one; an empty line ends an event."""
     ends = [at + len(ending) for ending in (b"\n\n", b"\n\r\n", b"\r\r") if (at := body.rfind(ending, start)) >= 0]
     return max(ends, default=0)
 
 
 async def _read_address(server: str, events: AsyncIterator[httpx2.ServerSentEvent]) -> str:
-    """Returns where messages are to be posted, which a server says first."""
+    """Returns the address to post messages to, which a server sends first."""
     async for event in events:
         if event.event == "endpoint" and len(event.data) <= _LONGEST_ADDRESS:
             return event.data
@@ -166,7 +163,7 @@ async def _read_address(server: str, events: AsyncIterator[httpx2.ServerSentEven
 async def _read(
     events: AsyncIterator[httpx2.ServerSentEvent], incoming: MemoryObjectSendStream[Incoming], listener: Listener
 ) -> None:
-    """Passes messages on until the server sends no more."""
+    """Passes messages on until the stream ends."""
     try:
         async for event in events:
             if event.event == "message" and event.data:
@@ -186,7 +183,7 @@ async def _post(
     outgoing: MemoryObjectReceiveStream[SessionMessage],
     incoming: MemoryObjectSendStream[Incoming],
 ) -> None:
-    """Posts messages, one after the other; a request that cannot be posted is answered with what is wrong."""
+    """Posts messages one by one; a request that cannot be posted is answered with an error."""
     with incoming:
         async for sent in outgoing:
             body = sent.message.model_dump_json(by_alias=True, exclude_unset=True)

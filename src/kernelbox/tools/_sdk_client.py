@@ -1,4 +1,4 @@
-"""How a session is opened with the SDK, over each transport; beside these, all that knows the SDK."""
+"""Opens a session with the SDK, over each transport, and explains the SDK's errors."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from kernelbox.tools._bounds import Listener, Words
     from kernelbox.tools._servers import ServerParameters
 
-# What the SDK remarks is for the application's log, if it keeps one, and not for its terminal.
+# The SDK's log messages belong in the application's log, if it keeps one, and not in its terminal.
 for _name in ("mcp", "client"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 # Characters of an error that a server answers with.
 _LONGEST_ERROR = 20_000
 
-# How the SDK begins what it says of an answer over HTTP that is none.
+# How the SDK begins its message about an HTTP answer that it cannot parse.
 _NOT_PARSED = ("Failed to parse JSON response: ", "Failed to parse SSE message: ")
 
 
 async def connecting(stack: AsyncExitStack, server: str, parameters: ServerParameters, listener: Listener) -> Client:
-    """Returns a connected client, whose end is the stack's."""
+    """Returns a connected client; closing the stack closes it."""
 
     async def log(params: LoggingMessageNotificationParams) -> None:
         text = params.data if isinstance(params.data, str) else json.dumps(params.data, default=str)
@@ -65,10 +65,10 @@ async def connecting(stack: AsyncExitStack, server: str, parameters: ServerParam
 
 
 async def _leave_to_the_cell(name: str, result: CallToolResult) -> None:
-    """Compares no result with its schema: the cell does, with the classes that were made of it.
+    """Does not check a result against its schema: the cell does, with the classes made from it.
 
-    The schema is the server's own. One that takes for ever to follow would stop every session of this process, and
-    one with an evil pattern the process itself.
+    The server wrote the schema. References that take forever to follow would stop every session of this process, and
+    a malicious pattern would stop the process itself.
     """
 
 
@@ -83,9 +83,9 @@ async def _transport(stack: AsyncExitStack, server: str, parameters: ServerParam
 
 
 def describe(exc: BaseException, words: Words | None = None) -> str:
-    """Returns what went wrong between us and a server, as a sentence without the SDK's wrappings.
+    """Returns what went wrong with a server as a sentence, without the SDK's wrappings.
 
-    Where the connection failed, the server's words follow.
+    If the connection failed, the server's own output follows.
     """
     while isinstance(exc, BaseExceptionGroup) and exc.exceptions:
         exc = exc.exceptions[0]

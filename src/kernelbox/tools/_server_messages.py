@@ -1,4 +1,4 @@
-"""Messages of a tool server as they come: read, or told as the errors of the requests that they answer."""
+"""Messages from a tool server: parsed, or turned into errors of the requests that they answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Incoming = SessionMessage | Exception
 
-# Bytes of what is no message that are kept.
+# Bytes to keep of output that is not a message.
 _NOISE = 2_000
 
 # How an answer names its request, at the beginning or the end of its text.
@@ -25,7 +25,7 @@ _HEAD = 1_000
 
 
 def read_message(text: bytes | bytearray, words: Words) -> SessionMessage | None:
-    """Returns what a server has sent, None if it is no message; then the server's words have the beginning of it."""
+    """Returns a parsed message, or None for anything else; its beginning is then added to the server's `words`."""
     message: JSONRPCMessage
     try:
         check_message(text)
@@ -38,13 +38,13 @@ def read_message(text: bytes | bytearray, words: Words) -> SessionMessage | None
 
 
 def failed(request: RequestId, sentence: str) -> SessionMessage:
-    """Returns an error in the place of an answer that does not come; without it the request would wait for ever."""
+    """Returns an error in place of an answer that will not come; without it the request would wait forever."""
     error = ErrorData(code=PARSE_ERROR, message=sentence)
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request, error=error))
 
 
 def _answered(text: bytes | bytearray) -> RequestId | None:
-    """Returns the request that is answered by what cannot be read, such as an answer of too many values."""
+    """Returns the request that an unreadable message answers, such as one with too many values."""
     head, found = bytes(text[:_HEAD]), _ANSWER.search(text, 0, _HEAD) or _ANSWER.search(text, max(0, len(text) - _HEAD))
     if found is None or b'"method"' in head or b"{" not in head:
         return None

@@ -1,4 +1,4 @@
-"""A tool server as a process: lines of JSON on its standard streams, whatever else it writes there.
+"""A tool server as a process: it speaks in lines of JSON on its standard streams, and may write noise there too.
 
 The SDK has such a transport too. This one also survives noise on stdout, answers of many megabytes and a server that
 floods stderr, and leaves no process behind when the application is killed.
@@ -35,7 +35,7 @@ _SUPERVISOR = str(Path(__file__).with_name("_supervisor.py"))
 
 _READ = 1024 * 1024
 
-# How long the supervisor may take: the graces that it gives the server, and a busy machine.
+# Seconds for the supervisor to end: it waits for the server twice, and the machine may be busy.
 _PATIENCE = 20.0
 
 
@@ -43,7 +43,7 @@ _PATIENCE = 20.0
 async def connect_stdio(
     server: str, parameters: ServerParameters, listener: Listener
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]], None]:
-    """Starts a server and gives the two streams that a session uses."""
+    """Starts a server and yields the two streams that a session uses."""
     process, lifeline = await _start(server, parameters)
     incoming_in, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, outgoing_out = anyio.create_memory_object_stream[SessionMessage](0)
@@ -76,9 +76,9 @@ async def start_supervised(
     cwd: str | None = None,
     limit: int = 2**16,
 ) -> tuple[asyncio.subprocess.Process, Lifeline]:
-    """Starts a command below a supervisor, which has its exit status; SIGTERM has the supervisor kill it at once.
+    """Starts a command below a supervisor, which ends with its exit status. SIGTERM makes it kill at once.
 
-    The caller forgets the lifeline. Raises OSError if no process can be started here.
+    The caller must forget the lifeline. Raises OSError if no process can be started.
     """
     lifeline = Lifeline()
     try:
@@ -107,14 +107,14 @@ async def start_supervised(
 
 
 class Lifeline:
-    """A pipe whose one end the supervisor watches; no fork of this process holds the other."""
+    """A pipe: the supervisor watches one end, and no fork of this process holds the other."""
 
     def __init__(self) -> None:
         self.end, self._ours = os.pipe()
         forget_in_forks(self)
 
     def forget(self) -> None:
-        """Closes our end: the supervisor ends what it has started, with patience."""
+        """Closes our end: the supervisor then ends what it has started, gently at first."""
         ours, self._ours = self._ours, -1
         if ours >= 0:
             os.close(ours)
@@ -136,7 +136,7 @@ async def _start(server: str, parameters: ServerParameters) -> tuple[asyncio.sub
 
 
 async def _reap(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[None]]) -> None:
-    """Waits until the supervisor has ended, and with it all that the server started."""
+    """Waits until the supervisor has ended, with everything that the server started."""
     await asyncio.gather(*tasks, return_exceptions=True)
     try:
         async with asyncio.timeout(_PATIENCE):
@@ -148,7 +148,7 @@ async def _reap(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[No
 
 
 async def _read(stdout: asyncio.StreamReader, incoming: MemoryObjectSendStream[Incoming], listener: Listener) -> None:
-    """Passes messages on until the server writes no more; lines that are none are noise."""
+    """Passes messages on until stdout ends; other lines are noise."""
     line = bytearray()
     try:
         while data := await stdout.read(_READ):
