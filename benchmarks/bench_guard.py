@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import kernelbox
 from benchmarks._measure import Row, interleaved, percentile, show
 from benchmarks._pairs import compare_starts
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.core._options import KernelOptions
 

@@ -14,7 +14,7 @@ import pytest
 from tests.support.cells import run, wait_for_end
 
 from kernelbox import KernelRecord, StoreFailed, destroy
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.core._condition import Condition, describe_loss, died_with_owner
 from kernelbox.host.process._process import boot_id, read_start_time
 from kernelbox.host.store._record import format_time

@@ -12,7 +12,7 @@ import pytest
 from tests.support.cells import DEADLINE
 
 from kernelbox import KernelRecord
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.shells._asyncio_run import Run, query
 from kernelbox.wire._messages import Answer, Ask, Comm, Display, Execute, Message, Output, Started, Withdraw
 from kernelbox.wire._results import ExecutionResult

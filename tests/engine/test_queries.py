@@ -9,7 +9,7 @@ import pytest
 from tests.support.cells import DEADLINE, connected, eventually, run, value
 
 from kernelbox import KernelRecord
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.wire._messages import Query
 
 # What user code may do in a method that a query calls.

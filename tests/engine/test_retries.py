@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelbox import ExecutionResult, KernelRecord, destroy, execute, execute_with_retry, restart, status
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 
 DIE = "import os; os._exit(3)"
 

@@ -9,7 +9,7 @@ from tests.support.bounded import BEGUN
 from tests.support.cells import DEADLINE, command_line, eventually, is_running, run, value
 
 from kernelbox import CodeExecutionError, CodeExecutor, KernelDied, KernelRecord, execute, status
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 
 FIND = """
 import os, socket, stat, time

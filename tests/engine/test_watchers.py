@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.cells import DEADLINE, LATER, Running, eventually, run, value
 
 from kernelbox import KernelRecord, execute
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.wire._layout import SOCKET
 from kernelbox.wire._messages import Begun, Comm, Display, Done, Message, Output, Watch
 

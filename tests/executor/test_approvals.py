@@ -26,7 +26,7 @@ from kernelbox import (
     InvalidInput,
     SyncApprovalRequest,
 )
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.base._config import KernelBoxConfig
 from kernelbox.core._cell_options import CellOptions
 from kernelbox.core.approvals._gate import Gate

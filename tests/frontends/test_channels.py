@@ -18,7 +18,7 @@ from tests.support.server import DEADLINE, Served, serving
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from kernelbox import ApprovalPolicy
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
 from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess

@@ -15,7 +15,7 @@ from tests.support.executor import DEADLINE, accept, answer_all, reject, run, te
 
 import kernelbox
 from kernelbox import CodeExecutionError, CodeExecutor, get_or_create
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.host.engines.own._guarded import fetch_key
 
 pytestmark = [

@@ -18,7 +18,7 @@ from tests.support.cells import DEADLINE, Running, run
 from tests.support.jupyter import Gate
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, get_or_create, interrupt, list_kernels, stream
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 
 
 def test_output_arrives_while_the_cell_runs(ipython: KernelRecord, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from kernelbox import (
     list_kernels,
     restart,
 )
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.host.engines.jupyter._jupyter_connection import JupyterConnection
 from kernelbox.host.process._process import Process
 from kernelbox.wire._messages import Execute

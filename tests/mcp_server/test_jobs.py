@@ -11,7 +11,7 @@ import pytest
 from tests.support.mcp_server import DEADLINE, run
 
 from kernelbox import KernelBoxError, list_kernels
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.core._cell_options import CellOptions
 from kernelbox.core._options import KernelOptions
 from kernelbox.shells._asyncio_kernels import AsyncKernels

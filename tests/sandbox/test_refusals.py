@@ -16,7 +16,7 @@ from tests.support.cells import DEADLINE, eventually, wait_for_end
 from tests.support.sandbox import needs_linux
 
 from kernelbox import InvalidInput, StartFailed, execute, get_or_create, list_kernels, wipe
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.guest._process_tree import children
 from kernelbox.guest.walls._maker import FIRST
 from kernelbox.host.engines.own._sandboxed import find_gap, require_armed

@@ -34,7 +34,7 @@ from kernelbox import (
     status,
     wipe,
 )
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 
 WRITE_AND_WAIT = "import time\nprint('running', flush=True)\nwhile True: time.sleep(0.01)"
 

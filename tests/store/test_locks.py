@@ -11,7 +11,7 @@ from tests.support.cells import is_running, run, value, wait_for_end
 from tests.support.store import in_many_processes, start_python
 
 from kernelbox import StoreFailed, create, destroy, get_or_create, restart, wipe
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.host.files._lock import is_locked, locked
 from kernelbox.host.files._place import Place
 from kernelbox.host.store._record_files import slug_of
@@ -68,7 +68,7 @@ def test_wipe_removes_the_lock_of_a_process_that_was_killed_and_no_other(home: P
     get_or_create("a kernel")  # makes the directory
     code = """
 import sys
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 with kernels().store.locking(sys.argv[1]):
     print("locked", flush=True)
     sys.stdin.read()
@@ -88,7 +88,7 @@ with kernels().store.locking(sys.argv[1]):
 
 def test_processes_that_lock_two_names_in_opposite_orders_do_not_wait_for_each_other(home: Path) -> None:
     code = """
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 names = ("one", "two") if number % 2 else ("two", "one")
 for turn in range(100):
     with kernels().store.locking(*names): pass
@@ -166,7 +166,7 @@ def test_a_lock_that_a_stopped_process_holds_keeps_nobody_from_a_name(home: Path
 
 _HOST_WITH_FORK = """
 import os, sys
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 with kernels().store.locking("mine"):
     if os.fork() == 0:
         sys.stdin.read()  # the fork has a copy of the descriptor that is locked

@@ -28,7 +28,7 @@ from kernelbox import (
     status,
     wipe,
 )
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 
 Damage = Callable[[Path, Path, Path], object]
 

@@ -30,7 +30,7 @@ from tests.support.store import (
 )
 
 from kernelbox import KernelBoxConfig, StoreFailed, create, destroy, execute, get_or_create, list_kernels, status, wipe
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.host.files._home import Home
 from kernelbox.host.files._key import _home_directories, read_key
 from kernelbox.tools._servers import Servers, read_parameters
@@ -762,7 +762,7 @@ def test_fifty_processes_that_start_at_once_agree_on_one_key_and_one_home(
 ) -> None:
     monkeypatch.setenv("KERNELBOX_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KERNELBOX_KEY_FILE", str(tmp_path / "a" / "b" / "key"))
-    code = "from kernelbox.api._here import kernels\nwith kernels().store.locking(f'k{number}'): answer = number"
+    code = "from kernelbox.api._configured import kernels\nwith kernels().store.locking(f'k{number}'): answer = number"
     assert in_many_processes(50, code) == list(range(50))
     assert os.listdir(tmp_path / "a" / "b") == ["key"]
     assert sorted(os.listdir(tmp_path / "home")) == [".gitignore", "runtime", "seal"]
@@ -1003,7 +1003,7 @@ def test_processes_that_use_a_home_with_its_own_key_for_the_first_time_do_not_re
     assert list_kernels() == [], "a process is about to make the key"
     read_key(str(home / "key"))
     assert list_kernels() == [], "a process has made the key, and is about to seal the home"
-    code = "from kernelbox.api._here import kernels\nwith kernels().store.locking('k'): answer = list_kernels()"
+    code = "from kernelbox.api._configured import kernels\nwith kernels().store.locking('k'): answer = list_kernels()"
     assert in_many_processes(8, code) == [[]] * 8
 
 

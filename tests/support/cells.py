@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.support.bounded import DEADLINE as DEADLINE
 
 from kernelbox import ExecutionResult, KernelRecord, OutputItem, execute, stream
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.host.engines.own._own_connection import OwnConnection
 from kernelbox.host.process._process import Process
 

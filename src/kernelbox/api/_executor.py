@@ -8,7 +8,7 @@ import warnings
 from contextlib import aclosing
 from pathlib import Path
 
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.base._config import EXECUTOR_CHARACTERS, KernelBoxConfig
 from kernelbox.base._environment import scrubbed_environment
 from kernelbox.base._errors import InvalidInput

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound, attach_attempts
 from kernelbox.core._arguments import check_key, check_language, check_limit, check_timeout
 from kernelbox.core._cell_options import CellOptions

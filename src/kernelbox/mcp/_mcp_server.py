@@ -13,7 +13,7 @@ from mcp.server.mcpserver import MCPServer, RequestStateSecurity
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
 from kernelbox import __version__
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.base._config import TOOL_CALL_CHARACTERS
 from kernelbox.base._environment import scrubbed_environment, variables_for_kernels
 from kernelbox.base._errors import KernelBoxError

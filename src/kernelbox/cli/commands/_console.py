@@ -19,7 +19,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers import Python3Lexer
 
 from kernelbox.api import _sync
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.base._errors import InvalidInput
 from kernelbox.base._limits import parse_limits
 from kernelbox.cli.commands._exec import CtrlC, follow

@@ -10,7 +10,7 @@ import sys
 import time
 
 from kernelbox.api import _sync
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.base._config import KernelBoxConfig, unknown_variables
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._text import escape

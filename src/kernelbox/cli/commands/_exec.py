@@ -6,7 +6,7 @@ import signal
 import sys
 
 from kernelbox.api import _sync
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.base._errors import InvalidInput
 from kernelbox.base._limits import parse_limits
 from kernelbox.cli.terminal._output import FAILED, INTERRUPTED, emit, emit_line, say

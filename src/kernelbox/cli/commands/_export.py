@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelbox.api import _sync
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.base._errors import KernelBusy, KernelDied
 from kernelbox.cli.terminal._output import emit
 from kernelbox.core._notebook_export import build_notebook

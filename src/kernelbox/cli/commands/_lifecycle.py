@@ -7,7 +7,7 @@ import sys
 
 from kernelbox import __version__
 from kernelbox.api import _sync
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.base._errors import InvalidInput, KernelNotFound
 from kernelbox.base._limits import parse_limits
 from kernelbox.base._text import escape

@@ -8,7 +8,7 @@ import os
 import sys
 
 from kernelbox import __version__
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.core._options import KernelOptions

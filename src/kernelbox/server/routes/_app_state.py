@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 
-from kernelbox.api._here import kernels
+from kernelbox.api._configured import kernels
 from kernelbox.base._environment import scrubbed_environment, variables_for_kernels
 from kernelbox.core._options import KernelOptions
 from kernelbox.host.files._home import Home
