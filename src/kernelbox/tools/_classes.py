@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
-# What a field may say of its values, by their type.
+# Constraints that a field can have, by the type of its values.
 _LENGTHS = {"minLength": "min_length", "maxLength": "max_length"}
 _COUNTS = {"minItems": "min_length", "maxItems": "max_length"}
 _BOUNDS = {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"}
 _ROUNDED_UP = ("ge", "lt")
 
-# Alternatives of one type. Of more, it may be any: Python reads a long chain of `|` by recursion.
+# Alternatives of one type. More become `Any`: Python parses a long chain of `|` by recursion.
 _MOST_ALTERNATIVES = 50
 
-# Fields of all classes of one schema. A schema has fewer parts, but can say of many that they are made of the same.
+# Fields of all classes of one schema. A schema has fewer parts, but can use the same parts many times.
 _MOST_FIELDS = 10_000
 
-# Classes in classes: what lies deeper may be any. Pydantic reads them by recursion.
+# Classes inside classes. Anything deeper becomes `Any`: pydantic handles them by recursion.
 _LEVELS = 40
 
 
@@ -76,7 +76,7 @@ def make_result(schema: Schema, names: ClassNames) -> list[ModelClass]:
     """Returns the classes for what a tool returns; the last one is `Result`."""
     made = _Maker(schema, names, prefix="Result")
     if schema.get("type") == "object" and not schema.get("properties"):
-        schema = {"additionalProperties": True, **schema}  # what is there has no names here, and is not lost
+        schema = {"additionalProperties": True, **schema}  # keeps the values, although no property is named
     made.add("Result", schema)
     return made.classes
 
@@ -85,7 +85,7 @@ class _Maker:
     """Makes the classes of one schema; each comes after those that it refers to, unless they refer to each other."""
 
     def __init__(self, schema: Schema, names: ClassNames, prefix: str = "") -> None:
-        """`prefix` is for names of classes that are taken."""
+        """`prefix` is put before the name of a class that is taken."""
         self.classes: list[ModelClass] = []
         self._definitions: Schema = schema.get("$defs", {})
         self._names = names
@@ -94,7 +94,7 @@ class _Maker:
         self._defined: dict[str, str] = {}
         self._room = _MOST_FIELDS
         self._level = 0
-        # By the identity of schemas: what has been made of them. A schema that is a part of itself is made once.
+        # Results by the identity of the schema, so a schema that contains itself is handled once.
         self._named: dict[int, str] = {}
         self._merges: dict[int, Schema] = {}
         self._choices: dict[int, list[Schema]] = {}
@@ -177,7 +177,7 @@ class _Maker:
         wanted = reference.rpartition("/")[2]
         found = self._merged(self._definitions[wanted])
         if "$ref" in found:
-            self._defined[reference] = "Any"  # what leads to itself says nothing
+            self._defined[reference] = "Any"  # a definition that only refers to itself says nothing
             self._defined[reference] = self._definition(found["$ref"])
         elif self._level < _LEVELS:
             name = self._defined[reference] = self._new_name(class_name(wanted))
@@ -187,7 +187,7 @@ class _Maker:
         return self._defined[reference]
 
     def _merged(self, schema: Schema) -> Schema:
-        """Returns a schema that says at once what all of `allOf` say."""
+        """Returns one schema that says what all parts of `allOf` say."""
         if "allOf" not in schema:
             return schema
         if id(schema) not in self._merges:
@@ -205,7 +205,7 @@ class _Maker:
         return self._merged(said[0]) if said else own
 
     def _parts(self, schema: Schema, seen: set[str]) -> list[Schema]:
-        """Returns what a schema is made of, by references and `allOf`, itself last; each definition is there once."""
+        """Returns the parts of a schema, through references and `allOf`, itself last; each definition appears once."""
         if "$ref" in schema:
             reference = schema["$ref"]
             if reference in seen:
@@ -216,7 +216,7 @@ class _Maker:
         return [*inner, schema]
 
     def _variants(self, schema: Schema) -> list[Schema]:
-        """Returns what a value may be one of; what the schema says beside the choice holds for each."""
+        """Returns the alternatives of a value; each includes what the schema says beside the choice."""
         options = _choices(schema)
         if not options or not schema.get("properties"):
             return options or [schema]
@@ -256,7 +256,7 @@ def _kinds(schema: Schema) -> list[str]:
 
 
 def _is_object(schema: Schema) -> bool:
-    """Tells whether a schema is that of a class with fields, or of one without any."""
+    """Tells whether a schema describes a class, with or without fields."""
     if "$ref" in schema or "enum" in schema or _choices(schema):
         return False
     is_map = not schema.get("properties") and isinstance(schema.get("additionalProperties"), dict)
@@ -285,7 +285,7 @@ def _field(name: str, field: str, schema: Schema, kind: Type, *, required: bool)
 
 
 def _constraints(schema: Schema, kind: Type) -> tuple[tuple[str, str], ...]:
-    """Returns what a field says of its values beside their type. Python checks it only if they have one type."""
+    """Returns the constraints of a field. Pydantic can check them only if the values have one type."""
     one = [text for text in kind if text != "None"]
     if len(one) != 1:
         return ()

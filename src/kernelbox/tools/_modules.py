@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 _WIDTH = 118
 
-# For a tool that does not say what it takes: its arguments are what the caller passes.
+# For a tool without a schema: the caller may pass any arguments.
 _OPEN_PARAMS = ModelClass("Params", "The server checks the arguments.", (), None, "allow")
 
-# Neither package has names of its own that a tool or a server could have.
+# Names in both packages begin with an underscore, so no tool or server can have them.
 _PACKAGE = """\
 {docstring}
 
@@ -53,7 +53,7 @@ _install(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ToolModule:
-    """A tool as a server lists it, the name of its module, and its classes; without `result` it says nothing of one."""
+    """A tool, the name of its module, and its classes; `result` is empty if the server does not describe one."""
 
     name: str
     module: str
@@ -118,7 +118,7 @@ def _write_init(server: str, description: str, tools: list[ToolModule]) -> str:
 
 
 def _describe(tool: ToolModule) -> dict[str, Any]:
-    """Returns what the index of a package has of a tool."""
+    """Returns a tool's entry in the index of its package."""
     params = tool.params[-1]
     return {
         "name": tool.name,
@@ -132,7 +132,7 @@ def _describe(tool: ToolModule) -> dict[str, Any]:
 
 
 def _signature(made: ModelClass) -> str:
-    """Returns how a class is called, on one line: names, types, defaults, and of parameters whether others may be."""
+    """Returns how a class is called, on one line; `**others` if `Params` takes further arguments."""
     if made.root is not None:
         return f"{made.name}({made.root})"
     shown = [_write_name(field) + ("" if field.default is None else f" = {field.default}") for field in made.fields]
@@ -150,7 +150,7 @@ def _write_class(made: ModelClass) -> str:
     if any(field.alias for field in made.fields):
         config.append("populate_by_name=True")
     if any(field.name.startswith("model_") for field in made.fields):
-        config.append("protected_namespaces=()")  # pydantic warns of names that are like its own
+        config.append("protected_namespaces=()")  # or pydantic warns about names that look like its own
     if any(name == "pattern" for field in made.fields for name, _ in field.constraints):
         config.append('regex_engine="python-re"')
     if config:
@@ -175,7 +175,7 @@ def _write_name(field: ModelField) -> str:
 
 
 def _docstring(text: str, indent: str) -> list[str]:
-    """Returns the lines of a docstring with a text of a stranger's, none for no text."""
+    """Returns the lines of a docstring for untrusted text, none for an empty one."""
     text = text.strip()
     if not text:
         return []
@@ -199,6 +199,6 @@ def _first_line(text: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """Returns the text of a string, in double quotes where that is possible, as formatters do."""
+    """Returns a string literal, in double quotes where possible, as formatters write it."""
     quoted = repr(text)
     return f'"{quoted[1:-1]}"' if quoted[0] == "'" and '"' not in quoted else quoted

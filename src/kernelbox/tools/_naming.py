@@ -1,4 +1,4 @@
-"""Python names for what servers name: modules, fields and classes. Any text becomes one, and no two become the same."""
+"""Python names for modules, fields and classes. Any text becomes a valid name, and no two become the same."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _SINGULARS = {
     "women": "woman",
 }
 
-# Endings of words that are no plurals although they end with an s, and how the plurals of others end.
+# Endings of singular words that end with an s, and the endings of plurals.
 _NOT_PLURAL = ("ss", "us", "is", "alias", "bias", "canvas")
 _ENDINGS = (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes", "x"), ("oes", "o"), ("s", ""))
 
@@ -65,7 +65,7 @@ _ENDINGS = (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes"
 def module_name(name: str) -> str:
     """Returns a name for a module: a lower-case identifier that is not a keyword.
 
-    It begins with no underscore: those names are Python's and our own in a package (`__path__`, `_server`).
+    It never begins with an underscore: such names are used by Python and by us (`__path__`, `_server`).
     """
     words = re.sub(r"\W+", "_", name, flags=re.ASCII).lower()[:_LONGEST]
     if not words or words[0] == "_":
@@ -181,7 +181,7 @@ def _identifier(text: str) -> str:
 
 
 def _singular(word: str) -> str:
-    """Returns the singular of a plural, an empty text for what seems to be none."""
+    """Returns the singular of a plural, or an empty text for other words."""
     if word in _SINGULARS or len(word) < 3 or word.endswith(_NOT_PLURAL):
         return _SINGULARS.get(word, "")
     if len(word) == 4 and word.endswith("ies"):

@@ -1,7 +1,7 @@
-"""Writes a generated package: beside the old one, and in its place when it is whole.
+"""Writes a generated package beside the old one, and then moves it into its place.
 
-The directory for packages is in a project, where a clone can bring links and cells can plant them: it must be itself a
-directory, and what is in it is reached by its descriptor, through no link.
+The directory for packages is in a project, where a clone or a cell can place links. So it must itself be a directory,
+and its contents are reached by its descriptor, without following links.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 _INDEX = "tools.json"
 
-# Bytes of an index; those of 10,000 tools are fewer, and a cell can put a file of any size in its place.
+# Bytes of an index. 10,000 tools need fewer, and a cell can replace the file by one of any size.
 _LARGEST_INDEX = 64 * 1024 * 1024
 
-# What other processes may generate at the same moment: each try makes way for one of them.
+# Other processes may write the same package at the same time; each attempt yields to one of them.
 _ATTEMPTS = 20
 
 
@@ -47,7 +47,7 @@ def check_owner(root: str, package: str, server: str) -> None:
                 return
             owner = _read_owner(place, package)
     except OSError:
-        return  # it is not there; or cannot be used, which writing says
+        return  # it does not exist, or writing will report why it cannot be used
     path = os.path.join(root, package)
     if owner is None:
         raise InvalidInput("the package", path, "what is there was not generated; remove it, or use another name")
@@ -56,7 +56,7 @@ def check_owner(root: str, package: str, server: str) -> None:
 
 
 def write_package(root: str, package: str, files: Mapping[str, str]) -> None:
-    """Writes the files of a package, in place of an older one; a reader finds one or the other, whole."""
+    """Writes the files of a package in place of an older one. A reader finds either of them complete."""
     new = f".{package}.{os.getpid()}-{os.urandom(3).hex()}.new"
     try:
         os.makedirs(root, exist_ok=True)
@@ -89,14 +89,14 @@ def _open(root: str) -> Place:
 
 
 def _enter(place: Place, name: str) -> Place:
-    """Opens a directory in another, which need not be private."""
+    """Opens a directory inside another; it need not be private."""
     return Place(os.open(name, READABLE, dir_fd=place.fd), place.path_of(name))
 
 
 def _read_owner(place: Place, package: str) -> str | None:
-    """Returns the server that a package was generated for, None if it is no such package.
+    """Returns the server that a package was generated for, None for anything else.
 
-    Cells can put a link or a pipe there, which is neither followed nor waited for.
+    A cell can place a link or a pipe there: it is not followed, and reading does not block.
     """
     try:
         with _enter(place, package) as inside:

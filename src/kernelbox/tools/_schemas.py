@@ -1,7 +1,6 @@
-"""JSON schemas of strangers, made harmless before a generator of code reads them: pure.
+"""Reduces a server's JSON schemas to what describes values, without I/O.
 
-What is kept is what says something about a value. Everything else goes: references to files and addresses, names of
-Python types to import, extensions of one generator or another.
+Everything else is dropped: references to files and addresses, names of Python types to import, extensions.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# A schema beyond these is no longer read: what lies deeper, or comes later, may be anything.
+# Limits of what is read of a schema: anything deeper or later allows any value.
 _LEVELS = 40
 _PARTS = 5_000
 
@@ -22,7 +21,7 @@ _PARTS = 5_000
 _LONGEST_TEXT = 4_000
 _LONGEST_NAME = 200
 
-# Values that a field may be chosen from; of more only the type is told. Python compares each with all the others.
+# Values of a choice. For more, only their type is kept: Python compares each value with all others.
 _MOST_CHOICES = 1_000
 
 _TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
@@ -38,8 +37,8 @@ _HALVES = re.compile("[\ud800-\udfff]")
 def make_safe(schema: object, *, lenient: bool = False) -> dict[str, Any]:
     """Returns a schema that holds nothing but descriptions of values.
 
-    A lenient one, for what a server answers, lets objects have more properties than it names, and has no patterns: the
-    server could make one that takes for ever to compare with its answer.
+    A lenient one, for answers of a server, allows unnamed properties and has no patterns: a server could write a
+    pattern that takes forever to match its answer.
     """
     reader = _Reader(schema if isinstance(schema, dict) else {}, lenient)
     safe = reader.read(schema, 0)
@@ -59,8 +58,8 @@ class _Reader:
         self._parts = 0
 
     def read(self, schema: object, level: int, *, limits: bool = True) -> dict[str, Any]:
-        """Returns what a schema says of a value. Without `limits`, inside of lists and choices, only its type:
-        Python has no short way to say more there, and the server checks it all."""
+        """Returns what a schema says about a value. Without `limits`, inside lists and choices, this is only its type:
+        Python has no short way to say more there, and the server checks everything."""
         self._parts += 1
         if not isinstance(schema, dict) or level > _LEVELS or self._parts > _PARTS:
             return {}
@@ -99,7 +98,7 @@ class _Reader:
                 safe.pop("type", None)  # Python has no type for such a choice; the server checks it
             elif len(values) <= _MOST_CHOICES and all(map(_is_value, values)):
                 safe["enum"] = values
-                self._parts += len(values) // 10  # they are read faster than parts are
+                self._parts += len(values) // 10  # reading one is cheaper than reading a part
         return safe
 
     def _read_properties(self, properties: dict[Any, Any], required: object, level: int) -> dict[str, Any]:
@@ -111,7 +110,7 @@ class _Reader:
         return {"properties": kept, **({"required": needed} if needed else {})}
 
     def _refer(self, reference: str, schema: dict[Any, Any], level: int) -> dict[str, Any]:
-        """Returns a reference to a definition of ours; one that leads anywhere else allows any value."""
+        """Returns a reference to one of our definitions; a reference to anywhere else allows any value."""
         target = _follow(self._root, reference)
         if target is None:
             return {}
@@ -159,7 +158,7 @@ def _read_limits(schema: dict[Any, Any], *, patterns: bool) -> dict[str, Any]:
 
 
 def _keep_default(schema: dict[Any, Any], safe: dict[str, Any]) -> None:
-    """Keeps a default that is a plain value; tells of another one in words. The server applies them all itself."""
+    """Keeps a default that is a plain value, and describes any other in words. The server applies them."""
     if "default" not in schema:
         return
     default = schema["default"]
@@ -189,7 +188,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_pattern(pattern: str) -> bool:
-    """Tells whether Python reads a pattern; they are written for JavaScript."""
+    """Tells whether Python can compile a pattern; they are written for JavaScript."""
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError):
@@ -198,11 +197,11 @@ def _is_pattern(pattern: str) -> bool:
 
 
 def _clean(text: str) -> str:
-    """Returns a text without what a terminal obeys, and not too long to read."""
+    """Returns a text without control characters, and short enough to read."""
     kept = "".join(char if char.isprintable() or char == "\n" else " " for char in text[:_LONGEST_TEXT])
     return kept.strip()
 
 
 def clean_text(value: object) -> str:
-    """Returns a description that is no part of a schema in the same form."""
+    """Cleans a description that is not part of a schema in the same way."""
     return _clean(value) if isinstance(value, str) else ""

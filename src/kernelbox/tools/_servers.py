@@ -38,7 +38,7 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 _FORMS = 'use {"command": …, "args": […], "env": {…}, "cwd": …} or {"url": …, "headers": {…}, "type": …}'
 
-# Words for the transports, of this and of other programs' configurations.
+# Names for the transports, ours and those in the configurations of other programs.
 _TRANSPORTS: dict[object, Transport] = {
     "stdio": "stdio",
     "streamable_http": "streamable_http",
@@ -48,7 +48,7 @@ _TRANSPORTS: dict[object, Transport] = {
 }
 
 
-# Has an interpreter look for modules neither where it is started nor beside its script.
+# Keeps Python from importing modules from its working directory or from beside its script.
 _SAFE_PATH = "PYTHONSAFEPATH"
 
 
@@ -65,15 +65,15 @@ class ServerParameters:
     headers: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what `read_parameters` makes the same of."""
+        """Returns the form that `read_parameters` reads."""
         if self.transport == "stdio":
             found: dict[str, Any] = {"command": self.command, "args": list(self.args), "env": dict(self.env)}
             return {**found, "cwd": self.cwd} if self.cwd else found
         return {"url": self.url, "headers": dict(self.headers), "type": self.transport}
 
     def beside_a_sandbox(self) -> ServerParameters:
-        """Returns the parameters of a server that is started outside, maybe in a directory in which cells work: there
-        a module of Python's is not looked for, nor what it imports."""
+        """Returns parameters for use beside a sandbox: Python then imports nothing from the working directory, where
+        cells may have written files."""
         if self.cwd or not {"-m", "-c"} & {*self.args}:
             return self
         env = ((_SAFE_PATH, "1"), *(pair for pair in self.env if pair[0] != _SAFE_PATH))
@@ -136,7 +136,7 @@ class Servers:
     def all(self) -> dict[str, Any]:
         """Returns the servers by name: their parameters, and the root of their packages."""
         if is_missing(self._config.key_file):
-            return {}  # the file is sealed with it: there can be none
+            return {}  # without the key there can be no sealed file
         with open_beside_key(self._config) as place:
             try:
                 info = place.stat(SERVERS_FILE)
@@ -158,7 +158,9 @@ class Servers:
     def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
         if is_missing(self._config.key_file):
             with contextlib.suppress(FileNotFoundError):
-                Home(self._home, self._config.key_file).open().close()  # refuses one that has been sealed with another
+                Home(
+                    self._home, self._config.key_file
+                ).open().close()  # refuses a home that was sealed with another key
         with open_beside_key(self._config) as place, locked(place, _LOCK, self._secret()):
             homes = {}
             with contextlib.suppress(FileNotFoundError):
@@ -191,7 +193,7 @@ class Servers:
 
 
 def _also(value: Mapping[Any, Any], allowed: set[str]) -> str:
-    """Names the parameters that mean nothing here; their values may be secrets."""
+    """Names unknown parameters, without their values, which may be secrets."""
     unknown = sorted(repr(name) for name in value if name not in allowed | {"command", "url"})
     return f", and {', '.join(unknown)}, which cannot be used" if unknown else ""
 

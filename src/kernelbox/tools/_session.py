@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     OnEvent = Callable[[ToolEvent], None]
     T = TypeVar("T")
 
-# How long a server may take to answer something simple, after a call that was cancelled or failed, before the session
-# is replaced: it may hang, or have been restarted at its address.
+# Seconds for a server to answer a simple request after a call was cancelled or failed. Without an answer the session is
+# replaced: the server may hang, or have been restarted at its address.
 _PROBE = 3.0
 
-# Pages of a list of tools, tools in it, and characters: no honest server has so many, and a dishonest one must not keep
-# us, nor fill our memory.
+# Pages, tools and characters of a list of tools. No honest server has so many, and a dishonest one must not keep us
+# busy or fill our memory.
 _PAGES = 1_000
 _MOST_TOOLS = 10_000
 _LONGEST_LIST = 64_000_000
@@ -57,7 +57,7 @@ class Session:
         self._opened: asyncio.Future[Client] | None = None
         self._closing = asyncio.Event()
         self._words = Words()
-        self._calls: dict[asyncio.Task[Any], tuple[OnEvent, str]] = {}  # those under way: who is told, and the tool
+        self._calls: dict[asyncio.Task[Any], tuple[OnEvent, str]] = {}  # running calls: who hears of them, and the tool
         self._suspect = False
         self._listed = frozenset[str]()
         self._listing: asyncio.Task[list[Tool]] | None = None
@@ -67,7 +67,7 @@ class Session:
         return f"<Session {self.server!r}{' ended' if self.ended else ''}>"
 
     async def open(self) -> Client:
-        """Returns the client, connected; all who ask meanwhile share it. Raises ToolServerFailed."""
+        """Returns the connected client, which all callers share. Raises ToolServerFailed."""
         if self._opened is None:
             self._opened = asyncio.get_running_loop().create_future()
             self._running = asyncio.create_task(self._run(self._opened))
@@ -106,10 +106,10 @@ class Session:
             del self._calls[call]
 
     async def _look_for(self, tool: str) -> None:
-        """Asks for the list of tools, once for all calls that come meanwhile; raises ToolServerFailed without this one.
+        """Lists the tools, once for all calls that wait for it; raises ToolServerFailed if this one is missing.
 
-        A server may have changed since its package was generated. Over HTTP its list also says which arguments are
-        sent as headers, too.
+        A server may have changed since its package was generated. Over HTTP the list also says which arguments are
+        sent as headers.
         """
         if self._listing is None or self._listing.done():
             self._listing = asyncio.create_task(self.list_tools())
@@ -121,7 +121,7 @@ class Session:
             )
 
     def _doubt(self) -> None:
-        """Has the server answer something simple, and list its tools again, before the next call."""
+        """Makes the next call wait until the server has answered a simple request and listed its tools again."""
         self._suspect = True
         self._forget_list()
 
@@ -129,21 +129,21 @@ class Session:
         self._listed = frozenset()
 
     async def is_usable(self) -> bool:
-        """Tells whether another call can be sent: after one that was cancelled or failed the server must answer."""
-        if any(call.cancelling() for call in self._calls):  # it has been told so, and has not come to its end
+        """Tells whether another call can be sent. After a cancelled or failed one, the server must answer first."""
+        if any(call.cancelling() for call in self._calls):  # it was asked to end, and has not ended yet
             self._doubt()
         if self._suspect and not self.ended and self._opened is not None:
             try:
                 async with asyncio.timeout(_PROBE):
                     await (await self.open()).list_tools(cache_mode="bypass")
                 self._suspect = False
-            except Exception:  # noqa: BLE001  # however it fails, no other call is sent; those under way may go on
+            except Exception:  # noqa: BLE001  # no other call is sent, whatever the failure; running ones may go on
                 return False
         return not self.ended
 
     @property
     def calling(self) -> bool:
-        """Whether a call is under way."""
+        """Whether a call is running."""
         return bool(self._calls)
 
     async def list_tools(self) -> list[Tool]:
@@ -184,7 +184,7 @@ class Session:
         raise ToolServerFailed(self.server, f"its list of tools has more than {_PAGES:,} pages")
 
     async def close(self) -> None:
-        """Ends the session, and the server's process if it has one; returns when nothing is left of them."""
+        """Ends the session and the server's process, if it has one; returns when both have ended."""
         self.ended = True
         self._closing.set()
         if self._running is not None:
@@ -193,7 +193,7 @@ class Session:
             await asyncio.gather(self._running, return_exceptions=True)
 
     async def _run(self, opened: asyncio.Future[Client]) -> None:
-        """Opens the session, waits and closes it, all in one task, as the SDK's scopes want it."""
+        """Opens the session, waits and closes it, all in one task, as the SDK requires."""
         from kernelbox.tools._sdk_client import connecting, describe
 
         listener = Listener(self._on_end, self._on_log, self._forget_list, self._words)
@@ -210,7 +210,7 @@ class Session:
             self._fail(opened, exc)
         except asyncio.CancelledError:
             self._fail(opened, "the session was closed")
-        except BaseException as exc:  # noqa: BLE001  # also groups of exceptions: what a transport raises is its affair
+        except BaseException as exc:  # noqa: BLE001  # a transport may raise anything, also groups
             self._fail(opened, describe(exc, self._words))
         finally:
             self.ended = True
@@ -220,14 +220,14 @@ class Session:
         if not opened.done():
             opened.set_exception(why if isinstance(why, ToolServerFailed) else ToolServerFailed(self.server, why))
             with contextlib.suppress(BaseException):
-                opened.exception()  # who waits for it gets it; if none does, it is not a leak to complain of
+                opened.exception()  # a waiting caller gets it; without one, asyncio must not warn
 
     def _on_end(self) -> None:
         self.ended = True
         self._closing.set()
 
     def _on_log(self, level: str, text: str) -> None:
-        """Tells all that wait for a tool, each once: a line of a log does not say which call it is about."""
+        """Reports a line to every waiting caller once: the protocol does not say which call it is about."""
         told: dict[OnEvent, list[str]] = {}
         for on_event, tool in self._calls.values():
             told.setdefault(on_event, []).append(tool)
@@ -241,7 +241,7 @@ def _encode(result: CallToolResult) -> bytes:
 
 
 class _Thread:
-    """The thread of this process, started when it is first needed. In a fork there is none: it stayed behind."""
+    """The thread of this process, started when it is first needed. A fork has none and starts its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -257,7 +257,7 @@ class _Thread:
             return self._loop
 
     def forget(self) -> None:
-        """Lets a fork begin anew. The loop is kept: closing it would change what its owner waits for (epoll(7))."""
+        """Makes a fork start its own loop. Closing the old one would change its owner's epoll set (epoll(7))."""
         self._lock = threading.Lock()
         self._inherited.append(self._loop)
         self._loop = None

@@ -1,4 +1,4 @@
-"""Runs a tool server, or an installer, and ends it with all that it started when the application is gone.
+"""Runs a tool server or an installer, and ends it and everything it started when the application has ended.
 
 A program of its own, run by its path without the packages of any environment: `_supervisor.py LIFELINE COMMAND…`. The
 server gets the standard streams; LIFELINE is a pipe whose other end only the application has.
@@ -13,16 +13,16 @@ import signal
 import sys
 import time
 
-# How long a server may take to end when its stdin is closed, and again when it is asked to by SIGTERM.
+# Seconds for a server to end after its stdin is closed, and again after SIGTERM.
 _GRACE = 2.0
 _LAST_GRACE = 1.0
 
-# How often to look whether the server lives, where the system has no descriptor that says so.
+# Seconds between checks of the server, on systems without pidfds.
 _LOOK_EVERY = 0.2
 
 _PR_SET_CHILD_SUBREAPER = 36
 
-# What a shell says of a command that it cannot start.
+# The exit status of shells for a command that cannot be started.
 _NOT_STARTED = 127
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the application's terminal is the application's
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     status = 0
-    try:  # from before there is anything to kill: SIGTERM can come at any moment
+    try:  # begins before the server does: SIGTERM can come at any moment
         server = _start(command)
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
@@ -71,7 +71,7 @@ def _watch(server: int, lifeline: int) -> None:
 
 
 def _end(server: int) -> int:
-    """Has the server end by itself if it can: its stdin is closed by now. Returns its status."""
+    """Lets the server end by itself, since its stdin is closed, or asks it to. Returns its status."""
     for patience in (_GRACE, _LAST_GRACE):
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
@@ -85,7 +85,7 @@ def _end(server: int) -> int:
 
 
 def _kill_all() -> None:
-    """Kills what is left below this process. Orphans have become its children, so the next look finds them."""
+    """Kills every process below this one. Orphans become its children, so the next pass finds them."""
     while children := _children():
         for pid in children:
             with contextlib.suppress(ProcessLookupError):

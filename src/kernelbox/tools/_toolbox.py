@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 30.0
 
-# What an answer takes in its frame beside the result.
+# Bytes that an answer needs in its frame beside the result.
 _HEADER_ROOM = 4096
 
-# How long closing may take: servers get a few seconds to end by themselves.
+# Seconds that closing may take: servers get a few to end by themselves.
 _CLOSE_PATIENCE = 25.0
 
 
@@ -46,8 +46,8 @@ class Toolbox:
         connect_timeout: float | None = CONNECT_TIMEOUT,
         sandboxed: bool = False,
     ) -> None:
-        """`servers` are this toolbox's own, by name; the others are those that this user has added to the home. If
-        kernels are `sandboxed` servers load nothing that their cells may have left."""
+        """`servers` are this toolbox's own, by name; the user's servers of this home can be used too. If kernels are
+        `sandboxed`, servers do not import files that cells may have written."""
         self._own = _read_servers({} if servers is None else servers)
         self._config = config
         self._servers: Servers | None = None
@@ -59,18 +59,18 @@ class Toolbox:
         return f"<Toolbox sessions={sorted(self._sessions)}>"
 
     def submit(self, ask: Ask, on_event: OnEvent) -> Future[Answer]:
-        """Has an accepted call made; the answer is the tool's, or what went wrong. Cancelling it cancels the call."""
+        """Makes an accepted call; the answer is the tool's result or an error. Cancelling it cancels the call."""
         return submit(self._answer(ask, on_event))
 
     def close(self) -> Future[None] | None:
-        """Ends all sessions, and the servers that were started for them; None if there are none.
+        """Ends all sessions and the servers that were started for them; returns None without any.
 
         The next call opens new ones.
         """
         return submit(self._close()) if self._sessions or self._closing else None
 
     def forget(self) -> None:
-        """Begins without sessions; those of the process that we were forked from are its own."""
+        """Starts without sessions. After a fork, those of the parent process belong to the parent."""
         self._sessions: dict[str, Session] = {}
         self._closing: dict[Session, asyncio.Task[None]] = {}
         self._opening: dict[str, asyncio.Lock] = {}
@@ -87,13 +87,13 @@ class Toolbox:
                 )
         except KernelBoxError as exc:
             payload = _encode_failure(str(exc))
-        except Exception as exc:  # noqa: BLE001  # whatever is wrong with an answer harms only this call
+        except Exception as exc:  # noqa: BLE001  # a bad answer must fail only this call
             payload = _encode_failure(f"{ask.server_name}.{ask.tool_name}: {type(exc).__name__}: {exc!s:.1000}")
         return Answer(ask.id, ask.ask, True, payload=payload)
 
     async def _find_session(self, server: str) -> Session:
         if server not in self._opening:
-            self._find(server)  # raises for a name that a cell has made up, of which nothing is kept
+            self._find(server)  # raises for a name that a cell has made up; nothing is kept of it
         async with self._opening.setdefault(server, asyncio.Lock()):
             parameters = self._find(server)
             if self._sandboxed:
@@ -121,11 +121,11 @@ class Toolbox:
         return found
 
     def _retire(self, session: Session) -> None:
-        """Closes a session that is not used again, once its last call has ended."""
+        """Closes a session after its last call has ended; it is not used again."""
         self._sessions.pop(session.server, None)
 
         async def close() -> None:
-            while session.calling and not session.ended:  # noqa: ASYNC110  # it happens seldom, and no call waits for it
+            while session.calling and not session.ended:  # noqa: ASYNC110  # rare, and no call waits for it
                 await asyncio.sleep(0.1)
             await session.close()
 
@@ -153,7 +153,7 @@ _shared: dict[KernelBoxConfig, Toolbox] = {}
 
 
 def shared_toolbox(config: KernelBoxConfig) -> Toolbox:
-    """Returns the toolbox of the synchronous API, whose calls have no object in common; it is closed at exit."""
+    """Returns the toolbox that all calls of the synchronous API share; it is closed at exit."""
     if config not in _shared:
         if not _shared:
             atexit.register(close_shared)
