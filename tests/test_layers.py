@@ -64,8 +64,8 @@ ROOMS = {
     "shells": Room(ours=("wire", "base", "sandbox", "host", "core", "tools")),
     "api": Room(ours=("wire", "base", "host", "core", "tools", "shells")),
     # The MCP server: what its tools do, and above them the server and its transports.
-    "mcp/toolsets": Room(ours=(*BELOW_FACES, "api", "mcp._mcp_options", "mcp._http_requests")),
-    "mcp": Room(ours=(*BELOW_FACES, "api", "server.http", "__version__")),
+    "mcp/toolsets": Room(ours=(*BELOW_FACES, "api", "mcp._mcp_options")),
+    "mcp": Room(ours=(*BELOW_FACES, "api", "server.http", "server.jobs._draining", "__version__")),
     # The HTTP service, from the bottom: HTTP, what callers run, Jupyter's front ends, the routes, the application.
     "server/http": Room(ours=("wire", "base", "host", "__version__")),
     "server/jobs": Room(ours=(*BELOW_FACES, "server._service_options", "server.http")),
@@ -78,7 +78,7 @@ ROOMS = {
             "__version__",
         )
     ),
-    "server": Room(ours=(*BELOW_FACES, "__version__")),
+    "server": Room(ours=(*BELOW_FACES, "mcp", "__version__")),
     "gateway": Room(ours=("wire", "base", "host", "core", "shells", "server")),
     "cli": Room(
         ours=(
@@ -154,7 +154,7 @@ POWERS = (
     (("httpx2",), ("tools/_sdk_client.py", "tools/_http_transport.py", "mcp/*", "gateway/_gateway_link.py")),
     (("websockets",), ("gateway/_gateway_link.py", "server/http/_websocket_protocol.py")),
     (("PIL",), ("mcp/*",)),
-    (("starlette", "uvicorn"), ("mcp/_http*.py", *WITH_FASTAPI)),
+    (("starlette", "uvicorn"), ("mcp/_mount.py", *WITH_FASTAPI)),
     (("fastapi", "fastapi_offline", "prometheus_client", "pythonjsonlogger"), WITH_FASTAPI),
     (("opentelemetry",), ("server/http/_tracing.py",)),
     (

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 from tests.support.mcp_server import DEADLINE, Served, command, http_client, run, serving, text
 
 from kernelbox import InvalidInput, StartFailed
-from kernelbox.mcp._client_config import Address, parse_address
-from kernelbox.mcp._http_requests import WholeMessages
+from kernelbox.server.http._binding import Binding, parse_binding
 from kernelbox.server.http._listening import listen
+from kernelbox.server.http._request_limits import BodyLimited, read_body
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -45,7 +46,7 @@ def test_a_request_with_the_token_is_answered(served: Served, scheme: str) -> No
 def test_a_request_without_the_token_is_refused(served: Served, given: str) -> None:
     answer = post(served, Authorization=given.format(token=served.token))
     assert answer.status_code == 401
-    assert "Authorization: Bearer" in answer.json()["error"]
+    assert "Authorization: Bearer" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("path", ["/", "/mcp", "/docs", "/mcp/../health"])
@@ -71,19 +72,17 @@ def test_a_message_that_is_too_large_is_refused(served: Served, announced: bool)
     content = piece * 5 if announced else (piece for _ in range(5))
     answer = httpx2.post(served.url, content=content, headers=headers, timeout=60)
     assert answer.status_code == 413
-    assert answer.json() == {"error": "the message has more than 4,194,304 bytes"}
+    assert answer.json() == {"detail": "the request has more than 4,194,304 bytes", "code": "too_large"}
 
 
 def test_a_message_that_would_fill_the_memory_is_not_read(served: Served) -> None:
     headers = {"Authorization": f"Bearer {served.token}", "Content-Type": "application/json"}
     answer = httpx2.post(served.url, content=b"[" + b"[]," * 1_100_000 + b"0]", headers=headers, timeout=60)
-    assert (answer.status_code, answer.json()) == (400, {"error": "the message has too many values"})
+    assert (answer.status_code, answer.json()["detail"]) == (400, "the message has too many values")
 
 
-def test_a_message_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelbox.mcp._http_requests._PATIENCE", 0.05)
+def test_a_message_that_does_not_come_is_given_up() -> None:
     parts: list[Message] = [{"type": "http.request", "body": b"{", "more_body": True}]
-    sent: list[Message] = []
 
     async def receive() -> Message:
         if not parts:
@@ -91,15 +90,16 @@ def test_a_message_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatc
         return parts.pop()
 
     async def send(message: Message) -> None:
-        sent.append(message)
+        raise AssertionError("it was answered")
 
-    async def never(scope: Scope, receive: Receive, send: Send) -> None:
-        raise AssertionError("it was called with half a message")
+    async def reads(scope: Scope, receive: Receive, send: Send) -> None:
+        await read_body(receive)
 
-    scope: Scope = {"type": "http", "method": "POST", "headers": []}
-    asyncio.run(WholeMessages(never)(scope, receive, send))
-    assert sent[0]["status"] == 408
-    assert b"no part of the message came" in sent[1]["body"]
+    scope: Scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": []}
+    limited = BodyLimited(reads, most=100, most_below={}, patience=0.05)
+    with pytest.raises(HTTPException, match="comes too slowly") as told:
+        asyncio.run(limited(scope, receive, send))
+    assert told.value.status_code == 408
 
 
 def exchange(
@@ -265,21 +265,26 @@ def test_an_address_that_is_taken_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "address"),
+    ("given", "binding"),
     [
-        ("127.0.0.1:80", Address("127.0.0.1", 80)),
-        ("localhost:0", Address("localhost", 0)),
-        ("[::1]:5", Address("::1", 5)),
+        ("127.0.0.1:80", Binding("127.0.0.1", 80)),
+        ("localhost:0", Binding("localhost", 0)),
+        ("[::1]:5", Binding("::1", 5)),
     ],
 )
-def test_an_address_is_a_host_and_a_port(given: str, address: Address) -> None:
-    assert parse_address(given) == address
-    assert str(address) == given
+def test_an_address_is_a_host_and_a_port(given: str, binding: Binding) -> None:
+    assert parse_binding(given) == binding
+    assert str(binding) == f"http://{given}"
+
+
+def test_an_address_can_be_a_unix_socket() -> None:
+    assert parse_binding("unix:/run/mcp") == Binding("", 0, "/run/mcp")
+    assert str(parse_binding("unix:/run/mcp")) == "unix:/run/mcp"
 
 
 @pytest.mark.parametrize(
-    "given", ["", "80", ":80", "host", "host:", "host:x", "host:70000", "::1:80", "host:-1", "host:²"]
+    "given", ["", "80", ":80", "host", "host:", "host:x", "host:70000", "::1:80", "host:-1", "host:²", "unix:"]
 )
 def test_what_is_no_address_is_refused(given: str) -> None:
     with pytest.raises(InvalidInput, match="HOST:PORT"):
-        parse_address(given)
+        parse_binding(given)

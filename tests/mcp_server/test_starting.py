@@ -65,7 +65,7 @@ def test_the_configuration_for_http_holds_no_token(client: str) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--toolset", "nothing"], "no set of tools"),
+        (["--toolset", "nothing"], "not a set of tools"),
         (["--approve", "some"], "invalid choice"),
         (["--workspace", "/nowhere/at/all"], "use a directory that is there"),
         (["--policy", "/nowhere.toml"], "cannot be read"),

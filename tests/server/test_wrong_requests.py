@@ -14,8 +14,8 @@ from websockets.sync.client import connect
 @pytest.mark.parametrize(
     ("method", "path", "said"),
     [
-        ("GET", "/kernel", "there is no route /kernel; /docs shows those there are"),
-        ("POST", "/sessions/x/excute", "there is no route /sessions/x/excute; /docs shows those there are"),
+        ("GET", "/kernel", "there is no route /kernel; /docs shows the routes"),
+        ("POST", "/sessions/x/excute", "there is no route /sessions/x/excute; /docs shows the routes"),
         ("POST", "/kernels/x", "/kernels/x takes DELETE, GET, HEAD, and not POST; /docs shows what each route does"),
         ("DELETE", "/docs", "/docs takes GET, HEAD, and not DELETE; /docs shows what each route does"),
         ("GET", "/kernels/nobody", "there is no kernel 'nobody'; GET /kernels lists those there are"),

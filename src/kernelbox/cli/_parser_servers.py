@@ -48,7 +48,9 @@ def add_mcp_options(parser: argparse.ArgumentParser) -> None:
     add_limit_option(parser)
     add_sandbox_options(parser, "the kernels")
     parser.add_argument(
-        "--http", metavar="HOST:PORT", help="serve HTTP; the token is KERNELBOX_MCP_TOKEN, or a new one"
+        "--http",
+        metavar="HOST:PORT",
+        help="serve HTTP there, or at a Unix socket with unix:PATH; the token is KERNELBOX_MCP_TOKEN, or a new one",
     )
     parser.add_argument(
         "--allow-host",
@@ -102,6 +104,14 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="ORIGIN",
         help="web pages that may send requests, such as http://localhost:3000; may be repeated",
+    )
+    parser.add_argument(
+        "--mcp",
+        type=_toolsets,
+        nargs="?",
+        const=["kernels"],
+        metavar="SET[,SET]",
+        help="also serve MCP at /mcp, with the tools of these sets: ipybox, kernels, files, or all (kernels)",
     )
     _add_approval_options(parser)
     add_limit_option(parser)

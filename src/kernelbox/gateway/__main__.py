@@ -14,7 +14,8 @@ from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._limits import parse_limits
 from kernelbox.core._options import choose_sandbox
 from kernelbox.server._service_options import ServiceOptions
-from kernelbox.server._serving import Binding, serve
+from kernelbox.server._serving import serve
+from kernelbox.server.http._binding import Binding
 from kernelbox.server.http._callers import tokens_from_env
 
 # Seconds that cells may go on after a signal to stop: `KernelGateway.stop` waits for ten in all.

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
 
-from kernelbox.base._endpoint import join_address
 from kernelbox.base._errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from kernelbox.server.http._binding import Binding
+
+
+# Where MCP is served over HTTP, and the variable that holds the token of `kernelbox mcp --http`.
+PATH = "/mcp"
+TOKEN_VARIABLE = "KERNELBOX_MCP_TOKEN"
 
 # Where each client reads it from.
 PLACES = {
@@ -28,14 +32,16 @@ PLACES = {
 _NAME = "kernelbox"
 
 
-def client_config(client: str, command: list[str], address: Address | None) -> str:
-    """Returns the text for a client; `command` starts the server, or it listens at an `address`.
+def client_config(client: str, command: list[str], binding: Binding | None) -> str:
+    """Returns the text for a client; `command` starts the server, or it listens at a `binding`.
 
     Raises InvalidInput for a client that cannot be sent to an address with a token.
     """
-    if client == "claude-desktop" and address is not None:
+    if client == "claude-desktop" and binding is not None:
         raise InvalidInput("--print-config", client, "it reads no addresses from its file; leave out --http")
-    url = None if address is None else f"http://{address}{PATH}"
+    if binding is not None and binding.uds is not None:
+        raise InvalidInput("--print-config", client, "it cannot connect to a Unix socket; use --http HOST:PORT")
+    url = None if binding is None else f"{binding}{PATH}"
     if client == "claude-code":
         if url is not None:
             header = f"Authorization: Bearer {_token('claude-code')}"
@@ -54,29 +60,3 @@ def _token(client: str) -> str:
     """Returns how a client is told to look a variable up: a token is not written into files."""
     prefix = "env:" if client in ("cursor", "vscode") else ""
     return f"${{{prefix}{TOKEN_VARIABLE}}}"
-
-
-PATH = "/mcp"
-TOKEN_VARIABLE = "KERNELBOX_MCP_TOKEN"
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where to listen; port 0 lets the system choose one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return join_address(self.host, self.port)
-
-
-def parse_address(text: str) -> Address:
-    """Returns the address that HOST:PORT names; raises InvalidInput."""
-    host, _, port = text.rpartition(":")
-    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise InvalidInput("the address", text, "use HOST:PORT, such as 127.0.0.1:8765")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or (":" in bare and bare == host):
-        raise InvalidInput("the address", text, "use HOST:PORT, such as 127.0.0.1:8765 or [::1]:8765")
-    return Address(bare, int(port))

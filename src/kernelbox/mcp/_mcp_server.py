@@ -31,6 +31,10 @@ from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.shells._asyncio_workplace import ADVICE, Workplace
 from kernelbox.tools._toolbox import Toolbox
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kernelbox.shells._asyncio_workplace import Noted
+
 TOOLSETS: dict[str, Callable[[Tools, ToolState], None]] = {
     "ipybox": add_ipybox_tools,
     "kernels": add_kernel_tools,
@@ -50,8 +54,11 @@ _IMAGE_TYPES = {
 }
 
 
-def make_state(options: McpOptions) -> ToolState:
-    """Returns what the tools share; kernels are opened when they are first used."""
+def make_state(options: McpOptions, *, prefix: str = "", noted: Noted | None = None) -> ToolState:
+    """Returns what the tools share; kernels are opened when they are first used.
+
+    `prefix` begins the names of the kernels in the home, and `noted` holds a place for each cell.
+    """
     files = Workspace(options.workspace, options.sandbox)
     habit: Literal["accept", "ask"] = "accept" if options.approve == "all" else "ask"
     cells = CellOptions(
@@ -75,7 +82,8 @@ def make_state(options: McpOptions) -> ToolState:
         guarded=options.require_shell_escape,
     )
     toolbox = Toolbox(here.config, sandboxed=options.sandbox is not None)
-    workplace = Workplace(AsyncKernels(here, new, toolbox, advice=ADVICE), cells, shared=options.keep_kernels)
+    reached = AsyncKernels(here, new, toolbox, advice=ADVICE)
+    workplace = Workplace(reached, cells, shared=options.keep_kernels, prefix=prefix, noted=noted)
     return ToolState(options, workplace, Outputs(files), files)
 
 

@@ -11,6 +11,7 @@ from kernelbox.server.http._callers import Token, tokens_from_env
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kernelbox.host.store._record import Lifetime
+    from kernelbox.mcp._mcp_options import McpOptions
     from kernelbox.sandbox._sandbox_config import SandboxConfig
 
 MEBIBYTE = 1024 * 1024
@@ -32,6 +33,8 @@ class ServiceOptions:
     lifetime: Lifetime = "kernel"
     # What confines kernels; then none without it is used.
     sandbox: SandboxConfig | None = None
+    # What MCP is served with at /mcp; without it, it is not served.
+    mcp: McpOptions | None = None
     max_kernels: int = 1000
     # Cells that wait or run in one kernel, and in all.
     max_queue: int = 64

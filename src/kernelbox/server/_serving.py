@@ -13,21 +13,29 @@ import signal
 import socket
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import uvicorn
+from fastapi import FastAPI
 
-from kernelbox.base._endpoint import join_address
+from kernelbox.base._environment import host_variable
 from kernelbox.base._errors import StartFailed
+from kernelbox.mcp._client_config import PATH
+from kernelbox.mcp._client_config import TOKEN_VARIABLE as MCP_TOKEN_VARIABLE
 from kernelbox.server._service_options import ServiceOptions
-from kernelbox.server.app import create_app
+from kernelbox.server.app import create_app, create_mcp_app
+from kernelbox.server.http._binding import Binding
 from kernelbox.server.http._callers import Token
-from kernelbox.server.http._listening import BACKLOG, LOOPBACK, UvicornServer, allow_descriptors, listen
+from kernelbox.server.http._listening import BACKLOG, UvicornServer, allow_descriptors, listen
 from kernelbox.server.http._logs import log_to_stderr
 from kernelbox.server.http._protocol import BoundedProtocol
 from kernelbox.server.http._websocket_protocol import PING_INTERVAL, PING_TIMEOUT, BoundedWebSocket
 from kernelbox.server.jobs._draining import Drained
 from kernelbox.server.routes._app_state import AppState, require_home, require_sandbox
+
+if TYPE_CHECKING:
+    from kernelbox.mcp._mcp_options import McpOptions
+    from kernelbox.mcp._mount import McpMount
 
 # Seconds that a connection without a request is kept: an agent thinks between two of them.
 _KEEP_ALIVE = 75
@@ -41,25 +49,6 @@ _OBJECTS = 20_000
 _log = logging.getLogger("kernelbox.server")
 
 
-@dataclass(frozen=True)
-class Binding:
-    """Where to listen: at an address, whose port 0 lets the system choose one, or at a Unix socket."""
-
-    host: str
-    port: int
-    uds: str | None = None
-
-    @property
-    def is_private(self) -> bool:
-        """Whether only this machine's users, or this user, can reach it."""
-        return self.uds is not None or self.host in LOOPBACK
-
-    def __str__(self) -> str:
-        if self.uds is not None:
-            return f"unix:{self.uds}"
-        return f"http://{join_address(self.host, self.port)}"
-
-
 def serve(
     options: ServiceOptions, binding: Binding, *, grace: float, log_level: str, lifeline: int | None = None
 ) -> int:
@@ -67,15 +56,46 @@ def serve(
 
     `lifeline` is a descriptor that becomes readable when the process that we must not outlive has ended.
     """
-    secret = None
+    told = {}
     if not options.tokens and not binding.is_private:
-        secret = os.urandom(24).hex()
-        options = dataclasses.replace(options, tokens=(Token.of(secret),))
+        told["token"] = os.urandom(24).hex()
+        options = dataclasses.replace(options, tokens=(Token.of(told["token"]),))
     log_to_stderr(log_level)
+    return _serve(create_app(options), binding, told, grace=grace, lifeline=lifeline)
+
+
+def serve_mcp(options: McpOptions, binding: Binding, *, allowed_hosts: tuple[str, ...] = ()) -> int:
+    """Serves MCP alone until a signal ends us; prints the URL and, if it made one, the token, which all need."""
+    given = host_variable(MCP_TOKEN_VARIABLE)
+    told = {} if given else {"token": os.urandom(24).hex()}
+    service = ServiceOptions(
+        workspace=options.workspace,
+        tokens=(Token.of(given or told["token"], name=MCP_TOKEN_VARIABLE),),
+        allowed_hosts=allowed_hosts,
+        lifetime="kernel" if options.keep_kernels else "process",
+        sandbox=options.sandbox,
+        mcp=options,
+        max_queue=0,  # the tools have limits of their own
+        max_running=0,
+    )
+    log_to_stderr(options.log_level)
+    return _serve(create_mcp_app(service), binding, told, path=PATH, grace=0.0)
+
+
+def _serve(
+    app: FastAPI,
+    binding: Binding,
+    told: dict[str, str],
+    *,
+    path: str = "",
+    grace: float,
+    lifeline: int | None = None,
+) -> int:
+    """Serves an application; prints where it is, by the path in it, and what else is told."""
+    state: AppState = app.state.kernelbox
     allow_descriptors()
     require_home()
-    app = create_app(options)
-    require_sandbox(app.state.kernelbox)
+    require_sandbox(state)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -83,8 +103,8 @@ def serve(
         server_header=False,
         proxy_headers=False,
         http=BoundedProtocol,
-        ws=BoundedWebSocket,
-        ws_max_size=options.max_body,
+        ws="none" if path else BoundedWebSocket,
+        ws_max_size=state.options.max_body,
         ws_per_message_deflate=False,  # it takes ten times as long as sending, and all connections wait meanwhile
         ws_ping_interval=PING_INTERVAL,
         ws_ping_timeout=PING_TIMEOUT,
@@ -92,12 +112,15 @@ def serve(
         timeout_graceful_shutdown=_LAST_ANSWERS,
     )
     with _listening(binding) as (listener, bound):
-        print(json.dumps({"url": str(bound), **({"token": secret} if secret else {})}), flush=True)
+        if binding.uds is not None and path:
+            told = {"path": path, **told}
+        url = f"{bound}{path}" if binding.uds is None else str(bound)
+        print(json.dumps({"url": url, **told}), flush=True)
         if not binding.is_private:
             _log.warning("tokens cross the network unencrypted; put TLS in front")
         _collect_seldom()
         with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-            runner.run(_run(UvicornServer(config), listener, app.state.kernelbox, grace, lifeline))
+            runner.run(_run(UvicornServer(config), listener, app, grace, lifeline))
     return 0
 
 
@@ -111,12 +134,14 @@ def _collect_seldom() -> None:
 
 
 async def _run(
-    server: uvicorn.Server, listener: socket.socket, state: AppState, grace: float, lifeline: int | None
+    server: uvicorn.Server, listener: socket.socket, app: FastAPI, grace: float, lifeline: int | None
 ) -> None:
     """Serves until a signal comes; then lets cells come to their end, and says what became of them.
 
     A second signal interrupts them at once. Until they have ended, requests that start nothing are still answered.
     """
+    state: AppState = app.state.kernelbox
+    mount: McpMount | None = app.state.mcp
     loop, signals = asyncio.get_running_loop(), _Signals()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, signals.take)
@@ -129,12 +154,9 @@ async def _run(
     await asyncio.wait({serving, first}, return_when=asyncio.FIRST_COMPLETED)
     first.cancel()
     if not serving.done():
-        drained = sum(
-            await asyncio.gather(
-                state.executions.drain(grace, hurry=signals.second), state.front_ends.drain(grace, hurry=signals.second)
-            ),
-            start=Drained(0, 0),
-        )
+        drains = [state.executions.drain, state.front_ends.drain, *([] if mount is None else [mount.drain])]
+        ended = await asyncio.gather(*(drain(grace, hurry=signals.second) for drain in drains))
+        drained = sum(ended, start=Drained(0, 0))
         kernels = "end with it" if state.options.lifetime == "process" else "stay, and are found again"
         await state.jobs.settle()
         _log.info(
@@ -142,7 +164,12 @@ async def _run(
             extra={"cells_finished": drained.finished, "cells_interrupted": drained.interrupted},
         )
         server.should_exit = True
+        if mount is not None:
+            await asyncio.wait({serving}, timeout=_LAST_ANSWERS / 2)
+            mount.end_requests()
     await serving
+    if mount is not None:
+        await mount.close()
     await state.front_ends.close()
     await state.kernels.close_tools()
     await state.kernels.end_own()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
 
 from kernelbox import __version__
+from kernelbox.mcp._client_config import PATH
+from kernelbox.mcp._mcp_options import LARGEST_MESSAGE
 from kernelbox.server._service_options import ServiceOptions
 from kernelbox.server.http._access import NoWebPages, TokenRequired
 from kernelbox.server.http._failures import add_error_handlers
@@ -32,6 +37,9 @@ from kernelbox.server.routes._app_state import make_state
 from kernelbox.server.routes._direct_route import DirectRoutes
 from kernelbox.server.routes._models import COMMON
 from kernelbox.shells._asyncio_connection import allow_threads
+
+if TYPE_CHECKING:
+    from kernelbox.mcp._mount import McpMount
 
 # The routes, each module's in one router; a request is compared with one after the other, so the busiest come first.
 ROUTERS = (
@@ -61,6 +69,10 @@ _TAGS = [
 ]
 
 
+# What needs no token: it tells only that the server is there. Browsers that load the pages send no headers of ours.
+_OPEN_PATHS = re.compile(r"/|/health|/ready|/docs|/redoc|/openapi\.json|/static/.*", re.DOTALL)
+
+
 def create_app(options: ServiceOptions | None = None) -> FastAPI:
     """Returns an application with these options; without them, with what the environment says."""
     options = options or ServiceOptions.from_env()
@@ -72,31 +84,53 @@ def create_app(options: ServiceOptions | None = None) -> FastAPI:
         openapi_tags=_TAGS,
         responses=COMMON,
         telemetry=telemetry(),
-        lifespan=_with_threads,
+        lifespan=_lifespan,
     )
     contain_pages(app)
-    app.state.kernelbox = make_state(options)
     for router in ROUTERS:
         app.include_router(router)
+    _complete(app, options, _OPEN_PATHS)
+    return app
+
+
+def create_mcp_app(options: ServiceOptions) -> FastAPI:
+    """Returns an application that serves MCP and nothing else; every path needs a token."""
+    assert options.mcp is not None
+    assert options.tokens
+    app = FastAPI(openapi_url=None, telemetry=telemetry(), lifespan=_lifespan)
+    _complete(app, options, None)
+    return app
+
+
+def _complete(app: FastAPI, options: ServiceOptions, open_paths: re.Pattern[str] | None) -> None:
+    """Adds what the routes share, MCP if it is asked for, and what sees requests before the routes."""
+    state = make_state(options)
+    app.state.kernelbox = state
+    app.state.mcp = None
+    if options.mcp is not None:
+        from kernelbox.mcp._mount import McpMount  # with the SDK, which takes half a second to import
+
+        app.state.mcp = McpMount(options.mcp, state.executions.admit)
+        app.router.routes.append(Route(PATH, app.state.mcp))
     add_error_handlers(app)
     # The last that is added sees a request first.
     app.add_middleware(HeadAsGet)
     app.add_middleware(DirectRoutes, routes=_routes_execution.DIRECT)
-    app.add_middleware(
-        BodyLimited, max_body=options.max_body, max_upload=options.max_upload, body_timeout=options.body_timeout
-    )
-    app.add_middleware(TokenRequired, tokens=options.tokens)
+    below = {"/files/": options.max_upload, PATH: LARGEST_MESSAGE}
+    app.add_middleware(BodyLimited, most=options.max_body, most_below=below, patience=options.body_timeout)
+    app.add_middleware(TokenRequired, tokens=options.tokens, open_paths=open_paths)
     if options.cors_origins:
         app.add_middleware(CORSMiddleware, allow_origins=options.cors_origins, allow_methods=["*"], allow_headers=["*"])
     app.add_middleware(NoWebPages, hosts=options.allowed_hosts, origins=options.cors_origins)
     app.add_middleware(Logged)
-    return app
 
 
 @contextlib.asynccontextmanager
-async def _with_threads(app: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     allow_threads()
-    yield
+    mount: McpMount | None = app.state.mcp
+    async with contextlib.nullcontext() if mount is None else mount.running():
+        yield
 
 
 app = create_app()

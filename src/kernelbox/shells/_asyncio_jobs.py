@@ -11,7 +11,7 @@ from kernelbox.core.approvals._requests import ApprovalRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Set
+    from collections.abc import Callable, Iterator, Set
 
     from kernelbox.shells._asyncio_cell import AsyncCell, CellEvent
     from kernelbox.wire._results import ExecutionResult
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 class Job:
     """One cell, driven to its end by a task of its own; callers who come again find it by its `id`.
 
-    `notice` is what a tool's server said last. A job that no caller attends for `leash` seconds is cancelled.
+    `notice` is what a tool's server said last. A job that no caller attends for `leash` seconds is cancelled. `on_end`
+    is called with the job when it is done.
     """
 
-    def __init__(self, kernel_name: str, cell: AsyncCell) -> None:
+    def __init__(self, kernel_name: str, cell: AsyncCell, on_end: Callable[[Job], None] | None = None) -> None:
         self.id = os.urandom(16).hex()
         self.kernel_name = kernel_name
         self.cell = cell
         self.notice = ""
+        self._call_at_end = on_end
         self._news = asyncio.Event()
         self._attending = 0
         self._leash: asyncio.TimerHandle | None = None
@@ -89,6 +91,8 @@ class Job:
         self._news.set()
         if not driving.cancelled():
             driving.exception()  # callers who ask for the result get it; there may be none
+        if self._call_at_end is not None:
+            self._call_at_end(self)
 
     def _note(self, event: CellEvent) -> None:
         if isinstance(event, ToolEvent):

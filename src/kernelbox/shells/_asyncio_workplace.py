@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import os
 
 from kernelbox.base._errors import InvalidInput, KernelBoxError, KernelBusy, KernelDied, KernelNotFound
@@ -14,13 +15,17 @@ from kernelbox.shells._asyncio_jobs import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import Variable
     from kernelbox.core._kernel import Kernel
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.shells._asyncio_kernels import AsyncKernels
+    from kernelbox.wire._results import ExecutionResult
+
+    Noted = Callable[[KernelRecord, str], AbstractContextManager[Callable[[ExecutionResult], None]]]
 
 # Each takes memory of its own; a client that opens more has forgotten those it has.
 _MOST_KERNELS = 64
@@ -42,11 +47,24 @@ class Workplace:
     `shared` they are those of the home, which others find too and which stay.
     """
 
-    def __init__(self, kernels: AsyncKernels, cells: CellOptions, *, shared: bool = False) -> None:
-        """`cells` is what every cell is run with."""
+    def __init__(
+        self,
+        kernels: AsyncKernels,
+        cells: CellOptions,
+        *,
+        shared: bool = False,
+        prefix: str = "",
+        noted: Noted | None = None,
+    ) -> None:
+        """`cells` is what every cell is run with. `prefix` begins the names of the kernels in the home.
+
+        `noted` holds a place for a cell in a kernel, or raises why there is none; the function takes the result.
+        """
         self._kernels = kernels
         self._cells = cells
         self._shared = shared
+        self._prefix = prefix
+        self._noted: Noted = noted or _note_nothing
         self._suffix = "" if shared else f"-{os.urandom(4).hex()}"
         self._names: dict[str, None] = {}  # those used so far, in order
         self._jobs: dict[str, Job] = {}
@@ -73,7 +91,10 @@ class Workplace:
         self._beginning += 1
         try:
             kernel = await self._use(name)
-            job = Job(name, await self._kernels.begin(kernel, request, options))
+            with contextlib.ExitStack() as place:
+                note = place.enter_context(self._noted(kernel.record, options.language))
+                cell = await self._kernels.begin(kernel, request, options)
+                job = Job(name, cell, functools.partial(_give_back, place.pop_all(), note))
         finally:
             self._beginning -= 1
         self._forget_old_jobs()
@@ -104,7 +125,8 @@ class Workplace:
     async def records(self) -> list[tuple[str, KernelRecord]]:
         """Returns the kernels there are, with the names that clients know them by and what each uses."""
         if self._shared:
-            found = [(record.name, record) for record in await self._kernels.all()]
+            mine = [record for record in await self._kernels.all() if record.name.startswith(self._prefix)]
+            found = [(record.name.removeprefix(self._prefix), record) for record in mine]
         else:
             looked = [(name, await self._kernels.look(self._full(name))) for name in self._names]
             found = [(name, record) for name, record in looked if record is not None]
@@ -159,7 +181,7 @@ class Workplace:
 
     def _full(self, name: str) -> str:
         """Returns the name that a kernel has in the home."""
-        return f"{check_name(name)}{self._suffix}"
+        return f"{self._prefix}{check_name(name)}{self._suffix}"
 
     async def _use(self, name: str) -> Kernel:
         """Returns the live kernel of a name. If one has died since it was last used, that is reported once."""
@@ -194,3 +216,14 @@ def _called(name: str) -> Iterator[None]:
         yield
     except KernelNotFound:
         raise KernelNotFound(name) from None
+
+
+@contextlib.contextmanager
+def _note_nothing(record: KernelRecord, language: str) -> Iterator[Callable[[ExecutionResult], None]]:
+    yield lambda result: None
+
+
+def _give_back(place: contextlib.ExitStack, note: Callable[[ExecutionResult], None], job: Job) -> None:
+    """Gives back the place of a job that has ended, with its result if it has one."""
+    with place, contextlib.suppress(Exception, asyncio.CancelledError):
+        note(job.result)

@@ -13,7 +13,7 @@ from kernelbox.cli.commands._serve import enter_workspace
 from kernelbox.core._options import choose_sandbox
 from kernelbox.core.approvals._policy import ApprovalPolicy
 from kernelbox.core.approvals._policy_file import read_policy
-from kernelbox.mcp._client_config import parse_address
+from kernelbox.server.http._binding import parse_binding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 def run(options: Namespace) -> int:
     """Runs the command."""
     if options.http is not None:
-        options.http = parse_address(options.http)
+        options.http = parse_binding(options.http)
     set_limits(parse_limits("--limit", options.limit))
     if options.print_config:
         return _print_config(options)
     chosen = _read_options(options)
     if options.http:
-        from kernelbox.mcp._http_server import serve_http
+        from kernelbox.server._serving import serve_mcp
 
-        return serve_http(chosen, options.http, tuple(options.allow_host))
+        return serve_mcp(chosen, options.http, allowed_hosts=tuple(options.allow_host))
     from kernelbox.mcp._stdio_server import serve_stdio
 
     return serve_stdio(chosen)

@@ -12,13 +12,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from kernelbox.core.approvals._policy import ApprovalPolicy
+    from kernelbox.mcp._mcp_options import McpOptions
+    from kernelbox.sandbox._sandbox_config import SandboxConfig
     from kernelbox.server._service_options import ServiceOptions
     from kernelbox.server.http._callers import Token
 
 
 def run(options: Namespace) -> int:
     """Runs the command."""
-    from kernelbox.server._serving import Binding, serve
+    from kernelbox.server._serving import serve
+    from kernelbox.server.http._binding import Binding
 
     # Before the workspace is entered: a relative path is the caller's.
     uds = None if options.uds is None else os.path.abspath(options.uds)
@@ -40,19 +44,40 @@ def _read_options(options: Namespace) -> ServiceOptions:
     sandbox = choose_sandbox(options.sandbox, options.sandbox_config, options.sandbox_level, **files)
     if options.require_token and not tokens:
         raise StartFailed(f"there is no token; set {TOKEN_VARIABLE}, or name a file with --tokens")
+    workspace = enter_workspace(options.workspace)
     return ServiceOptions(
-        workspace=enter_workspace(options.workspace),
+        workspace=workspace,
         tokens=tokens,
         allowed_hosts=tuple(options.allow_host),
         cors_origins=tuple(options.cors_origin),
         policy=policy,
         approval_timeout=options.approval_timeout,
         sandbox=sandbox,
+        mcp=_mcp_options(options, workspace, policy, sandbox),
         max_kernels=options.max_kernels,
         max_queue=options.max_queue,
         max_running=options.max_running,
         max_body=options.max_body * MEBIBYTE,
         max_upload=options.max_upload * MEBIBYTE,
+    )
+
+
+def _mcp_options(
+    options: Namespace, workspace: str, policy: ApprovalPolicy, sandbox: SandboxConfig | None
+) -> McpOptions | None:
+    """Returns what MCP is served with: the kernels are those of the home, as everywhere in the service."""
+    if options.mcp is None:
+        return None
+    from kernelbox.mcp._mcp_options import McpOptions
+
+    return McpOptions(
+        workspace=workspace,
+        toolsets=tuple(options.mcp),
+        policy=policy,
+        approval_timeout=options.approval_timeout,
+        keep_kernels=True,
+        sandbox=sandbox,
+        log_level=options.log_level,
     )
 
 

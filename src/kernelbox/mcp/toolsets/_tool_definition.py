@@ -20,13 +20,15 @@ from pydantic import BaseModel, Field, ValidationError
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.base._shown import show
-from kernelbox.mcp._http_requests import GONE
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
 _log = logging.getLogger(__name__)
+
+# Where an HTTP request carries an event that is set when its client has gone.
+GONE = "kernelbox.gone"
 
 # Characters of one argument in a line of the log.
 _LONGEST_LOGGED = 80

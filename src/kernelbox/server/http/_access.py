@@ -7,6 +7,7 @@ server tells (server/http/_protocol.py); other programs make theirs for every ac
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -18,16 +19,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from kernelbox.base._errors import LimitReached
 from kernelbox.server.http._callers import TOKEN_VARIABLE, Caller, Token, find_caller
 from kernelbox.server.http._connection_owner import can_tell, is_users_own
-from kernelbox.server.http._failures import answer_to, failure
+from kernelbox.server.http._failures import RequestRefused, answer_to, failure
 from kernelbox.server.http._headers import all_of, first_of
 from kernelbox.server.http._protocol import CONNECTION
 
 # Where a request carries its caller.
 CALLER = "kernelbox.caller"
-
-# What tells nothing about this server but that it is there: documents for browsers, which send no headers of ours.
-_OPEN = ("/", "/health", "/ready", "/docs", "/redoc", "/openapi.json")
-_OPEN_BELOW = "/static/"
 
 # Who made a connection that is the user's own, and who has no token for what tells nothing.
 _USER, _STRANGER = Caller(), Caller(scopes=frozenset())
@@ -82,14 +79,15 @@ class NoWebPages:
 class TokenRequired:
     """Finds out who sends a request, and answers 401 to those who must say so and do not."""
 
-    def __init__(self, app: ASGIApp, *, tokens: tuple[Token, ...]) -> None:
+    def __init__(self, app: ASGIApp, *, tokens: tuple[Token, ...], open_paths: re.Pattern[str] | None = None) -> None:
+        """`open_paths` matches the paths that need no token."""
         self._app = app
         self._tokens = tokens
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
-            path: str = scope["path"]
-            is_open = path in _OPEN or path.startswith(_OPEN_BELOW)
+            is_open = self._open_paths is not None and self._open_paths.fullmatch(scope["path"]) is not None
             try:
                 caller = self._find_caller(scope)
             except LimitReached as exc:
@@ -114,6 +112,20 @@ class TokenRequired:
         return None if secret is None else find_caller(self._tokens, secret)
 
 
+def folder_of(workspace: str, caller: Caller) -> str:
+    """Returns where the files of a caller are: with a name, in a folder of the workspace, made if it is missing.
+
+    Raises RequestRefused if a cell has put a link in its place.
+    """
+    if not caller.name:
+        return workspace
+    folder = os.path.join(workspace, caller.name)
+    os.makedirs(folder, exist_ok=True)
+    if os.path.islink(folder):
+        raise RequestRefused(409, "folder_replaced", "the folder of this caller has been replaced by a link")
+    return folder
+
+
 def _take_secret(scope: Scope) -> str | None:
     """Returns the token of a request. One in the URL, for browsers, is taken out of it: URLs are logged."""
     in_url: list[str] = []
@@ -125,7 +137,7 @@ def _take_secret(scope: Scope) -> str | None:
     given = all_of(scope, b"authorization")
     if not given:
         return in_url[0] if len(in_url) == 1 else None
-    scheme, _, secret = given[0].partition(" ")
+    scheme, _, secret = given[0].strip().partition(" ")
     return secret.strip() if len(given) == 1 and scheme.lower() in ("bearer", "token") else None
 
 

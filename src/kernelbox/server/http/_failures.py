@@ -181,10 +181,9 @@ def _methods_at(request: Request) -> str:
 async def _on_no_route(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers for a path that there is not; Starlette's own answer to a WebSocket is 403 without a word."""
     path = _shown(scope["path"])
-    if scope["type"] == "websocket":
-        sentence = f"there is no WebSocket at {path}; /docs shows the routes"
-    else:
-        sentence = f"there is no route {path}; /docs shows those there are"
+    what = "WebSocket at" if scope["type"] == "websocket" else "route"
+    advice = "; /docs shows the routes" if scope["app"].openapi_url else ""
+    sentence = f"there is no {what} {path}{advice}"
     await failure(404, _CODES[404], sentence)(scope, receive, send)
 
 

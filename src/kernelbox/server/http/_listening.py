@@ -12,8 +12,6 @@ import uvicorn
 from kernelbox.base._endpoint import join_address
 from kernelbox.base._errors import StartFailed
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
 # Clients that wait to be accepted: bursts of them come at once.
 BACKLOG = 2048
 

@@ -30,7 +30,9 @@ def log_to_stderr(level: str) -> None:
         JsonFormatter("{message}{levelname}{name}", style="{", rename_fields=_NAMES, timestamp="time")
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    logging.getLogger("uvicorn").setLevel(max(logging.getLevelName(level), logging.WARNING))
+    number = logging.getLevelName(level)
+    logging.getLogger("uvicorn").setLevel(max(number, logging.ERROR))  # it warns of what clients send
+    logging.getLogger("mcp").setLevel(max(number, logging.WARNING))
 
 
 _NAMES = {"levelname": "level", "name": "logger"}

@@ -13,7 +13,6 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from kernelbox.server.http._connection_owner import find_out_owner
-from kernelbox.server.http._joined_writes import JoinedWrites
 
 # Where a request carries what is known of its connection: the same for all that come over it. `is_own` tells whether a
 # process of the user who runs this one made it, or one of the superuser's.
@@ -164,3 +163,47 @@ def refuse(transport: asyncio.Transport, sentence: str) -> None:
 def failure_body(sentence: str) -> bytes:
     """Returns what the answer to a request that makes no sense says."""
     return json.dumps({"detail": sentence, "code": "bad_request"}).encode("ascii")
+
+
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+class JoinedWrites:
+    """Holds a head back until more is written, or until the event loop comes round; all else is the transport's."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self.is_closing = transport.is_closing  # asked several times for each request
+        self._head = b""
+        self._handle: asyncio.Handle | None = None
+
+    def __repr__(self) -> str:
+        return f"<JoinedWrites of {self._transport!r}>"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data = self._take() + data
+        elif data.endswith(_END_OF_HEAD):
+            self._head = data
+            self._handle = self._loop.call_soon(self._flush)
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._head:
+            self._transport.write(self._take())
+
+    def _take(self) -> bytes:
+        head, self._head = self._head, b""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        return head

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Mapping
 
 from fastapi import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kernelbox.server.http._failures import failure
 from kernelbox.server.http._headers import first_of
 from kernelbox.server.http._protocol import BODY_SIZE
-
-# What the paths of files begin with; a file may be larger than another request.
-FILES = "/files/"
 
 # Bytes that a request must have for each second that it is waited for: a telephone line carries more.
 _SLOWEST = 1_000
@@ -23,17 +22,19 @@ _SLOWEST = 1_000
 class BodyLimited:
     """Refuses requests that are too large, at once if they say so, and those that do not come, or come byte by byte."""
 
-    def __init__(self, app: ASGIApp, *, max_body: int, max_upload: int, body_timeout: float) -> None:
+    def __init__(self, app: ASGIApp, *, most: int, most_below: Mapping[str, int], patience: float) -> None:
+        """`most` is how many bytes a request may have, and `most_below` how many where its path begins so."""
         self._app = app
-        self._max_body = max_body
-        self._max_upload = max_upload
-        self._body_timeout = body_timeout
+        self._most = most
+        self._most_below = most_below
+        self._patience = patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        most = self._max_upload if scope["path"].startswith(FILES) else self._max_body
+        path = scope["path"]
+        most = next((size for start, size in self._most_below.items() if path.startswith(start)), self._most)
         size = scope[BODY_SIZE] if BODY_SIZE in scope else _announced_size(scope)
         if size > most:
             await failure(413, "too_large", _too_large(most), {"Connection": "close"})(scope, receive, send)
@@ -41,7 +42,7 @@ class BodyLimited:
         await self._app(scope, receive if BODY_SIZE in scope else self._counting(receive, most), send)
 
     def _counting(self, receive: Receive, most: int) -> Receive:
-        size, waited, complete, pause = 0, 0.0, False, self._body_timeout
+        size, waited, complete, pause = 0, 0.0, False, self._patience
 
         async def counted() -> Message:
             nonlocal size, waited, complete
@@ -74,3 +75,27 @@ def _announced_size(scope: Scope) -> float:
 
 def _too_large(most: int) -> str:
     return f"the request has more than {most:,} bytes"
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Returns the body of a request; raises ClientDisconnect."""
+    parts, more = [], True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+class Replayed:
+    """Receives a body for the second time, and then what comes after it."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._message: Message | None = {"type": "http.request", "body": body, "more_body": False}
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        message, self._message = self._message, None
+        return await self._receive() if message is None else message

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from kernelbox.shells._asyncio_cell import AsyncCell
+
 
 @dataclass(frozen=True)
 class Drained:
@@ -17,6 +19,16 @@ class Drained:
 
     def __add__(self, other: Drained) -> Drained:
         return Drained(self.finished + other.finished, self.interrupted + other.interrupted)
+
+
+async def drain(cells: Collection[AsyncCell], grace: float, *, hurry: asyncio.Event) -> Drained:
+    """Returns when all cells have ended. After `grace` seconds, or when `hurry` is set, they are interrupted."""
+    ending = [asyncio.ensure_future(cell.until_ended()) for cell in cells]
+    await wait_for_end(ending, grace, hurry)
+    interrupted = [cell for cell in cells if not cell.ended]
+    await asyncio.gather(*(cell.stop() for cell in interrupted))
+    await asyncio.gather(*ending)
+    return Drained(len(cells) - len(interrupted), len(interrupted))
 
 
 async def wait_for_end(ending: Collection[asyncio.Future[Any]], grace: float, hurry: asyncio.Event) -> None:

@@ -15,10 +15,10 @@ from kernelbox.core._kernel import Kernel
 from kernelbox.host.files._home import Home
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.server._service_options import ServiceOptions
-from kernelbox.server.http._failures import about_to_end, sentence_about
+from kernelbox.server.http._failures import RequestRefused, about_to_end, sentence_about
 from kernelbox.server.http._metrics import Metrics
 from kernelbox.server.http._tracing import CellSpan
-from kernelbox.server.jobs._draining import Drained, wait_for_end
+from kernelbox.server.jobs._draining import Drained, drain
 from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.wire._results import ExecutionResult
 
@@ -106,19 +106,20 @@ class Executions:
             raise LimitReached(sentence, of_server=True)
         return _Noted(record, language, self._waiting, self._metrics)
 
+    def admit(self, record: KernelRecord, language: str) -> _Noted:
+        """Like `noted`, for cells that do not come in a request: raises LimitReached while the server ends, too."""
+        try:
+            return self.noted(record, language)
+        except RequestRefused as exc:
+            raise LimitReached(str(exc), of_server=True) from exc
+
     async def drain(self, grace: float, *, hurry: asyncio.Event) -> Drained:
         """Takes no more cells, and returns when those that run have ended.
 
         They have `grace` seconds, or until `hurry` is set; then they are interrupted.
         """
         self.draining = True
-        began = list(self._running)
-        ending = [asyncio.ensure_future(cell.until_ended()) for cell in began]
-        await wait_for_end(ending, grace, hurry)
-        interrupted = [cell for cell in began if not cell.ended]
-        await asyncio.gather(*(cell.stop() for cell in interrupted))
-        await asyncio.gather(*ending)
-        return Drained(len(began) - len(interrupted), len(interrupted))
+        return await drain(list(self._running), grace, hurry=hurry)
 
     def _make_options(
         self,

@@ -12,9 +12,8 @@ import contextlib
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from kernelbox import __version__
-from kernelbox.base._errors import LimitReached
 from kernelbox.server._service_options import ServiceOptions
-from kernelbox.server.http._failures import RequestRefused, sentence_about
+from kernelbox.server.http._failures import sentence_about
 from kernelbox.server.jobs._draining import Drained, wait_for_end
 from kernelbox.server.jobs._executions import Executions
 from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
@@ -24,14 +23,6 @@ from kernelbox.server.jupyter._socket_front_end import SocketFrontEnd
 from kernelbox.server.jupyter._websocket_codec import codec_for
 from kernelbox.shells._asyncio_kernels import AsyncKernels
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from kernelbox.host.store._record import KernelRecord
-    from kernelbox.wire._results import ExecutionResult
-
 
 class FrontEnds:
     """The channels of each kernel that a front end of this server is connected to."""
@@ -39,7 +30,7 @@ class FrontEnds:
     def __init__(self, kernels: AsyncKernels, options: ServiceOptions, executions: Executions) -> None:
         self._kernels = kernels
         self._executions = executions
-        self._rules = ChannelRules(options.policy, kernels.apart(), __version__, self._noted, sentence_about)
+        self._rules = ChannelRules(options.policy, kernels.apart(), __version__, executions.admit, sentence_about)
         self._known: dict[str, FrontEndSessions] = {}
         self._expected = AwayFrontEnds()
 
@@ -94,13 +85,6 @@ class FrontEnds:
         for known in self._known.values():
             known.close()
         await asyncio.gather(*(known.channels.close() for known in self._known.values()))
-
-    def _noted(self, record: KernelRecord, language: str) -> AbstractContextManager[Callable[[ExecutionResult], None]]:
-        """Returns a place for a cell; a refusal is one that channels know, which pass it on to their front end."""
-        try:
-            return self._executions.noted(record, language)
-        except RequestRefused as exc:
-            raise LimitReached(str(exc), of_server=True) from exc
 
     def _find(self, kernel_id: str) -> FrontEndSessions:
         for known in list(self._known):

@@ -15,7 +15,7 @@ from kernelbox.host.files._home import Home
 from kernelbox.host.files._workspace_files import Workspace
 from kernelbox.host.store._job_journal import Journal
 from kernelbox.server._service_options import ServiceOptions
-from kernelbox.server.http._access import CALLER
+from kernelbox.server.http._access import CALLER, folder_of
 from kernelbox.server.http._callers import Caller, Scope
 from kernelbox.server.http._failures import AFTER_DEATH, RequestRefused, sentence_about
 from kernelbox.server.http._logs import FIELDS
@@ -110,10 +110,4 @@ def kernels_of(connection: HTTPConnection, scope: Scope) -> CallerKernels:
 def workspace_of(connection: HTTPConnection, scope: Scope) -> Workspace:
     """Returns the files that the sender of a request sees: of a caller with a name, those in its own folder."""
     caller, options = caller_of(connection, scope), state_of(connection).options
-    root = options.workspace
-    if caller.name:
-        root = os.path.join(root, caller.name)
-        os.makedirs(root, exist_ok=True)
-        if os.path.islink(root):  # a cell has put it there
-            raise RequestRefused(409, "folder_replaced", "the folder of this caller has been replaced by a link")
-    return Workspace(root, options.sandbox)
+    return Workspace(folder_of(options.workspace, caller), options.sandbox)

@@ -15,10 +15,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import compile_path
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernelbox.base._errors import KernelBoxError
 from kernelbox.server.http._failures import RequestRefused, answer_to
+from kernelbox.server.http._request_limits import Replayed, read_body
 from kernelbox.server.routes._models import ExecuteBody
 
 Endpoint = Callable[[str, ExecuteBody, Request], Awaitable[Response]]
@@ -41,12 +42,12 @@ class DirectRoutes:
         endpoint, key = found
         answer: Response
         try:
-            raw = await _read(receive)
+            raw = await read_body(receive)
             body = ExecuteBody.model_validate_json(raw)
         except (HTTPException, ClientDisconnect) as exc:
             answer = answer_to(exc)
         except ValidationError:
-            await self._app(scope, _Again(raw, receive), send)
+            await self._app(scope, Replayed(raw, receive), send)
             return
         else:
             answer = await _answer(endpoint, key, body, Request(scope, receive))
@@ -71,27 +72,3 @@ def _is_plain(scope: Scope) -> bool:
         return False
     headers = dict(scope["headers"])
     return headers.get(b"content-type") == b"application/json" and b"idempotency-key" not in headers
-
-
-async def _read(receive: Receive) -> bytes:
-    """Returns the body of a request; raises ClientDisconnect."""
-    parts, more = [], True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts)
-
-
-class _Again:
-    """Receives a body for the second time, and then what comes after it."""
-
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._message: Message | None = {"type": "http.request", "body": body, "more_body": False}
-        self._receive = receive
-
-    async def __call__(self) -> Message:
-        message, self._message = self._message, None
-        return await self._receive() if message is None else message
