@@ -163,3 +163,17 @@ def test_nothing_is_kept_of_servers_that_a_cell_makes_up(home: Path) -> None:
         assert b"there is no server" in toolbox.submit(ask, lambda event: None).result(60).payload
     assert toolbox._opening == {}
     assert toolbox.close() is None
+
+
+def test_without_the_sdk_one_sentence_says_what_to_install(home: Path, tmp_path: Path) -> None:
+    program = f"""
+import asyncio, sys
+sys.modules["mcp"] = None  # as if it were not installed
+from kernelbox import ToolServerFailed, generate_mcp_sources
+try:
+    asyncio.run(generate_mcp_sources("x", {{"command": "true"}}, {str(tmp_path)!r}))
+except ToolServerFailed as exc:
+    print(exc)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    assert "the package 'mcp' is not installed; install it with `pip install 'mcp>=2,<3'`" in done.stdout

@@ -69,6 +69,7 @@ class Session:
     async def open(self) -> Client:
         """Returns the connected client, which all callers share. Raises ToolServerFailed."""
         if self._opened is None:
+            _check_sdk(self.server)
             self._opened = asyncio.get_running_loop().create_future()
             self._running = asyncio.create_task(self._run(self._opened))
         return await asyncio.shield(self._opened)
@@ -78,9 +79,8 @@ class Session:
 
         Raises KernelBoxError with what the server says is wrong, or what is wrong with the server.
         """
-        from kernelbox.tools._sdk_client import describe
-
         client = await self.open()
+        from kernelbox.tools._sdk_client import describe
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             said = (message or "")[:LONGEST_NOTICE]
@@ -233,6 +233,15 @@ class Session:
             told.setdefault(on_event, []).append(tool)
         for on_event, tools in told.items():
             on_event(ToolEvent("log", self.server, tools[0] if len(tools) == 1 else "", text, level=level))
+
+
+def _check_sdk(server: str) -> None:
+    """Raises ToolServerFailed where the SDK is not installed. Everything else here imports it when it is used."""
+    try:
+        import mcp  # noqa: F401
+    except ModuleNotFoundError as exc:
+        why = f"the package {exc.name!r} is not installed; install it with `pip install 'mcp>=2,<3'`"
+        raise ToolServerFailed(server, why) from exc
 
 
 def _encode(result: CallToolResult) -> bytes:
