@@ -37,6 +37,9 @@ with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", buffering=0) 
 print(len(found))
 """
 
+# What every request for a kernel comes with.
+GIVEN = ["listener", "directory", "state", "log", "environment", "opening"]
+
 
 @pytest.mark.parametrize("template", ["1", "0"])
 def test_a_kernel_finds_no_secret_of_another_in_its_memory(
@@ -127,7 +130,7 @@ def test_start_up_code_without_end_fails_the_start_and_leaves_no_kernel(
 
 def test_a_template_runs_no_other_programs(own_home: Path, tmp_path: Path) -> None:
     witness = tmp_path / "ran"
-    request = Spawn("k", str(tmp_path), str(tmp_path), 0o22, argv=["/bin/touch", str(witness)])
+    request = Spawn("k", str(tmp_path), str(tmp_path), 0o22, argv=["/bin/touch", str(witness)], descriptors=GIVEN)
     with descriptors(tmp_path) as fds:
         answer = ask_template(own_home, request, fds)
     assert answer == Refused("a template forks kernels and runs no other programs")
@@ -136,8 +139,10 @@ def test_a_template_runs_no_other_programs(own_home: Path, tmp_path: Path) -> No
 
 def test_a_request_without_its_descriptors_is_refused(own_home: Path, tmp_path: Path) -> None:
     with descriptors(tmp_path) as fds:
-        answer = ask_template(own_home, Spawn("k", str(tmp_path), str(tmp_path), 0o22, ["socket"]), fds[:2])
-    assert answer == Refused("2 descriptors came with the request")
+        answer = ask_template(own_home, request_in(tmp_path), fds[:2])
+        unnamed = ask_template(own_home, request_in(tmp_path, GIVEN[:2]), fds[:2])
+    assert answer == Refused("2 descriptors came with the request, and 6 names")
+    assert unnamed == Refused("the request has no descriptor for environment, log, opening, state")
 
 
 def test_a_template_goes_on_after_nonsense(own_home: Path) -> None:
@@ -151,7 +156,7 @@ def test_the_child_of_an_opener_that_has_gone_is_ended(own_home: Path, tmp_path:
     template = parent_of(get_or_create("sibling").pid or 0)
     before = children_of(template)
     with descriptors(tmp_path) as fds, dial_template(own_home) as client:
-        socket.send_fds(client, [encode(Spawn("k", str(tmp_path), str(tmp_path), 0o22, ["socket"]))], fds)
+        socket.send_fds(client, [encode(request_in(tmp_path))], fds)
         client.shutdown(socket.SHUT_RDWR)
     eventually(lambda: children_of(template) == before)
     assert is_running(template)
@@ -159,7 +164,7 @@ def test_the_child_of_an_opener_that_has_gone_is_ended(own_home: Path, tmp_path:
 
 def test_a_template_answers_when_the_child_is_ready_and_names_it(own_home: Path, tmp_path: Path) -> None:
     with descriptors(tmp_path) as fds:
-        answer = ask_template(own_home, Spawn("k", str(tmp_path), str(tmp_path), 0o22, ["socket"]), fds)
+        answer = ask_template(own_home, request_in(tmp_path), fds)
     assert isinstance(answer, Spawned)
     assert os.getsid(answer.pid) == answer.pid, "it has a session of its own already"
     os.kill(answer.pid, 9)
@@ -169,7 +174,7 @@ def test_a_template_answers_when_the_child_is_ready_and_names_it(own_home: Path,
 
 def test_a_kernel_whose_opener_has_gone_before_its_start_was_over_is_ended(own_home: Path, tmp_path: Path) -> None:
     with descriptors(tmp_path) as fds:
-        answer = ask_template(own_home, Spawn("k", str(tmp_path), str(tmp_path), 0o22, ["socket"]), fds)
+        answer = ask_template(own_home, request_in(tmp_path), fds)
         assert isinstance(answer, Spawned)
         assert is_running(answer.pid)
     wait_for_end(answer.pid)
@@ -215,9 +220,14 @@ def ask_template(home: Path, request: Spawn, fds: list[int]) -> Message:
     raise AssertionError("the template did not answer")
 
 
+def request_in(directory: Path, names: list[str] | None = None) -> Spawn:
+    place = str(directory)
+    return Spawn("k", place, place, 0o22, ["socket"], descriptors=GIVEN if names is None else names)
+
+
 @contextmanager
 def descriptors(directory: Path) -> Iterator[list[int]]:
-    """Gives what must come with a request: listener, directory, state, log, environment, the pipe of the opening."""
+    """Gives what must come with a request, in the order of GIVEN."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
         listener.bind(str(directory / "socket"))

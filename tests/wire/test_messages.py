@@ -25,7 +25,9 @@ def test_what_a_message_does_not_say_is_the_usual() -> None:
     assert m.Interrupt() == m.Interrupt("", harder=False, tell=False)
     assert not m.Display("i", "display_data", {}, {}).cut
     done, spawn = m.Done("i", "ok"), m.Spawn("i", "d", "c", 18)
-    assert not any((done.interrupted, done.cut, spawn.lifeline, spawn.idle_timeout))
+    assert not any(
+        (done.interrupted, done.cut, spawn.descriptors, spawn.is_sandboxed, spawn.is_guarded, spawn.idle_timeout)
+    )
 
 
 def test_a_message_has_no_hash() -> None:

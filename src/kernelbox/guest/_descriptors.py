@@ -1,51 +1,73 @@
-"""The descriptors of a template: taken with its socket and with requests, closed in its forks."""
+"""Descriptors by name: an object holds them, and closes each once."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import socket
-from collections.abc import Iterable
-
-from kernelbox.wire._framing import Decoder
-from kernelbox.wire._messages import Message
-
-# What can come with a request: what each has, a lifeline, and one for each hierarchy of control groups.
-_MOST_DESCRIPTORS = 32
+from collections.abc import Iterable, Mapping
 
 
-def take_socket(fd: int) -> socket.socket:
-    """Returns the socket that came with us, which no kernel inherits; in the place of our standard input is nothing.
+class Descriptors:
+    """Open descriptors, each under a name. It owns them: what is not taken from it is closed with it."""
 
-    srt passes on what it has open beyond a gap in the numbers: we keep nothing of that.
-    """
-    if fd == 0:
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        fd = os.dup(0)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.close(null)
-    os.set_inheritable(fd, False)
-    return socket.socket(fileno=fd)
+    def __init__(self, opened: Mapping[str, int] | None = None) -> None:
+        self._numbers = dict(opened or {})
 
+    def __repr__(self) -> str:
+        return f"<Descriptors {self._numbers}>"
 
-def receive(client: socket.socket) -> tuple[Message, list[int]]:
-    """Takes a request, and the descriptors that come with it."""
-    decoder, fds = Decoder(), list[int]()
-    try:
-        while True:
-            data, received, _, _ = socket.recv_fds(client, 65536, _MOST_DESCRIPTORS)
-            fds += received
-            for fd in received:
-                os.set_inheritable(fd, False)  # a program that a cell starts must not hold the kernel's socket open
-            if not data:
-                raise ConnectionResetError("the opener went away")
-            if messages := decoder.feed(data):
-                return messages[0], fds
-    except BaseException:
-        for fd in fds:
-            close(fd)
-        raise
+    def __contains__(self, name: str) -> bool:
+        return name in self._numbers
+
+    def __getitem__(self, name: str) -> int:
+        return self._numbers[name]
+
+    def get(self, name: str) -> int | None:
+        return self._numbers.get(name)
+
+    def name_of(self, number: int) -> str | None:
+        """Returns what a descriptor is called here, None if it is none of these."""
+        return next((name for name, each in self._numbers.items() if each == number), None)
+
+    @property
+    def numbers(self) -> list[int]:
+        return list(self._numbers.values())
+
+    def keep(self, name: str, number: int) -> None:
+        """Takes a descriptor over."""
+        assert name not in self._numbers, f"there are two descriptors called {name!r}"
+        self._numbers[name] = number
+
+    def open_pipe(self, reader: str, writer: str) -> None:
+        """Opens a pipe, and keeps its two ends."""
+        for name, number in zip((reader, writer), os.pipe(), strict=True):
+            self.keep(name, number)
+
+    def take(self, name: str) -> int:
+        """Returns a descriptor that is the caller's from now on."""
+        return self._numbers.pop(name)
+
+    def move(self, *names: str) -> Descriptors:
+        """Returns those of these descriptors that there are, in an object of their own."""
+        return Descriptors({name: self.take(name) for name in names if name in self})
+
+    def adopt(self, others: Descriptors) -> None:
+        """Takes all descriptors of another object over."""
+        for name in list(others._numbers):
+            self.keep(name, others.take(name))
+
+    def close_but(self, *names: str) -> None:
+        """Closes all but these."""
+        self.close(*(self._numbers.keys() - set(names)))
+
+    def close(self, *names: str) -> None:
+        """Closes those of these descriptors that there are."""
+        for name in names:
+            if name in self:
+                close(self.take(name))
+
+    def close_all(self) -> None:
+        self.close(*self._numbers)
 
 
 def read_all(fd: int) -> bytes:
@@ -67,25 +89,16 @@ def read_file(fd: int) -> bytes:
     return b"".join(parts)
 
 
-def close_each(*others: socket.socket | int | None) -> None:
-    """Closes what there is of these; -1 and None are nothing."""
-    for other in others:
-        if isinstance(other, int):
-            close(other)
-        elif other is not None:
-            other.close()
-
-
-def close(fd: int) -> None:
-    """Closes a descriptor, if it is one."""
-    if fd >= 0:
+def close(*fds: int) -> None:
+    """Closes descriptors; one that is closed already does not matter."""
+    for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
 
 
 def close_many(fds: Iterable[int]) -> None:
     """Closes descriptors, those of thousands of kernels in a few calls: their numbers follow upon one another."""
-    numbers = sorted(fd for fd in fds if fd >= 0)
+    numbers = sorted(fds)
     first = 0
     for after in range(1, len(numbers) + 1):
         if after == len(numbers) or numbers[after] > numbers[after - 1] + 1:

@@ -255,10 +255,18 @@ SETTLED = b"settled"
 
 @dataclass(eq=False, repr=False, slots=True)
 class Spawn(Message):
-    """Asks a keeper for a process. With it come descriptors: the listening socket, the kernel's directory, its state
-    file, its log, its environment (as in environ(7)), a pipe that says when its start has come to an end, if
-    `lifeline` is set one that shows the end of its owner, for each of the control groups `groups` one to join it, if
-    `sandbox` is set what it is confined to, and if `guard` is set the listening socket of its runner and its filter.
+    """Asks a keeper for a process. With it come descriptors, in the order of their names in `descriptors`:
+
+        listener       the kernel's listening socket
+        directory      the kernel's directory
+        state, log     its state file and its log
+        environment    its variables, as in environ(7)
+        opening        a pipe that says when its start has come to an end
+        lifeline       shows the end of its owner, if it has one
+        group <path>   joins a control group, for each of `groups`
+        confinement    what it is confined to, if it is sandboxed
+        runner         the listening socket of its runner, if it is guarded
+        filter         what system calls it may use, if it is guarded
 
     `entrances` are the files in the directory that a client needs; some may be made only by the process itself. With
     `argv`, which only a keeper of one process takes, the child runs that program instead of our own kernel. `limits`
@@ -272,14 +280,25 @@ class Spawn(Message):
     umask: int
     entrances: list[str] = field(default_factory=list)
     argv: list[str] = field(default_factory=list)
-    lifeline: bool = False
+    descriptors: list[str] = field(default_factory=list)
     idle_timeout: float = 0.0
     limits: dict[str, float] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
     disk_before: int = 0
     home: int = 0
-    sandbox: bool = False
-    guard: bool = False
+
+    @property
+    def is_sandboxed(self) -> bool:
+        return "confinement" in self.descriptors
+
+    @property
+    def is_guarded(self) -> bool:
+        return "filter" in self.descriptors
+
+
+def group_name(path: str) -> str:
+    """Returns what the descriptor is called that joins a control group."""
+    return f"group {path}"
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -1,38 +1,40 @@
-"""A kernel as its keeper has it."""
+"""A kernel as its keeper has it, before it has reported and after."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from kernelbox.guest._descriptors import Descriptors
+from kernelbox.wire._messages import Spawn
 
 if TYPE_CHECKING:
     from kernelbox.guest.walls._limit_watch import Excess, LimitWatch
 
 
+# What the keeper holds of each kernel: its directory, what its text is read from, where its opener says that its start
+# has come to an end, and its owner's lifeline. For limits that are looked after: its state file, until the kernel has
+# reported. In a sandbox: a descriptor of the first process, by which that is killed, because it is a child of the
+# maker's, who reaps it; what keeps that alive, until the kernel alone does; what shows the kernel that we are there.
+HELD = ("directory", "stdout", "stderr", "opening", "lifeline", "state", "first process", "alive", "here")
+
+
 @dataclass(slots=True)
 class ChildKernel:
-    """A kernel that this process is the parent of: its directory, the read ends of its pipes, its owner's lifeline."""
+    """A kernel that this process is the parent of."""
 
     kernel_id: str
-    directory: int
-    outputs: tuple[int, int]
-    opening: int
-    """Where its opener says that its start has come to an end; -1 when it has."""
-    lifeline: int
     start_time: int
     entrances: dict[str, tuple[int, int] | None]
     """What tells each from a file that another process puts in its place; None until the kernel has made it."""
+    held: Descriptors
+    """What stays open for it: see HELD."""
     first: int = 0
     """The first process of its sandbox: when that ends, the system ends all that is in there."""
-    process: int = -1
-    """A descriptor of that, by which it is killed: it is a child of the maker's, who reaps it."""
-    alive: int = -1
-    """What keeps it alive, as long as this process does; -1 when the kernel alone does."""
-    here: int = -1
-    """What tells a kernel in a sandbox that this process is still there."""
     is_headless: bool = False
     """Whether it had no main thread, and others, when its keeper looked the last time."""
     reason: str = ""
@@ -44,24 +46,28 @@ class ChildKernel:
 
     def kill_first(self) -> None:
         """Ends the first process of its sandbox, and so all that is in there, however fast they fork."""
-        if self.process >= 0:
+        if "first process" in self.held:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.process, signal.SIGKILL)
+                signal.pidfd_send_signal(self.held["first process"], signal.SIGKILL)
 
     @property
-    def descriptors(self) -> tuple[int, ...]:
-        return (self.directory, *self.outputs, self.opening, self.lifeline, self.process, self.alive, self.here)
+    def outputs(self) -> list[int]:
+        """What the text of the kernel can be read from; none, if it is a program of others."""
+        return [self.held[name] for name in ("stdout", "stderr") if name in self.held]
 
     @property
     def watched(self) -> list[int]:
         """What becomes readable when the opener has said something or ended, or the owner has."""
-        return [fd for fd in (self.opening, self.lifeline) if fd >= 0]
+        return [self.held[name] for name in ("opening", "lifeline") if name in self.held]
 
     @property
     def is_reachable(self) -> bool:
         """Whether clients can find the kernel: its directory is where it was made, with a way in."""
         try:
-            here, there = os.fstat(self.directory), os.stat(f"../{self.kernel_id}", dir_fd=self.directory)
+            here, there = (
+                os.fstat(self.held["directory"]),
+                os.stat(f"../{self.kernel_id}", dir_fd=self.held["directory"]),
+            )
             if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
                 return False
             return all(map(self._is_open, self.entrances))
@@ -71,11 +77,21 @@ class ChildKernel:
             return True  # it cannot be found out
 
     def _is_open(self, entrance: str) -> bool:
-        known, found = self.entrances[entrance], identify(entrance, self.directory)
+        known, found = self.entrances[entrance], identify(entrance, self.held["directory"])
         if known is None:
             self.entrances[entrance] = found
-            return found is not None or self.opening >= 0
+            return found is not None or "opening" in self.held
         return found == known
+
+
+@dataclass(slots=True)
+class PendingChild:
+    """A child that has been forked and has not reported yet, and the opener that waits for it."""
+
+    pid: int
+    opener: socket.socket
+    spawn: Spawn
+    kernel: ChildKernel
 
 
 def identify(name: str, directory: int) -> tuple[int, int] | None:

@@ -122,14 +122,14 @@ class Keeper:
     def heed(self, descriptor: int) -> None:
         """Ends the kernel whose owner has gone, or whose opener has before its start had come to an end."""
         for pid, kept in self.kernels.items():
-            if kept.lifeline == descriptor:
-                self.kill(pid)
-            elif kept.opening == descriptor:
-                if os.read(descriptor, len(SETTLED)) != SETTLED:
-                    kept.reason = "its start was cut short"
+            match kept.held.name_of(descriptor):
+                case "lifeline":
                     self.kill(pid)
-                os.close(descriptor)
-                kept.opening = -1
+                case "opening":
+                    if os.read(descriptor, len(SETTLED)) != SETTLED:
+                        kept.reason = "its start was cut short"
+                        self.kill(pid)
+                    kept.held.close("opening")
 
     def _write_down(self, pid: int, code: int) -> None:
         kept = self.kernels.pop(pid)
@@ -142,7 +142,7 @@ class Keeper:
             "exit_status": code if code >= 0 else None,
             "out_of_memory": code == -signal.SIGKILL and oom_kills > self._oom_kills,
             "at": time.time(),
-            "execution": _running(kept.directory),
+            "execution": _running(kept.held["directory"]),
             "last_words": [_read_rest(pipe) for pipe in kept.outputs],
         }
         self._oom_kills = self._oom_kills_seen = oom_kills
@@ -151,10 +151,8 @@ class Keeper:
             note["excess"] = kept.excess or kept.watch.find_cause(code)
             _remove_groups(kept.watch.groups)
             kept.watch.leave(self._others(pid))
-        write_note(kept.directory, note)
-        for fd in kept.descriptors:
-            if fd >= 0:
-                os.close(fd)
+        write_note(kept.held["directory"], note)
+        kept.held.close_all()
 
     def _end_orphans(self, dead: int) -> None:
         """Kills what a dead kernel left: any child of ours that is neither a kernel nor part of a sandbox."""
@@ -210,7 +208,7 @@ def _fit_pipe(pipe: int) -> None:
     A kernel empties its pipes itself, within milliseconds. It cannot while C code holds the interpreter, and such code
     waits when a pipe is full. Each write(2) may begin a page, so a pipe is full when it holds half of what it could.
     """
-    if pipe < 0 or not hasattr(fcntl, "F_SETPIPE_SZ"):
+    if not hasattr(fcntl, "F_SETPIPE_SZ"):
         return
     with contextlib.suppress(OSError):  # the user has enlarged too many
         size = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
@@ -284,8 +282,6 @@ def _running(directory: int) -> str:
 
 
 def _read_rest(pipe: int) -> str:
-    if pipe < 0:
-        return ""
     poller = select.poll()
     poller.register(pipe, select.POLLIN)
     data = b""

@@ -1,4 +1,4 @@
-"""Where a warm template listens, and how it leaves that place to the next."""
+"""Where a warm template listens, how it takes requests there, and how it leaves that place to the next."""
 
 from __future__ import annotations
 
@@ -10,39 +10,46 @@ import socket
 from dataclasses import dataclass
 from typing import Self
 
+from kernelbox.guest._descriptors import close
+from kernelbox.wire._framing import Decoder
+from kernelbox.wire._messages import Message
+
+# What can come with a request: what each has, a lifeline, and one for each hierarchy of control groups.
+_MOST_DESCRIPTORS = 32
+
 
 @dataclass(slots=True)
 class TemplateListener:
     """Where a warm template listens: the directory that its socket is in, and the socket's name and inode there."""
 
-    directory: int
+    directory: int | None
     name: str
     inode: int
 
     @classmethod
     def take(cls, directory: int, name: str) -> Self:
-        """Takes the seat that the socket with this name is."""
+        """Returns the place of the socket with this name."""
         return cls(directory, name, _inode(directory, name))
 
     @classmethod
     def unseen(cls, name: str) -> Self:
-        """Takes a seat whose directory is not known yet."""
-        return cls(-1, name, 0)
+        """Returns a place whose directory is not known yet."""
+        return cls(None, name, 0)
 
     def see(self, kernel: int) -> None:
         """Gets to know the directory, which that of a kernel lies in, if it is not known."""
-        if self.directory < 0:
+        if self.directory is None:
             self.directory = os.open("..", os.O_RDONLY | os.O_DIRECTORY, dir_fd=kernel)
             self.inode = _inode(self.directory, self.name)
 
     @property
     def is_ours(self) -> bool:
         """Whether the socket there is ours, not gone and not that of a successor."""
-        return self.directory < 0 or _inode(self.directory, self.name) == self.inode
+        return self.directory is None or _inode(self.directory, self.name) == self.inode
 
     def leave(self, listener: socket.socket) -> bool:
         """Takes the socket away, under the lock that openers hold; not if one of them waits at it."""
-        if self.directory < 0:
+        if self.directory is None:
             return not _is_called(listener)
         lock_name = self.name + ".lock"
         with contextlib.suppress(OSError):
@@ -58,6 +65,39 @@ class TemplateListener:
                 os.close(lock)
             return True
         return not self.is_ours
+
+
+def take_socket(fd: int) -> socket.socket:
+    """Returns the socket that came with us, which no kernel inherits; in the place of our standard input is nothing.
+
+    srt passes on what it has open beyond a gap in the numbers: we keep nothing of that.
+    """
+    if fd == 0:
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        fd = os.dup(0)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+    os.set_inheritable(fd, False)
+    return socket.socket(fileno=fd)
+
+
+def receive(client: socket.socket) -> tuple[Message, list[int]]:
+    """Takes a request, and the descriptors that come with it."""
+    decoder, fds = Decoder(), list[int]()
+    try:
+        while True:
+            data, received, _, _ = socket.recv_fds(client, 65536, _MOST_DESCRIPTORS)
+            fds += received
+            for fd in received:
+                os.set_inheritable(fd, False)  # a program that a cell starts must not hold the kernel's socket open
+            if not data:
+                raise ConnectionResetError("the opener went away")
+            if messages := decoder.feed(data):
+                return messages[0], fds
+    except BaseException:
+        close(*fds)
+        raise
 
 
 def _is_called(listener: socket.socket) -> bool:

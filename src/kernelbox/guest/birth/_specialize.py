@@ -21,15 +21,15 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from kernelbox.guest._descriptors import read_file
+from kernelbox.guest._descriptors import Descriptors, read_file
 from kernelbox.guest._process_tree import become_subreaper, die_with_parent
 from kernelbox.guest.programs._command_environment import keep_given_directory, keep_given_environment
 from kernelbox.guest.serve._identity import Identity
+from kernelbox.wire._framing import encode
 from kernelbox.wire._layout import PACKAGES, PROFILE, UNGUARDED
-from kernelbox.wire._messages import Spawn
+from kernelbox.wire._messages import Introduced, Spawn, group_name
 
 if TYPE_CHECKING:
-    from kernelbox.guest.birth._enclosing_srt import EnclosingSrt
     from kernelbox.guest.serve._kernel_process import KernelProcess
 
 # Tools behave when they know that no terminal shows their output; plots go to the notebook backend.
@@ -46,6 +46,12 @@ _DEFAULTS = (b"MPLBACKEND", b"PAGER", b"GIT_PAGER")  # unless the opener's envir
 # why it could not be specialized.
 READY, READY_WITH_KEEPER = b"ready", b"ready with keeper"
 
+# What a kernel has open in its sandbox; all else might be a way out.
+_INSIDE = (
+    *("listener", "state", "log", "environment", "report", "runner", "filter", "keeper", "alive"),
+    *("stdout", "stdout writer", "stderr", "stderr writer"),
+)
+
 # What the generator behind `numpy.random.rand` consists of.
 _MT19937_WORDS = 624
 
@@ -56,44 +62,27 @@ _FAILED = 70  # EX_SOFTWARE of sysexits.h
 
 @dataclass(slots=True)
 class Birth:
-    """What a forked child is made of: the request, the descriptors that came with it, and what its keeper adds."""
+    """What a forked child is made of: the request, its descriptors, and what its keeper adds."""
 
     spawn: Spawn
-    listener: int
-    state: int
-    log: int
-    environment: int
-    outputs: tuple[int, int]
-    inputs: tuple[int, int]
-    report: int
+    given: Descriptors
+    """What came with the request (see Spawn), and what the template has opened: `stdout` and `stderr`, and a writer for
+    each, and `report`, through which the child says that it is ready. In a sandbox also `first process`; `told`, where
+    the maker says what it has made; `alive`, which keeps the first process alive; `keeper`, which ends with the keeper.
+    """
     keeper: int
     files_limit: tuple[int, int]
-    groups: list[int]
-    box: Box | None
-    guard: Guard | None
+    entry: SandboxEntry | None
 
 
 @dataclass(slots=True)
-class Box:
-    """What a child that is to be sandboxed has besides: the first process of its sandbox, a file with what it is told
-    of that, what keeps the first process alive, a pipe that ends with the template, and its user outside. In srt it
-    introduces itself to the opener."""
+class SandboxEntry:
+    """How a child enters its sandbox: as which user, as seen from outside. In srt it gets the variables by which
+    programs find the proxy, and introduces itself to the opener."""
 
-    first: int
-    told: int
-    alive: int
-    lifeline: int
     user: int
-    srt: EnclosingSrt | None
-    opener: socket.socket
-
-
-@dataclass(slots=True)
-class Guard:
-    """What a child that is to be guarded has besides: the socket at which its runner listens, and its filter."""
-
-    listener: int
-    filter: int
+    srt_variables: dict[bytes, bytes] | None = None
+    opener: socket.socket | None = None
 
 
 def specialize(birth: Birth) -> NoReturn:
@@ -101,34 +90,35 @@ def specialize(birth: Birth) -> NoReturn:
     reported = False
     try:
         watched = _join_groups(birth)
-        if birth.box is None:
-            identity, scratch = _open(birth), ""
+        if birth.entry is None:
+            _open(birth)
             _take_limits(birth)
             if watched:
                 die_with_parent(birth.keeper)
+            if birth.spawn.argv:
+                os.execvpe(birth.spawn.argv[0], birth.spawn.argv, os.environ)  # closes the report: it has begun
+            identity, scratch = _identify(birth), ""
         else:
-            identity, scratch = _open_sandboxed(birth, birth.box, watched=watched)
-        if birth.spawn.argv:
-            os.execvpe(birth.spawn.argv[0], birth.spawn.argv, os.environ)  # closes the report, which says that it ran
+            identity, scratch = _open_sandboxed(birth, birth.entry, watched=watched)
         keep_given_environment()
-        ready = _start_runner(identity, birth)
+        _start_runner(identity, birth)
         kernel = _build(identity, birth.spawn, scratch)
-        _shut_in(birth, ready)
-        os.write(birth.report, READY_WITH_KEEPER if watched else READY)
-        os.close(birth.report)
+        _shut_in(birth)
+        os.write(birth.given["report"], READY_WITH_KEEPER if watched else READY)
+        birth.given.close("report")
         reported = True
         kernel.serve()
     except BaseException as exc:  # noqa: BLE001  # nothing above this frame belongs to the kernel
-        with contextlib.suppress(OSError), open(birth.log, "a", closefd=False) as log:
+        with contextlib.suppress(OSError), open(birth.given["log"], "a", closefd=False) as log:
             traceback.print_exc(file=log)
         if not reported:
             with contextlib.suppress(OSError):
-                os.write(birth.report, f"{type(exc).__name__}: {exc}".encode("utf-8", "replace")[:4000])
+                os.write(birth.given["report"], f"{type(exc).__name__}: {exc}".encode("utf-8", "replace")[:4000])
     finally:
         _exit(_FAILED)
 
 
-def _open(birth: Birth) -> Identity:
+def _open(birth: Birth) -> None:
     """Gives the process an identity of its own: session, signals, descriptors, directory, environment, randomness."""
     spawn = birth.spawn
     os.setsid()
@@ -136,7 +126,6 @@ def _open(birth: Birth) -> Identity:
     if not spawn.argv:  # other programs do not reap orphans: those go to the keeper that keeps just them
         become_subreaper()
     _take_descriptors(birth)
-    memory = mmap.mmap(birth.state, 0)
     os.umask(spawn.umask)
     os.chdir(spawn.cwd)
     keep_given_directory()  # at once: when the kernel is told to be ready it may be deleted
@@ -145,86 +134,95 @@ def _open(birth: Birth) -> Identity:
         time.tzset()
     _reseed()
     resource.setrlimit(resource.RLIMIT_NOFILE, birth.files_limit)
+
+
+def _identify(birth: Birth) -> Identity:
+    """Returns what makes this process one particular kernel."""
+    given = birth.given
     return Identity(
-        kernel_id=spawn.kernel_id,
-        directory=spawn.directory,
+        kernel_id=birth.spawn.kernel_id,
+        directory=birth.spawn.directory,
         pid=os.getpid(),
         keeper=birth.keeper,
-        listener=socket.socket(fileno=birth.listener),
-        outputs=birth.outputs,
-        inputs=birth.inputs,
-        state_file=birth.state,
-        memory=memory,
+        listener=socket.socket(fileno=given["listener"]),
+        outputs=(given["stdout"], given["stderr"]),
+        inputs=(given["stdout writer"], given["stderr writer"]),
+        state_file=given["state"],
+        memory=mmap.mmap(given["state"], 0),
+        lifeline=given.get("keeper"),
+        alive=given.get("alive"),
     )
 
 
-def _open_sandboxed(birth: Birth, box: Box, *, watched: bool) -> tuple[Identity, str]:
+def _open_sandboxed(birth: Birth, entry: SandboxEntry, *, watched: bool) -> tuple[Identity, str]:
     """Enters the sandbox, in which no code of the user's has run yet."""
     from kernelbox.guest.walls._confine import enter
     from kernelbox.guest.walls._system_calls import Unarmed, close_but, give_up_privileges
 
     try:
-        own_network = box.srt is None  # in srt it has the way to srt's proxy
-        alive = -1 if watched else box.alive  # else the template's copy counts
-        given = (birth.listener, birth.state, birth.log, birth.environment, birth.report, *birth.outputs, *birth.inputs)
-        guard = () if birth.guard is None else (birth.guard.listener, birth.guard.filter)
-        opener = (box.opener.fileno(),) if box.srt is not None else ()
-        kept = (0, 1, 2, *given, *guard, *opener, box.lifeline, *(() if watched else (alive,)))
-        close_but((*kept, box.first, box.told))  # at once: it may wait for long, and others' sandboxes end with these
-        scratch, program = enter(box.first, box.told, user=box.user, own_network=own_network)
-        close_but(kept)  # a directory or a process would be a way out
-        identity = _open(birth)
-        identity.lifeline, identity.alive = box.lifeline, alive
+        given = birth.given
+        given.close_but(*_INSIDE, "first process", "told")
+        if watched:
+            given.close("alive")  # the template's copy counts
+        others = (0, 1, 2) if entry.opener is None else (0, 1, 2, entry.opener.fileno())
+        close_but((*others, *given.numbers))  # at once: it may wait for long, and others' sandboxes end with these
+        own_network = entry.srt_variables is None  # in srt it has the way to srt's proxy
+        told = given.take("told")
+        scratch, program = enter(given["first process"], told, user=entry.user, own_network=own_network)
+        given.close("first process")  # a process, as a directory, would be a way out
+        close_but((*others, *given.numbers))
+        _open(birth)
+        identity = _identify(birth)
         _take_limits(birth, alone=True)
         give_up_privileges(program)
     except Unarmed as exc:
         from kernelbox.wire._confinement import describe_failure
 
         raise RuntimeError(describe_failure(exc.step, exc.error)) from exc
-    if box.srt is not None:
-        from kernelbox.guest.birth._enclosing_srt import introduce
-
-        introduce(box.opener, birth.spawn.kernel_id)
+    if entry.opener is not None:
+        _introduce(entry.opener, birth.spawn.kernel_id)
     return identity, scratch
 
 
-def _start_runner(identity: Identity, birth: Birth) -> int:
-    """Forks the runner of a kernel that is to be guarded; returns a pipe through which it says that it serves."""
-    if birth.guard is None:
-        return -1
+def _introduce(opener: socket.socket, kernel_id: str) -> None:
+    """Shows the opener which process this is: outside of srt it has another number than the one that we know."""
+    with opener:
+        opener.sendall(encode(Introduced(kernel_id)))
+
+
+def _start_runner(identity: Identity, birth: Birth) -> None:
+    """Forks the runner of a kernel that is to be guarded; through the pipe `runner ready` it says that it serves."""
+    if not birth.spawn.is_guarded:
+        return
     from kernelbox.guest.programs._runner import run
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ready, says_so = os.pipe()
+    given = birth.given
+    given.open_pipe("runner ready", "says so")
     identity.runner_pid = os.fork()
     if identity.runner_pid == 0:
         gc.enable()
-        run(birth.spawn.kernel_id, theirs, socket.socket(fileno=birth.guard.listener), birth.log, says_so)
+        listener = socket.socket(fileno=given["runner"])
+        run(birth.spawn.kernel_id, theirs, listener, given["log"], given["says so"])
     theirs.close()
-    _close_each(says_so, birth.guard.listener)
+    given.close("says so", "runner")
     identity.runner = ours
-    return ready
 
 
-def _shut_in(birth: Birth, ready: int) -> None:
+def _shut_in(birth: Birth) -> None:
     """Takes from the process, before it runs any code of a user's, all ways to start a program, if it is guarded."""
-    if birth.guard is None:
+    if not birth.spawn.is_guarded:
         return
     from kernelbox.guest.walls._guard import shut_in
     from kernelbox.guest.walls._system_calls import Unarmed
 
     try:
-        shut_in(read_file(birth.guard.filter))
+        shut_in(read_file(birth.given.take("filter")))
     except Unarmed as exc:
         raise RuntimeError(f"{UNGUARDED}{exc.step} failed: {exc.error.strerror} (errno {exc.error.errno})") from exc
-    if not os.read(ready, 1):
+    if not os.read(birth.given["runner ready"], 1):
         raise RuntimeError(f"{UNGUARDED}its runner ended while it was being prepared")
-    os.close(ready)
-
-
-def _close_each(*fds: int) -> None:
-    for fd in fds:
-        os.close(fd)
+    birth.given.close("runner ready")
 
 
 def _join_groups(birth: Birth) -> bool:
@@ -236,7 +234,9 @@ def _join_groups(birth: Birth) -> bool:
         return False
     from kernelbox.guest.walls._own_limits import join, need_keeper
 
-    return need_keeper(birth.spawn.limits, birth.spawn.groups if join(birth.groups) else [])
+    groups = birth.spawn.groups
+    joined = join([birth.given.take(group_name(group)) for group in groups])
+    return need_keeper(birth.spawn.limits, groups if joined else [])
 
 
 def _take_limits(birth: Birth, *, alone: bool = False) -> None:
@@ -278,23 +278,23 @@ def _take_descriptors(birth: Birth) -> None:
     program = bool(birth.spawn.argv)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    os.dup2(birth.log if program else birth.inputs[0], 1)
-    os.dup2(birth.log if program else birth.inputs[1], 2)
+    os.dup2(birth.given["log" if program else "stdout writer"], 1)
+    os.dup2(birth.given["log" if program else "stderr writer"], 2)
     os.close(null)
     if not program:
-        faulthandler.enable(file=birth.log, all_threads=True)  # a crash leaves its stack in the log
+        faulthandler.enable(file=birth.given["log"], all_threads=True)  # a crash leaves its stack in the log
 
 
 def _take_environment(birth: Birth) -> None:
     """Reads the environment. Only the child does: the memory of its keeper is inherited by every later kernel."""
     given: dict[bytes, bytes] = {}
-    for pair in read_file(birth.environment).split(b"\0"):
+    for pair in read_file(birth.given.take("environment")).split(b"\0"):
         name, separator, value = pair.partition(b"=")
         if separator:
             given[name] = value
     given[b"KERNELBOX_KERNEL_ID"] = birth.spawn.kernel_id.encode()
-    if birth.box is not None and birth.box.srt is not None:
-        given |= birth.box.srt.variables
+    if birth.entry is not None and birth.entry.srt_variables is not None:
+        given |= birth.entry.srt_variables
     for name, value in _ENVIRONMENT.items():
         if name not in _DEFAULTS or name not in given:
             given[name] = value

@@ -19,23 +19,17 @@ import socket
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING
 
-from kernelbox.guest._descriptors import close, close_each, close_many, receive, take_socket
+from kernelbox.guest._descriptors import Descriptors, close, close_many
 from kernelbox.guest._process_tree import start_time
-from kernelbox.guest.birth._child_kernel import ChildKernel, identify
+from kernelbox.guest.birth._child_kernel import HELD, ChildKernel, PendingChild, identify
+from kernelbox.guest.birth._forker import CannotFork, Forker, ForkerGone, PendingRequest, PlainForker
 from kernelbox.guest.birth._keeper import Keeper, appoint_keeper
-from kernelbox.guest.birth._listener import TemplateListener
-from kernelbox.guest.birth._pending import PendingChild, PendingRequest
-from kernelbox.guest.birth._specialize import READY, READY_WITH_KEEPER, Birth, Guard, specialize
+from kernelbox.guest.birth._listener import TemplateListener, receive, take_socket
+from kernelbox.guest.birth._specialize import READY, READY_WITH_KEEPER, Birth, specialize
 from kernelbox.guest.output._peers import is_same_user
 from kernelbox.wire._framing import ProtocolError, encode
-from kernelbox.wire._messages import Message, Refused, Spawn, Spawned
-
-if TYPE_CHECKING:
-    from kernelbox.guest.birth._enclosing_srt import EnclosingSrt
-    from kernelbox.guest.birth._sandboxes import Sandboxes
-    from kernelbox.guest.walls._maker import Made
+from kernelbox.wire._messages import Message, Refused, Spawn, Spawned, group_name
 
 # A request comes in one piece; an opener that stops in the middle of it must not stop us.
 _CLIENT_PATIENCE = 5.0
@@ -46,14 +40,11 @@ _CHECK_EVERY = 1.0
 # The opener, who binds the socket, lets as many wait.
 _BACKLOG = 128
 
-# What stays open here for each kernel: what both of its pipes are read by, its directory, its lifeline; in a sandbox
-# its first process, what keeps that alive, and what tells it that we are there.
-_FILES_PER_KERNEL, _FILES_PER_SANDBOX = 4, 3
-
-# And for each whose limits are looked after: its state file, its working directory, and a directory in that.
+# What stays open here for each kernel whose limits are looked after: its state file, its working directory, and a
+# directory in that.
 _FILES_PER_WATCH = 3
 
-# And for one that has not reported yet: its opener's connection, what it reports through, its state file.
+# For one that has not reported yet: its opener's connection, what it reports through, its state file.
 _FILES_PER_CHILD = 3
 
 # For one whose sandbox is being made all that came with the request, its opener's connection, and pipes.
@@ -62,41 +53,34 @@ _FILES_PER_REQUEST = 18
 # What else is open here at the most, while a request is granted: our own, what came with it, and three pipes.
 _FILES_OF_OWN = 32
 
-# What comes with a request before the lifeline; Spawn names them.
-_DESCRIPTORS = 6
-
 
 class Template:
     """Forks kernels on request and keeps them. Without a listener it is cold: it takes one request, from `sock` itself.
 
-    One that is to make sandboxes forks kernels into those, and no others.
+    How the processes are made is the forker's.
     """
 
-    def __init__(self, sock: socket.socket, listener: TemplateListener | None, idle_timeout: float) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        listener: TemplateListener | None,
+        idle_timeout: float,
+        keeper: Keeper,
+        forker: Forker,
+    ) -> None:
         self._socket = sock
         self._listener = listener
-        self._srt: EnclosingSrt | None = None
-        self._sandboxes: Sandboxes | None = None
+        self._forker = forker
         self._pid = os.getpid()
         self._idle_timeout = idle_timeout
-        self._keeper = Keeper()
+        self._keeper = keeper
         self._clients: dict[int, socket.socket] = {} if listener else {sock.fileno(): sock}
         self._pending: dict[int, PendingChild] = {}  # by the descriptor that they report through
         self._used_at = time.monotonic()
         self._checked_at = time.monotonic()
-        self._refusal = ""
-        self._wake_read, self._wake_write = -1, -1
+        self._refusal = forker.fault
+        self._wake = Descriptors()
         self._files_limit = _raise_files_limit()
-
-    def make_sandboxes(self, srt: EnclosingSrt | None) -> None:
-        """Has kernels sandboxed from now on; in srt, if we run in that."""
-        from kernelbox.guest.birth._sandboxes import NoSandbox, Sandboxes
-
-        self._srt = srt
-        try:
-            self._sandboxes = Sandboxes(self._keeper, srt)
-        except NoSandbox as exc:
-            self._refusal = str(exc)
 
     def run(self, modules: list[str]) -> None:
         """Serves until it is of no more use."""
@@ -108,15 +92,15 @@ class Template:
             except Exception as exc:  # noqa: BLE001  # any module of the user's; told to the opener of a kernel
                 traceback.print_exc()
                 self._refusal = f"the template could not be preloaded: {type(exc).__name__}: {exc}"
-        if self._sandboxes is not None and not self._refusal:
-            self._sandboxes.start_maker()
-        self._wake_read, self._wake_write = _wake_on_child_death()  # not before: a module's event loop would take it
+        if not self._refusal:
+            self._forker.start()
+        self._wake = _wake_on_child_death()  # not before: a module's event loop would take it
         self._used_at = time.monotonic()
         while not self._is_done():
             self._serve_once()
 
     def _is_done(self) -> bool:
-        if self._keeper.kernels or self._pending or (self._sandboxes is not None and self._sandboxes.are_awaited):
+        if self._keeper.kernels or self._pending or self._forker.waiting:
             return False
         if self._listener is None or self._socket.fileno() < 0:
             return not self._clients
@@ -127,20 +111,19 @@ class Template:
         """Waits for something to happen and sees to it."""
         poller = select.poll()
         kept = [fd for kernel in self._keeper.kernels.values() for fd in kernel.watched]
-        maker = self._sandboxes.link if self._sandboxes is not None else -1
-        watched = [self._wake_read, *self._clients, *self._pending, *kept, *([maker] if maker >= 0 else [])]
+        watched = [self._wake["read"], *self._clients, *self._pending, *kept, *self._forker.watched]
         if self._listener is not None and self._socket.fileno() >= 0:
             watched.append(self._socket.fileno())
         for fd in watched:
             poller.register(fd, select.POLLIN)
         for fd, _ in poller.poll(min(self._idle_timeout, _CHECK_EVERY, self._keeper.patience) * 1000):
-            if fd == self._wake_read:
+            if fd == self._wake["read"]:
                 with contextlib.suppress(BlockingIOError):
                     os.read(fd, 4096)
             elif fd in self._pending:
                 self._answer_opener(fd, self._pending.pop(fd))
-            elif fd == maker:
-                self._take_sandbox()
+            elif fd in self._forker.watched:
+                self._take_prepared()
             elif fd in self._clients:
                 self._take_request(self._clients.pop(fd))
             elif fd == self._socket.fileno():
@@ -169,39 +152,43 @@ class Template:
         """Takes the one request of a client. It is answered when the child has reported, or refused at once."""
         self._used_at = time.monotonic()
         try:
-            request, fds = receive(client)
+            message, fds = receive(client)
         except (OSError, ProtocolError):
             traceback.print_exc()  # the opener vanished or spoke nonsense; it sees the connection end
             client.close()
             return
-        refusal = self._refuse(request, fds)
-        if refusal or not isinstance(request, Spawn):
+        refusal = self._refuse(message, fds)
+        if refusal or not isinstance(message, Spawn):
             _answer(client, Refused(refusal))
-            close_each(*fds)
-        elif self._sandboxes is None:
-            self._grant(PendingRequest(request, fds, client))
-        elif not self._sandboxes.ask(PendingRequest(request, fds, client)):
-            self._retire()
+            close(*fds)
+        else:
+            given = Descriptors(dict(zip(message.descriptors, fds, strict=True)))
+            self._prepare(PendingRequest(message, given, client))
         if self._refusal:
             self._used_at = -self._idle_timeout  # of no use: the next opener starts another
 
-    def _take_sandbox(self) -> None:
-        assert self._sandboxes is not None
-        taken = self._sandboxes.take()
-        if taken is None:
+    def _prepare(self, request: PendingRequest) -> None:
+        try:
+            if self._forker.ask(request):
+                self._grant(request)
+        except ForkerGone:
             self._retire()
-            return
-        self._grant(*taken)
+
+    def _take_prepared(self) -> None:
+        try:
+            request = self._forker.take()
+        except ForkerGone:
+            self._retire()
+        else:
+            self._grant(request)
 
     def _retire(self) -> None:
-        """Serves nobody any more, because the maker has ended, and another would be in the last kernel's sandbox.
+        """Serves nobody any more, because the forker can make no more processes, and no other can be made here.
 
         Who waits for an answer gets none, starts another template, and asks that. The socket is shut down, because
         programs between srt and us have it, too.
         """
-        assert self._sandboxes is not None
-        self._sandboxes.dismiss_maker()
-        self._sandboxes.leave_waiting()
+        self._forker.stop()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.setblocking(False)
@@ -209,20 +196,21 @@ class Template:
                 self._socket.accept()[0].close()
         self._socket.close()
 
-    def _grant(self, asked: PendingRequest, made: Made | None = None) -> None:
+    def _grant(self, request: PendingRequest) -> None:
         """Forks a child, or says why that cannot be done."""
         try:
-            refusal = self._fork(asked, made)
+            self._fork(request)
         except OSError as exc:
             refusal = f"its process could not be made: {exc}"
+        except CannotFork as exc:
+            refusal = str(exc)
+        else:
+            refusal = ""
         if refusal:
-            _answer(asked.client, Refused(refusal))
-        if made is not None:
-            if refusal and self._sandboxes is not None:
-                self._sandboxes.give_up(made)
-            close(made.told)
+            _answer(request.opener, Refused(refusal))
+            self._forker.give_up(request)
         self._used_at = time.monotonic()
-        asked.close()
+        request.given.close_all()
 
     def _refuse(self, request: Message, fds: list[int]) -> str:
         """Returns why a request cannot be granted, "" if it can."""
@@ -233,12 +221,14 @@ class Template:
             return f"its template's limit of open files allows no more than {kept} kernels; raise its limit (ulimit -n)"
         if not isinstance(request, Spawn):
             return f"a keeper takes no {type(request).__name__}"
-        if request.argv and self._listener is not None:
+        if request.argv and (self._listener is not None or self._forker.sandboxed):
             return "a template forks kernels and runs no other programs"
-        if request.sandbox == (self._sandboxes is None):
-            return f"this template forks {'plain' if self._sandboxes is None else 'sandboxed'} kernels only"
-        if len(fds) != _DESCRIPTORS + request.lifeline + len(request.groups) + request.sandbox + 2 * request.guard:
-            return f"{len(fds)} descriptors came with the request"
+        if request.is_sandboxed != self._forker.sandboxed:
+            return f"this template forks {'sandboxed' if self._forker.sandboxed else 'plain'} kernels only"
+        if len(fds) != len(request.descriptors):
+            return f"{len(fds)} descriptors came with the request, and {len(request.descriptors)} names"
+        if missing := _needed(request) - set(request.descriptors):
+            return f"the request has no descriptor for {', '.join(sorted(missing))}"
         return ""
 
     def _is_full(self) -> bool:
@@ -246,127 +236,115 @@ class Template:
         if limit == resource.RLIM_INFINITY:
             return False
         watched = sum(kept.watch is not None for kept in self._keeper.kernels.values())
-        each = _FILES_PER_KERNEL + (self._sandboxes is not None) * _FILES_PER_SANDBOX
+        each = self._forker.files_per_kernel
         taken = len(self._keeper.kernels) * each + watched * _FILES_PER_WATCH
         taken += len(self._clients) + len(self._pending) * (each + _FILES_PER_CHILD)
-        taken += len(self._sandboxes or ()) * _FILES_PER_REQUEST
+        taken += self._forker.waiting * _FILES_PER_REQUEST
         return taken + _FILES_OF_OWN > limit
 
-    def _fork(self, asked: PendingRequest, made: Made | None) -> str:
-        """Forks a child; returns why it could not be done, "" if it was."""
-        request, client = asked.request, asked.client
-        listener, directory, state, log, environment, opening, *rest = asked.fds
-        lifeline, rest = rest[: request.lifeline], rest[request.lifeline :]
-        groups, rest = rest[: len(request.groups)], rest[len(request.groups) :]
-        guard = rest[request.sandbox :]
-        self._load_for(request, guarded=bool(guard))
+    def _fork(self, request: PendingRequest) -> None:
+        """Forks a child; raises OSError or CannotFork."""
+        spawn, given = request.spawn, request.given
+        _load_for(spawn)
         if self._listener is not None:
-            self._listener.see(directory)
-        entrances = {name: identify(name, directory) for name in request.entrances}
+            self._listener.see(given["directory"])
+        entrances = {name: identify(name, given["directory"]) for name in spawn.entrances}
         if not any(entrances.values()):
-            return "the files of the kernel are gone"
-        pipes = [(-1, -1), (-1, -1)] if request.argv else [os.pipe(), os.pipe()]
-        reports, report = os.pipe()
-        outputs, inputs = (pipes[0][0], pipes[1][0]), (pipes[0][1], pipes[1][1])
+            raise CannotFork("the files of the kernel are gone")
+        if not spawn.argv:
+            given.open_pipe("stdout", "stdout writer")
+            given.open_pipe("stderr", "stderr writer")
+        given.open_pipe("reports", "report")
         try:
-            pid = self._fork_process(made)
-        except Exception as exc:  # noqa: BLE001  # an OSError, or what sandboxes raise
-            close_each(*outputs, *inputs, reports, report)
-            return f"fork failed: {exc}" if isinstance(exc, OSError) else str(exc)
+            pid = self._forker.fork(request)
+        except OSError as exc:
+            raise CannotFork(f"fork failed: {exc}") from exc
         if pid == 0:
-            if made is None:  # else all but what the kernel needs is closed, when it has entered its sandbox
-                self._close_all(client, directory, reports, opening, *lifeline)
-            specialize(
-                Birth(
-                    *(request, listener, state, log, environment, outputs, inputs, report),
-                    keeper=self._pid,
-                    files_limit=self._files_limit,
-                    groups=groups,
-                    box=self._sandboxes.box(asked, made) if self._sandboxes is not None and made is not None else None,
-                    guard=Guard(*guard) if guard else None,
-                )
-            )
-        close_each(*inputs, report)
-        line = os.dup(lifeline[0]) if lifeline else -1
-        kept = ChildKernel(
-            *(request.kernel_id, os.dup(directory), outputs, os.dup(opening), line, start_time(pid), entrances)
-        )
-        if made is not None:
-            kept.first, kept.process, kept.alive, kept.here = made.first, made.process, asked.alive, asked.lifeline[1]
-            asked.alive, asked.lifeline = -1, (asked.lifeline[0], -1)
-        watched = os.dup(state) if request.limits else -1
-        self._keeper.kernels[pid] = kept
-        self._pending[reports] = PendingChild(pid, client, request, watched, kept)
-        return ""
+            entry = self._forker.entry(request)
+            if entry is None:  # else all but what the kernel needs is closed, when it enters its sandbox
+                self._close_all(request.opener)
+                given.close("directory", "opening", "lifeline", "reports")
+            specialize(Birth(spawn, given, self._pid, self._files_limit, entry))
+        reports = given.take("reports")
+        held = given.move(*(name for name in HELD if name != "state" or spawn.limits))
+        kernel = ChildKernel(spawn.kernel_id, start_time(pid), entrances, held, request.first)
+        self._keeper.kernels[pid] = kernel
+        self._pending[reports] = PendingChild(pid, request.opener, spawn, kernel)
 
-    def _fork_process(self, made: Made | None) -> int:
-        """Forks, into the sandbox if there is one; raises OSError, or NoSandbox if there is none to fork into."""
-        return os.fork() if made is None or self._sandboxes is None else self._sandboxes.fork(made)
-
-    def _load_for(self, request: Spawn, *, guarded: bool) -> None:
-        """Has ready what such a kernel needs; done once, because an import in each fork takes milliseconds."""
-        if request.limits:
-            pass
-        if request.sandbox:
-            pass
-        if guarded:
-            pass  # for the forks
-
-    def _answer_opener(self, reports: int, unborn: PendingChild) -> None:
+    def _answer_opener(self, reports: int, child: PendingChild) -> None:
         """Tells the opener what a child reports: that it is ready, or why it could not be specialized."""
         said = os.read(reports, 4096)
         os.close(reports)
-        if self._sandboxes is not None and self._listener is None:
-            self._sandboxes.dismiss_maker()  # there is no second kernel
-        if said == READY and self._keeper.kernels.get(unborn.pid) is unborn.kept:  # else its descriptors are closed
-            close(unborn.kept.alive)
-            unborn.kept.alive = -1
-        if said in (READY, READY_WITH_KEEPER) or (unborn.request.argv and not said):  # exec(2) closes a program's pipe
-            if unborn.request.limits and (fault := self._watch(unborn)):
-                self._keeper.kill(unborn.pid)
-                _answer(unborn.client, Refused(fault))
+        if self._listener is None:
+            self._forker.stop()  # there is no second kernel
+        if said == READY:
+            child.kernel.held.close("alive")  # from now on the kernel alone keeps its sandbox alive
+        if said in (READY, READY_WITH_KEEPER) or (child.spawn.argv and not said):  # exec(2) closes a program's pipe
+            if child.spawn.limits and (fault := self._watch(child)):
+                self._keeper.kill(child.pid)
+                _answer(child.opener, Refused(fault))
                 return
-            if self._srt is not None:
-                self._srt.note(unborn.kept.directory, unborn.kept.start_time)
-            if not _answer(unborn.client, Spawned(unborn.pid, unborn.kept.start_time)):
-                self._keeper.kill(unborn.pid)  # the opener has gone, and no record leads to the process
+            if child.pid in self._keeper.kernels:
+                self._forker.note(child.kernel)
+            if not _answer(child.opener, Spawned(child.pid, child.kernel.start_time)):
+                self._keeper.kill(child.pid)  # the opener has gone, and no record leads to the process
             return
-        close(unborn.state)
-        self._keeper.kill(unborn.pid)
+        self._keeper.kill(child.pid)
         reason = said.decode("utf-8", "replace") or "its process ended while it was being prepared"
-        _answer(unborn.client, Refused(reason))
+        _answer(child.opener, Refused(reason))
 
-    def _watch(self, unborn: PendingChild) -> str:
+    def _watch(self, child: PendingChild) -> str:
         """Has the limits of a kernel looked after from now on; returns why that cannot be done, "" if it can."""
         from kernelbox.guest.walls._limit_watch import LimitWatch
 
-        spawn, kept = unborn.request, self._keeper.kernels.get(unborn.pid)
+        spawn, kernel = child.spawn, child.kernel
         try:
-            if kept is None:
+            if child.pid not in self._keeper.kernels:
                 raise ProcessLookupError("its process has ended")
-            kept.watch = LimitWatch(
-                *(unborn.pid, kept.first, spawn.limits, spawn.groups, unborn.state, kept.directory, spawn.cwd),
-                *(spawn.disk_before, spawn.home),
-                alone=self._listener is None,
-            )
+            state = kernel.held.take("state")
+            try:
+                kernel.watch = LimitWatch(
+                    *(child.pid, kernel.first, spawn.limits, spawn.groups, state, kernel.held["directory"], spawn.cwd),
+                    *(spawn.disk_before, spawn.home),
+                    alone=self._listener is None,
+                )
+            except OSError:
+                close(state)
+                raise
         except OSError as exc:
-            close(unborn.state)
             return f"its limits cannot be kept: {exc}"
         return ""
 
-    def _close_all(self, *others: socket.socket | int | None) -> None:
+    def _close_all(self, opener: socket.socket) -> None:
         """Closes, in a child, what belongs to the template and to its other kernels."""
-        close_each(
-            self._socket, *self._clients.values(), *others, *(unborn.client for unborn in self._pending.values())
-        )
+        for sock in (self._socket, opener, *self._clients.values(), *(each.opener for each in self._pending.values())):
+            sock.close()
         signal.set_wakeup_fd(-1)
         kept = self._keeper.kernels.values()
-        close_many({fd for kernel in kept for fd in kernel.descriptors})
+        close_many({fd for kernel in kept for fd in kernel.held.numbers})
         for kernel in kept:
             if kernel.watch is not None:
                 kernel.watch.close()
-        unborn_fds = [fd for reports, each in self._pending.items() for fd in (reports, each.state)]
-        close_each(self._wake_read, self._wake_write, *unborn_fds, self._listener.directory if self._listener else -1)
+        self._wake.close_all()
+        close(*self._pending)
+        if self._listener is not None and self._listener.directory is not None:
+            close(self._listener.directory)
+
+
+def _needed(spawn: Spawn) -> set[str]:
+    """Returns the names of the descriptors that must come with a request."""
+    guard = ("filter", "runner") if spawn.is_guarded else ()
+    return {"listener", "directory", "state", "log", "environment", "opening", *map(group_name, spawn.groups), *guard}
+
+
+def _load_for(spawn: Spawn) -> None:
+    """Has ready what such a kernel needs; done once, because an import in each fork takes milliseconds."""
+    if spawn.limits:
+        import kernelbox.guest.walls._limit_watch
+        import kernelbox.guest.walls._own_limits
+    if spawn.is_guarded:
+        import kernelbox.guest.programs._runner
+        import kernelbox.guest.walls._guard  # noqa: F401  # for the forks
 
 
 def main(argv: list[str]) -> None:
@@ -374,7 +352,7 @@ def main(argv: list[str]) -> None:
     kernel of ours and `program socket` for others. Socket and directory are descriptors. `warm-sandboxes` and
     `cold-sandboxes` are for sandboxed kernels.
 
-    One that runs in srt, `srt socket name idle_timeout token variables [module …]`, has a deputy that starts it; srt
+    One that runs in srt, `srt socket name idle_timeout token variables [module …]`, is started by a parent outside: srt
     passes the first three descriptors on and no others.
     """
     mode, fd, *rest = argv
@@ -386,26 +364,27 @@ def main(argv: list[str]) -> None:
     if mode == "program":
         appoint_keeper(int(fd))
     sys.argv = [f"kernelbox-template-{mode}"]
-    sock, listener, idle_timeout, srt = take_socket(int(fd)), None, 60.0, None
+    sock, listener, idle_timeout = take_socket(int(fd)), None, 60.0
     if mode.startswith("warm"):
         directory, name, seconds, *rest = rest
         os.set_inheritable(int(directory), False)
         listener, idle_timeout = TemplateListener.take(int(directory), name), float(seconds)
     if mode == "srt":
-        from kernelbox.guest.birth._enclosing_srt import EnclosingSrt
-
         name, seconds, token, variables, *rest = rest
-        listener, idle_timeout, srt = (
-            TemplateListener.unseen(name),
-            float(seconds),
-            EnclosingSrt.around_us(token, variables.split(",")),
-        )
+        listener, idle_timeout = TemplateListener.unseen(name), float(seconds)
     if listener is not None:
         sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
-    template = Template(sock, listener, idle_timeout)
-    if mode.endswith("sandboxes") or srt is not None:
-        template.make_sandboxes(srt)
-    template.run(rest)
+    keeper = Keeper()
+    forker: Forker = PlainForker()
+    if mode == "srt":
+        from kernelbox.guest.birth._srt_forker import EnclosingSrt, SrtForker
+
+        forker = SrtForker(keeper, EnclosingSrt.around_us(token, variables.split(",")))
+    elif mode.endswith("sandboxes"):
+        from kernelbox.guest.birth._sandbox_forker import SandboxForker
+
+        forker = SandboxForker(keeper)
+    Template(sock, listener, idle_timeout, keeper, forker).run(rest)
     os._exit(0)  # exit functions of preloaded modules are for the kernels to run
 
 
@@ -437,14 +416,15 @@ def _answer(client: socket.socket, message: Message) -> bool:
     return True
 
 
-def _wake_on_child_death() -> tuple[int, int]:
-    """Returns the two ends of a pipe that a dying child writes to."""
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    os.set_blocking(write, False)
+def _wake_on_child_death() -> Descriptors:
+    """Returns a pipe that a dying child writes to."""
+    pipe = Descriptors()
+    pipe.open_pipe("read", "write")
+    for fd in pipe.numbers:
+        os.set_blocking(fd, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    return read, write
+    signal.set_wakeup_fd(pipe["write"], warn_on_full_buffer=False)
+    return pipe
 
 
 def _raise_files_limit() -> tuple[int, int]:

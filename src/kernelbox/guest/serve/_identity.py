@@ -33,8 +33,8 @@ class Identity:
     inputs: tuple[int, int]
     state_file: int
     memory: mmap.mmap
-    lifeline: int = -1
-    alive: int = -1
+    lifeline: int | None = None
+    alive: int | None = None
     runner: Socket | None = None
     runner_pid: int = 0
 
@@ -45,7 +45,7 @@ class Identity:
     @property
     def has_keeper(self) -> bool:
         """Whether the process that forked this one is still there."""
-        if self.lifeline < 0:
+        if self.lifeline is None:
             return os.getppid() == self.keeper
         poller = select.poll()
         poller.register(self.lifeline, 0)
@@ -58,7 +58,7 @@ class Identity:
 
     def close_after_fork(self) -> None:
         """Closes, in a child of the kernel's, what must end with the kernel."""
-        if self.alive >= 0:
+        if self.alive is not None:
             with contextlib.suppress(OSError):  # a cell may have closed it
                 os.close(self.alive)
 

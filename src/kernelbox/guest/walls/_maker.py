@@ -26,7 +26,7 @@ import traceback
 from dataclasses import dataclass
 from typing import NoReturn
 
-from kernelbox.guest._descriptors import close_each, read_all, read_file
+from kernelbox.guest._descriptors import Descriptors, close, read_all, read_file
 from kernelbox.guest.walls._system_calls import (
     CLONE_NEWIPC,
     CLONE_NEWNET,
@@ -71,13 +71,12 @@ _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A sandbox: its first process, by its pid and by a descriptor, and what is told to the kernel that is to enter it;
-    or, if there is no first process, why not."""
+    """A sandbox: its first process, by its pid and by the descriptor `first process`, and `told`, where the kernel that
+    is to enter reads what was made; or, if there is no first process, why not."""
 
     number: int
     first: int
-    process: int
-    told: int
+    opened: Descriptors
     reason: str = ""
 
 
@@ -113,10 +112,10 @@ class Maker:
         number, first = _MADE.unpack_from(data)
         if first and len(fds) == 2:
             told, process = fds
-            return Made(number, first, process, told)
-        close_each(*fds)
+            return Made(number, first, Descriptors({"first process": process, "told": told}))
+        close(*fds)
         reason = data[_MADE.size :].decode("utf-8", "replace")
-        return Made(number, 0, -1, -1, reason or "its template has too many files open")
+        return Made(number, 0, Descriptors(), reason or "its template has too many files open")
 
 
 def _receive(link: socket.socket, size: int) -> tuple[bytes, list[int]]:
@@ -146,7 +145,7 @@ def _serve(link: socket.socket) -> NoReturn:
                 args = (link, number, own_network, confinement, waits)
                 threading.Thread(target=_make, args=args, daemon=True).start()
             except (OSError, RuntimeError) as exc:  # there may be too many threads
-                close_each(*fds)
+                close(*fds)
                 _refuse(link, number, exc)
     except BaseException:  # noqa: BLE001  # nothing above this frame belongs to the maker
         traceback.print_exc()
@@ -170,11 +169,11 @@ def _make(link: socket.socket, number: int, own_network: bool, confinement: int,
         first = _start_first(waits, says)
         process = os.pidfd_open(first)
     except Exception as exc:  # noqa: BLE001  # whatever it is, the opener is told
-        close_each(*opened)
+        close(*opened)
         _refuse(link, number, exc)
         return
     _answer(link, number, first, told, process)
-    close_each(waits, says)
+    close(waits, says)
     try:
         _wait_for_first(heard)
         _tell(tell, _furnish(Confinement.decode(read_file(confinement)), own_network))
@@ -186,7 +185,7 @@ def _make(link: socket.socket, number: int, own_network: bool, confinement: int,
 def _answer(link: socket.socket, number: int, first: int, *fds: int) -> None:
     with contextlib.suppress(OSError):  # the template has ended
         socket.send_fds(link, [_MADE.pack(number, first)], fds)
-    close_each(*fds)
+    close(*fds)
 
 
 def _refuse(link: socket.socket, number: int, exc: Exception) -> None:

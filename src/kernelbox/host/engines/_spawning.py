@@ -19,7 +19,7 @@ from kernelbox.host.process._loader import copy_loader, interpreter, loader_comm
 from kernelbox.host.store._state_file import create_state
 from kernelbox.wire._framing import Decoder, encode
 from kernelbox.wire._layout import LOG, RUNNER, SOCKET, UNARMED, UNGUARDED
-from kernelbox.wire._messages import Introduced, Refused, Spawn, Spawned
+from kernelbox.wire._messages import Introduced, Refused, Spawn, Spawned, group_name
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -57,7 +57,7 @@ class SpawnRequest:
     """A request for a process, with the descriptors that go with it."""
 
     spawn: Spawn
-    descriptors: list[int]
+    descriptors: dict[str, int]
 
 
 @contextlib.contextmanager
@@ -70,7 +70,7 @@ def preparing(
     confinement: Confinement | None = None,
     guard: bytes = b"",
 ) -> Iterator[SpawnRequest]:
-    """Opens what a new process is given, in the order that Spawn names; the process has copies of it when this ends.
+    """Opens what a new process is given, by the names that Spawn has; the process has copies of it when this ends.
 
     `guard` is the filter of one that is to be guarded.
     """
@@ -82,31 +82,34 @@ def preparing(
         umask=umask(),
         entrances=list(entrances),
         argv=list(argv),
-        lifeline=launch.lifeline >= 0,
         idle_timeout=launch.config.kernel_idle_timeout if launch.config.cull_idle else 0.0,
         limits=launch.record.limits,
         groups=launch.record.groups,
         disk_before=launch.disk_before,
         home=_inode_of_home(launch) if "disk" in launch.record.limits else 0,
-        sandbox=confinement is not None,
-        guard=bool(guard),
     )
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(launch.directory.open())
-        opened = [stack.enter_context(listen(place, SOCKET, tell_senders=True)).fileno(), place.fd]
-        opened.append(_closed_by(stack, create_state(place)))
-        opened.append(_closed_by(stack, open_log(place, LOG)))
-        opened.append(_closed_by(stack, _write_environment(env)))
-        opened.append(launch.opening)
+        given = {
+            "listener": stack.enter_context(listen(place, SOCKET, tell_senders=True)).fileno(),
+            "directory": place.fd,
+            "state": _closed_by(stack, create_state(place)),
+            "log": _closed_by(stack, open_log(place, LOG)),
+            "environment": _closed_by(stack, _write_environment(env)),
+            "opening": launch.opening,
+        }
         if launch.lifeline >= 0:
-            opened.append(launch.lifeline)
-        opened += _open_groups(stack, launch.record.groups)
+            given["lifeline"] = launch.lifeline
+        for group in launch.record.groups:
+            joined_by = os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+            given[group_name(group)] = _closed_by(stack, joined_by)
         if confinement is not None:
-            opened.append(_closed_by(stack, write_secret("confinement", confinement.encode())))
+            given["confinement"] = _closed_by(stack, write_secret("confinement", confinement.encode()))
         if guard:
-            opened.append(stack.enter_context(listen(place, RUNNER)).fileno())
-            opened.append(_closed_by(stack, write_secret("filter", guard)))
-        yield SpawnRequest(spawn, opened)
+            given["runner"] = stack.enter_context(listen(place, RUNNER)).fileno()
+            given["filter"] = _closed_by(stack, write_secret("filter", guard))
+        spawn.descriptors = list(given)
+        yield SpawnRequest(spawn, given)
 
 
 def _inode_of_home(launch: Launch) -> int:
@@ -121,7 +124,7 @@ def spawn_cold(
     """Starts a process under a keeper of its own; `apart` is that of `start_keeper`."""
     ours, theirs = socket.socketpair()
     with ours, theirs, directory.open() as place:
-        mode = "program" if request.spawn.argv else f"cold{SANDBOXES}" if request.spawn.sandbox else "cold"
+        mode = "program" if request.spawn.argv else f"cold{SANDBOXES}" if request.spawn.is_sandboxed else "cold"
         start_keeper([mode, str(theirs.fileno())], [theirs.fileno()], place, LOG, environment, apart=apart)
         theirs.close()
         answer = ask_for_process(ours, request)
@@ -193,7 +196,7 @@ def send_request(client: socket.socket, request: SpawnRequest) -> None:
     """Sends a request to a keeper, with its descriptors."""
     client.settimeout(ANSWER_PATIENCE)
     data = encode(request.spawn)
-    sent = socket.send_fds(client, [data], request.descriptors)
+    sent = socket.send_fds(client, [data], list(request.descriptors.values()))
     if sent < len(data):  # or a template that has answered and closed already would make this look like a failure
         client.sendall(data[sent:])
 
@@ -251,11 +254,6 @@ def tail(place: Place, name: str, *, lines: int = 15) -> str:
     except OSError:
         return "(no log)"
     return escape("\n".join(text.splitlines()[-lines:]).rstrip(), keep="\n\t") or "(empty)"
-
-
-def _open_groups(stack: contextlib.ExitStack, groups: list[str]) -> list[int]:
-    """Returns what the new process joins its control groups by."""
-    return [_closed_by(stack, os.open(f"{group}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)) for group in groups]
 
 
 def _closed_by(stack: contextlib.ExitStack, fd: int) -> int:

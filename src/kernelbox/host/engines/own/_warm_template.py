@@ -61,7 +61,7 @@ def fork_warm(
     """Has a kernel forked by the template of the runtime directory, which is started if there is none; in srt, if that
     is given; by one that runs apart from the interpreter's file, if that is wanted."""
     modules = [*launch.config.preload, *(TOOLS if has_servers(launch.config) else ())]
-    ways = [way for way, wanted in ((SANDBOXES, request.spawn.sandbox), ("apart", apart)) if wanted]
+    ways = [way for way, wanted in ((SANDBOXES, request.spawn.is_sandboxed), ("apart", apart)) if wanted]
     name = f"{TEMPLATE}{_template_digest(launch.environment, modules, srt, ways)}"
     with launch.directory.runtime() as runtime:
         begun = False
@@ -80,7 +80,7 @@ def fork_warm(
                 if another is None:
                     if srt is not None:
                         _require_sound(runtime, name, begun=begun)
-                    mode = f"warm{SANDBOXES}" if request.spawn.sandbox else "warm"
+                    mode = f"warm{SANDBOXES}" if request.spawn.is_sandboxed else "warm"
                     _start(runtime, name, mode, launch, modules, srt, apart=apart)
                     begun = True
                 else:

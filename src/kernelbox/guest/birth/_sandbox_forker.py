@@ -1,0 +1,109 @@
+"""How a template forks sandboxed kernels: its maker makes the sandboxes, and requests wait for them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import traceback
+from typing import TYPE_CHECKING
+
+from kernelbox.guest.birth._forker import CannotFork, ForkerGone, PendingRequest
+from kernelbox.guest.birth._specialize import SandboxEntry
+from kernelbox.guest.walls._confine import enter_user_namespace, fork_beside
+from kernelbox.guest.walls._maker import GREETING, Maker
+from kernelbox.guest.walls._system_calls import Unarmed
+from kernelbox.wire._confinement import describe_failure
+
+if TYPE_CHECKING:
+    from kernelbox.guest.birth._child_kernel import ChildKernel
+    from kernelbox.guest.birth._keeper import Keeper
+
+
+class SandboxForker:
+    """Has sandboxes made, and forks kernels into them.
+
+    To make it puts the calling process into a user namespace of its own. Where that is not allowed `fault` says so.
+    """
+
+    sandboxed = True
+    # As of any kernel, and the first process of its sandbox, what keeps that alive, and what shows that we are there.
+    files_per_kernel = 7
+    own_network = True
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._user = os.geteuid()
+        self._maker: Maker | None = None
+        self._asked: dict[int, PendingRequest] = {}  # by the numbers that the maker knows them by
+        self._numbers = itertools.count()
+        self.fault = ""
+        try:
+            enter_user_namespace()
+        except Unarmed as exc:
+            self.fault = describe_failure(exc.step, exc.error)
+
+    def start(self) -> None:
+        self._maker = Maker()
+        self._keeper.of_sandboxes.add(self._maker.pid)
+
+    def stop(self) -> None:
+        if self._maker is not None:
+            self._maker.close()
+        self._maker = None
+        for request in self._asked.values():
+            request.opener.close()
+            request.given.close_all()
+        self._asked.clear()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._asked)
+
+    @property
+    def watched(self) -> tuple[int, ...]:
+        return () if self._maker is None else (self._maker.link.fileno(),)
+
+    def ask(self, request: PendingRequest) -> bool:
+        number = next(self._numbers)
+        self._asked[number] = request
+        if self._maker is None:
+            raise ForkerGone
+        try:
+            # One for each kernel: cells can write to it, too. It ends with this process.
+            request.given.open_pipe("keeper", "here")
+            request.given.open_pipe("waits", "alive")
+            os.write(request.given["alive"], GREETING)
+            self._maker.ask(number, request.given["confinement"], request.given["waits"], own_network=self.own_network)
+            request.given.close("waits")
+        except OSError as exc:
+            traceback.print_exc()
+            raise ForkerGone from exc
+        return False
+
+    def take(self) -> PendingRequest:
+        made = self._maker.take() if self._maker is not None else None
+        if made is None:
+            raise ForkerGone
+        request = self._asked.pop(made.number)
+        request.first, request.fault = made.first, made.reason
+        if made.first:
+            self._keeper.of_sandboxes.add(made.first)
+        request.given.adopt(made.opened)
+        return request
+
+    def fork(self, request: PendingRequest) -> int:
+        if not request.first:
+            raise CannotFork(request.fault)
+        try:
+            return fork_beside(request.given["first process"])
+        except Unarmed as exc:
+            raise CannotFork(describe_failure(exc.step, exc.error)) from exc
+
+    def entry(self, request: PendingRequest) -> SandboxEntry | None:
+        return SandboxEntry(self._user)
+
+    def note(self, kernel: ChildKernel) -> None: ...
+
+    def give_up(self, request: PendingRequest) -> None:
+        """Forgets a sandbox, which ends with the descriptor that keeps it alive."""
+        self._keeper.of_sandboxes.discard(request.first)
