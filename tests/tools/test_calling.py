@@ -96,7 +96,7 @@ def test_a_picture_that_is_none_is_an_error_of_the_tool(project: Path) -> None:
             return failed, await text(executor, cell("torn", data="AA\nAA\n"))
 
     failed, unnamed = run(scenario)
-    assert failed == {"torn answered with a picture, a sound or a file that is no base64"}
+    assert failed == {"torn answered with a picture, a sound or a file that is not base64"}
     assert unnamed == r"b'\x00\x00\x00'"  # and no picture is shown
 
 

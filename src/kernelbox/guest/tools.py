@@ -102,10 +102,10 @@ def _read(tool: str, payload: bytes, result_type: type[BaseModel] | None) -> Any
     try:
         parts = [_read_part(part) for part in answer.get("content", ())]
     except ValueError:
-        raise ToolError(f"{tool} answered with a picture, a sound or a file that is no base64") from None
+        raise ToolError(f"{tool} answered with a picture, a sound or a file that is not base64") from None
     if answer.get("isError"):
         words = "\n".join(part for part in parts if isinstance(part, str))
-        raise ToolError(words or f"{tool} failed without a word")
+        raise ToolError(words or f"{tool} failed and gave no reason")
     _show([part for part in parts if isinstance(part, Media)])
     if result_type is not None:
         return _fit(tool, answer.get("structuredContent"), result_type)
@@ -121,8 +121,8 @@ def _fit(tool: str, value: object, result_type: type[BaseModel]) -> BaseModel:
     except ValidationError as exc:
         reason = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'it'}: {error['msg']}" for error in exc.errors()[:3])
         raise ToolError(
-            f"{tool} answered with what is no Result ({reason}): {str(value)[:_SHOWN]}. If the server has changed, "
-            "generate its package again: `kernelbox tools refresh`"
+            f"{tool} answered with something that is not a Result ({reason}): {str(value)[:_SHOWN]}. "
+            "If the server has changed, generate its package again: `kernelbox tools refresh`"
         ) from None
 
 
@@ -142,7 +142,7 @@ def _read_part(part: dict[str, Any]) -> str | Media | Resource:
 
 
 def _decode(data: str) -> bytes:
-    """Returns the bytes of a base64 text; a letter that it cannot have is an error, and an end of a line is none."""
+    """Returns the bytes of a base64 text; invalid letters are an error, line ends are not."""
     return base64.b64decode("".join(data.split()), validate=True)
 
 

@@ -30,13 +30,13 @@ class ChildKernel:
     kernel_id: str
     start_time: int
     entrances: dict[str, tuple[int, int] | None]
-    """What tells each from a file that another process puts in its place; None until the kernel has made it."""
+    """The device and inode of each, to notice when another file takes its place; None until the kernel has made it."""
     held: Descriptors
     """What stays open for it: see HELD."""
     first: int = 0
     """The first process of its sandbox: when that ends, the system ends all that is in there."""
     is_headless: bool = False
-    """Whether it had no main thread, and others, when its keeper looked the last time."""
+    """Whether its main thread had ended, and others lived, at the last check."""
     reason: str = ""
     """Why the keeper ends it."""
     watch: LimitWatch | None = None
@@ -45,7 +45,7 @@ class ChildKernel:
     """The limit that it is ended for."""
 
     def kill_first(self) -> None:
-        """Ends the first process of its sandbox, and so all that is in there, however fast they fork."""
+        """Ends the first process of its sandbox, and with it everything in the sandbox, however fast it forks."""
         if "first process" in self.held:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.held["first process"], signal.SIGKILL)
@@ -95,7 +95,7 @@ class PendingChild:
 
 
 def identify(name: str, directory: int) -> tuple[int, int] | None:
-    """Returns what tells a file in a kernel's directory from any other that is put there; None if there is none."""
+    """Returns the device and inode of a file in a kernel's directory; None if it is missing."""
     try:
         info = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:

@@ -50,7 +50,7 @@ class Forker(Protocol):
         """Gets ready; called once, when all modules are imported and no kernel has been forked."""
 
     def stop(self) -> None:
-        """Makes no more processes, and leaves those who wait without an answer."""
+        """Makes no more processes. Openers that wait get no answer."""
 
     @property
     def waiting(self) -> int:

@@ -48,7 +48,7 @@ class Keeper:
     def __init__(self) -> None:
         self.kernels: dict[int, ChildKernel] = {}
         self.of_sandboxes: set[int] = set()
-        """The maker, and the first processes of sandboxes, which become children of ours if the maker ends."""
+        """The maker, and the first processes of sandboxes, which become our children if the maker ends."""
         self._oom_kills = self._oom_kills_seen = _count_oom_kills()
         become_subreaper()
 
@@ -57,12 +57,12 @@ class Keeper:
 
     @property
     def patience(self) -> float:
-        """The seconds until the limits of a kernel are to be looked after."""
+        """The seconds until the next check of a kernel's limits."""
         due = [kept.watch.due for kept in self.kernels.values() if kept.watch is not None]
         return max(0.0, min(due) - time.monotonic()) if due else math.inf
 
     def look(self) -> None:
-        """Ends the kernels that have gone beyond a limit, with all that they have started."""
+        """Ends the kernels that exceed a limit, with all that they have started."""
         for pid, kept in self.kernels.items():
             if kept.watch is None or kept.excess is not None or kept.watch.due > time.monotonic():
                 continue
@@ -93,10 +93,10 @@ class Keeper:
                 self.of_sandboxes.discard(kept.first)  # not before: until then it must not be waited for
 
     def check(self) -> None:
-        """Ends kernels whose directory or socket was deleted, replaced or taken away: no client can reach them.
+        """Ends kernels that no client can reach: their directory or socket was deleted, replaced or moved.
 
-        Those too whose main thread has ended while others live: the system tells of no end, and no cell can run. Makes
-        room in the pipes of those that cannot do so, because C code writes and holds the interpreter.
+        Also ends kernels whose main thread has ended while others live: the system reports no end, and no cell can run.
+        Makes room in the pipes of kernels that cannot, because C code writes and holds the interpreter.
         """
         # What was counted the last time: a kernel that has been killed since takes a moment to end.
         self._oom_kills, self._oom_kills_seen = self._oom_kills_seen, _count_oom_kills()
@@ -120,7 +120,7 @@ class Keeper:
             kill(pid)
 
     def heed(self, descriptor: int) -> None:
-        """Ends the kernel whose owner has gone, or whose opener has before its start had come to an end."""
+        """Ends a kernel whose owner has gone, or whose opener went before the start was over."""
         for pid, kept in self.kernels.items():
             match kept.held.name_of(descriptor):
                 case "lifeline":
@@ -155,21 +155,21 @@ class Keeper:
         kept.held.close_all()
 
     def _end_orphans(self, dead: int) -> None:
-        """Kills what a dead kernel left: any child of ours that is neither a kernel nor part of a sandbox."""
+        """Kills what a dead kernel left: any child that is neither a kernel nor part of a sandbox."""
         others = {dead}
         while orphans := [pid for pid in children() if pid not in others and self._is_orphan(pid)]:
             others |= _end_each(orphans)
 
     def _is_orphan(self, pid: int) -> bool:
-        """Tells whether a child is none that we know."""
+        """Tells whether a child is unknown here."""
         return pid not in self.kernels and pid not in self.of_sandboxes
 
 
 def appoint_keeper(descriptor: int) -> None:
-    """Forks a keeper, in which this returns, and stays as its deputy.
+    """Forks a keeper, in which this returns, and stays as its parent.
 
-    A program of others does not notice that its keeper was killed, and nothing would end it with what it started. They
-    pass to the deputy then, which ends them. It holds no copy of `descriptor`, through which the keeper is asked.
+    Another program does not notice that its keeper was killed, and nothing would end what it started. Such processes
+    pass to the keeper's parent, which ends them. The parent holds no copy of `descriptor`, where requests arrive.
     """
     become_subreaper()
     gc.freeze()  # or the keeper's first collection would copy what the two share
@@ -183,7 +183,7 @@ def appoint_keeper(descriptor: int) -> None:
 
 
 def end_children() -> None:
-    """Ends all children of this process, those too that pass to it meanwhile."""
+    """Ends all children of this process, also those that pass to it meanwhile."""
     others: set[int] = set()
     while left := [pid for pid in children() if pid not in others]:
         others |= _end_each(left)
@@ -220,7 +220,7 @@ def _fit_pipe(pipe: int) -> None:
 
 
 def _remove_groups(groups: list[str]) -> None:
-    """Ends whatever is left in the control groups of a dead kernel, and removes them."""
+    """Ends what is left in the control groups of a dead kernel, and removes the groups."""
     from kernelbox.usage import _group_usage as _groups
 
     for group in groups:
@@ -234,7 +234,7 @@ def _remove_groups(groups: list[str]) -> None:
 
 
 def kill(pid: int) -> bool:
-    """Kills a child of ours that has not been waited for: the pid is still its own. Returns whether that is allowed."""
+    """Kills a child that has not been waited for, so the pid is still its own. Returns whether that is allowed."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -294,8 +294,7 @@ def _read_rest(pipe: int) -> str:
 
 
 def write_note(directory: int, note: dict[str, object]) -> None:
-    """Writes a note of a death under a name that a cell cannot have guessed, and moves it to its place, whatever is
-    there."""
+    """Writes a note of a death under a name that no cell can guess, then moves it into place over anything there."""
     new = f"{DEATH}.{os.urandom(8).hex()}"
     with contextlib.suppress(OSError):  # the directory may be gone already, and every reader with it
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=directory)

@@ -37,7 +37,7 @@ class TemplateListener:
         return cls(None, name, 0)
 
     def see(self, kernel: int) -> None:
-        """Gets to know the directory, which that of a kernel lies in, if it is not known."""
+        """Finds the directory, if it is not known yet: it is the parent of a kernel's directory."""
         if self.directory is None:
             self.directory = os.open("..", os.O_RDONLY | os.O_DIRECTORY, dir_fd=kernel)
             self.inode = _inode(self.directory, self.name)
@@ -48,7 +48,7 @@ class TemplateListener:
         return self.directory is None or _inode(self.directory, self.name) == self.inode
 
     def leave(self, listener: socket.socket) -> bool:
-        """Takes the socket away, under the lock that openers hold; not if one of them waits at it."""
+        """Removes the socket, under the lock that openers hold, unless an opener is waiting."""
         if self.directory is None:
             return not _is_called(listener)
         lock_name = self.name + ".lock"
@@ -68,9 +68,9 @@ class TemplateListener:
 
 
 def take_socket(fd: int) -> socket.socket:
-    """Returns the socket that came with us, which no kernel inherits; in the place of our standard input is nothing.
+    """Returns the socket that this process was started with. Kernels do not inherit it.
 
-    srt passes on what it has open beyond a gap in the numbers: we keep nothing of that.
+    If it was the standard input, that is /dev/null from now on, and all else that srt has passed on is closed.
     """
     if fd == 0:
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class SandboxForker:
     """Has sandboxes made, and forks kernels into them.
 
-    To make it puts the calling process into a user namespace of its own. Where that is not allowed `fault` says so.
+    Creating it moves the calling process into a user namespace of its own. Where that is not allowed, `fault` says why.
     """
 
     sandboxed = True

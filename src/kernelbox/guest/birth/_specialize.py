@@ -1,7 +1,7 @@
 """How a fork of the template becomes one particular kernel: preload → fork → **specialize**.
 
 Specializing has stages: **open** all that the kernel needs and give the process its identity, **confine** it, and only
-then report success and **serve**. Whatever fails before is told to the opener, and leaves no process.
+then report success and **serve**. A failure before that is reported to the opener, and leaves no process.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _identify(birth: Birth) -> Identity:
 
 
 def _open_sandboxed(birth: Birth, entry: SandboxEntry, *, watched: bool) -> tuple[Identity, str]:
-    """Enters the sandbox, in which no code of the user's has run yet."""
+    """Enters the sandbox. No user code has run in it yet."""
     from kernelbox.guest.walls._confine import enter
     from kernelbox.guest.walls._system_calls import Unarmed, close_but, give_up_privileges
 
@@ -210,7 +210,7 @@ def _start_runner(identity: Identity, birth: Birth) -> None:
 
 
 def _shut_in(birth: Birth) -> None:
-    """Takes from the process, before it runs any code of a user's, all ways to start a program, if it is guarded."""
+    """Takes away all ways to start a program, before any user code runs, if the kernel is guarded."""
     if not birth.spawn.is_guarded:
         return
     from kernelbox.guest.walls._guard import shut_in
@@ -226,9 +226,9 @@ def _shut_in(birth: Birth) -> None:
 
 
 def _join_groups(birth: Birth) -> bool:
-    """Moves the process into its control groups, first of all: what it takes from now on counts there.
+    """Moves the process into its control groups before anything else, so that all it uses counts there.
 
-    Returns whether its keeper must look after its limits nevertheless: it must not outlive the keeper then.
+    Returns whether its keeper must check limits all the same. Then the kernel must not outlive the keeper.
     """
     if not birth.spawn.limits:
         return False
@@ -247,7 +247,7 @@ def _take_limits(birth: Birth, *, alone: bool = False) -> None:
 
 
 def _build(identity: Identity, spawn: Spawn, scratch: str) -> KernelProcess:
-    """Returns the kernel that this process is to be; in a sandbox, `scratch` is where it keeps what is its own."""
+    """Builds the kernel. In a sandbox, `scratch` is the directory for the kernel's own files."""
     from kernelbox.guest.serve._kernel_process import KernelProcess
     from kernelbox.guest.shell._shell import ZMQInteractiveShell
 
@@ -286,7 +286,7 @@ def _take_descriptors(birth: Birth) -> None:
 
 
 def _take_environment(birth: Birth) -> None:
-    """Reads the environment. Only the child does: the memory of its keeper is inherited by every later kernel."""
+    """Reads the environment. Only the child may: later kernels inherit the memory of the keeper."""
     given: dict[bytes, bytes] = {}
     for pair in read_file(birth.given.take("environment")).split(b"\0"):
         name, separator, value = pair.partition(b"=")

@@ -30,7 +30,7 @@ class EnclosingSrt:
 
     @classmethod
     def around_us(cls, token: str, given: Sequence[str]) -> Self:
-        """Returns the one that we run in; `given` are the names of the variables that it was started with."""
+        """Returns the srt that we run in; `given` are the names of the variables that it was started with."""
         own = {name: value for name, value in os.environ.items() if name not in {*given, *_NOT_FROM_SRT}}
         return cls(token, {os.fsencode(name): os.fsencode(value) for name, value in own.items()})
 
@@ -48,7 +48,7 @@ class SrtForker(SandboxForker):
         return SandboxEntry(self._user, self._srt.variables, request.opener)
 
     def note(self, kernel: ChildKernel) -> None:
-        """Writes into the kernel's directory whose it is: if srt ends, its parent says of what the kernel died."""
+        """Marks the kernel's directory with this srt: when srt ends, its parent reports why the kernel died."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         with open(os.open(KEPT, flags, 0o600, dir_fd=kernel.held["directory"]), "w") as file:
             json.dump({"token": self._srt.token, "start_time": kernel.start_time}, file)

@@ -1,4 +1,4 @@
-"""What an srt that has ended leaves: kernels whose end was not told, processes, ghosts, directories of deputies."""
+"""Cleans up after an srt that has ended: unreported deaths of kernels, processes, empty files, directories."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from kernelbox.wire._layout import DEATH, DEPUTY, KEPT, is_kernel_id
 
 
 def clean_up(runtime: int, wanted: dict[str, Any], reason: str) -> None:
-    """Tells of what the kernels of an srt died that has ended, and leaves nothing of it; `wanted` is its plan."""
+    """Writes down why the kernels of an srt died, and removes what it left; `wanted` is its plan."""
     _tell(runtime, wanted["token"], f"{reason}, and with it all of its kernels")
     end_children()
     for path in wanted["absent"]:
-        _remove_ghost(path)
+        _remove_placeholder(path)
     shutil.rmtree(wanted["place"], ignore_errors=True)
-    _remove_forsaken(os.path.dirname(wanted["place"]))
+    _remove_abandoned(os.path.dirname(wanted["place"]))
 
 
 def _tell(runtime: int, token: str, reason: str) -> None:
-    """Writes for each kernel that was alive in this srt of what it died."""
+    """Writes the cause of death for each kernel that was alive in this srt."""
     for name in filter(is_kernel_id, os.listdir(runtime)):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=runtime)
@@ -47,7 +47,7 @@ def _read(directory: int, name: str) -> dict[str, Any]:
         return dict(json.load(file))
 
 
-def _remove_ghost(path: str) -> None:
+def _remove_placeholder(path: str) -> None:
     """Removes what was not there before srt was started, if it looks like what bubblewrap mounts something on."""
     with contextlib.suppress(OSError):
         if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
@@ -59,10 +59,10 @@ def _remove_ghost(path: str) -> None:
             os.unlink(path)
 
 
-def _remove_forsaken(directory: str) -> None:
-    """Removes the directories of deputies that were killed, and took their srt with them: no process has them locked.
+def _remove_abandoned(directory: str) -> None:
+    """Removes the directories of other srts whose parents were killed: no process has these locked.
 
-    One that is empty has just been made.
+    An empty directory was just made.
     """
     for entry in os.scandir(directory):
         with contextlib.suppress(OSError):

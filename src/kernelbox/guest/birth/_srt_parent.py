@@ -1,12 +1,13 @@
-"""The deputy of a template that runs in srt: it waits outside for srt's end, tells of it, and leaves nothing of it.
+"""The parent of srt: it waits outside for srt's end, reports how its kernels died, and cleans up.
 
-    deputy ─→ srt ─→ bwrap ─→ … ─→ template ─fork→ kernels
+    parent ─→ srt ─→ bwrap ─→ … ─→ template ─fork→ kernels
 
-All that is in srt ends with it, the keeper of the kernels too: of what they died the deputy tells. An srt that is
-killed leaves its relay to the proxy running, its sockets in the temporary directory, and in the working directory the
-empty files that it has mounted something on: ghosts.
+Everything in srt ends with srt, also the keeper of the kernels, so the parent writes down why they died. An srt that is
+killed leaves its relay to the proxy running, its sockets in the temporary directory, and empty files in the working
+directory that it had mounted something on.
 
-It is a program, started together with srt, for which a kernel waits: it imports next to nothing before srt has ended.
+It is a program of its own that starts together with srt. The first kernel waits for that, so nearly nothing is imported
+before srt has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(package: str, runtime: int, plan: int, srt: int) -> NoReturn:
-    """Waits for srt, a child of ours, and cleans up after it.
+    """Waits for srt, which is our child, and cleans up after it.
 
     `package` is where to import kernelbox from; then come the descriptors of the runtime directory and of a plan, and
     the number of srt's process. What the host has locked for us stays so as long as one of us has it open.
@@ -52,7 +53,7 @@ def _describe(code: int) -> str:
 
 
 def _wait_for(srt: int) -> int:
-    """Waits for srt, and for orphans of its that have ended meanwhile; returns its exit status."""
+    """Waits for srt, and reaps its orphans meanwhile; returns the exit status of srt."""
     while True:
         pid, status = os.wait()
         if pid == srt:

@@ -1,10 +1,10 @@
 """The template: a warm, single-threaded process that kernels are forked from. preload → **fork** → specialize.
 
-It owns nothing but the knowledge of how its kernels end. When it dies they live on; the next opener starts another. It
-never reads what is secret: the environment of a kernel passes through it as a descriptor.
+It owns nothing but the knowledge of how its kernels end. When it dies they live on, and the next opener starts another.
+It never reads secrets: the environment of a kernel passes through it as a descriptor.
 
-Started cold, for one process and without preloading, the same code is the plain spawn of systems where no warm template
-can be used, and of kernels that are programs of others.
+Started cold, the same code forks one process without preloading. That is for systems that cannot use a warm template,
+and for kernels that are other programs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _FILES_OF_OWN = 32
 class Template:
     """Forks kernels on request and keeps them. Without a listener it is cold: it takes one request, from `sock` itself.
 
-    How the processes are made is the forker's.
+    The forker makes the processes.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Template:
         self._files_limit = _raise_files_limit()
 
     def run(self, modules: list[str]) -> None:
-        """Serves until it is of no more use."""
+        """Serves until it is no longer needed."""
         if self._listener is not None and not self._refusal:
             try:
                 from kernelbox.guest.birth._warmup import preload
@@ -183,10 +183,10 @@ class Template:
             self._grant(request)
 
     def _retire(self) -> None:
-        """Serves nobody any more, because the forker can make no more processes, and no other can be made here.
+        """Stops serving, because the forker can make no more processes, and this process can have no other forker.
 
-        Who waits for an answer gets none, starts another template, and asks that. The socket is shut down, because
-        programs between srt and us have it, too.
+        A waiting opener gets no answer, starts another template and asks that one. The socket is shut down, because
+        programs between srt and us have it open, too.
         """
         self._forker.stop()
         with contextlib.suppress(OSError):
@@ -294,7 +294,7 @@ class Template:
         _answer(child.opener, Refused(reason))
 
     def _watch(self, child: PendingChild) -> str:
-        """Has the limits of a kernel looked after from now on; returns why that cannot be done, "" if it can."""
+        """Begins to check the limits of a kernel; returns why that fails, "" if it does not."""
         from kernelbox.guest.walls._limit_watch import LimitWatch
 
         spawn, kernel = child.spawn, child.kernel
@@ -338,7 +338,7 @@ def _needed(spawn: Spawn) -> set[str]:
 
 
 def _load_for(spawn: Spawn) -> None:
-    """Has ready what such a kernel needs; done once, because an import in each fork takes milliseconds."""
+    """Imports what such a kernel needs, once: an import in each fork would take milliseconds."""
     if spawn.limits:
         import kernelbox.guest.walls._limit_watch
         import kernelbox.guest.walls._own_limits
@@ -349,7 +349,7 @@ def _load_for(spawn: Spawn) -> None:
 
 def main(argv: list[str]) -> None:
     """Runs a template: `warm socket directory name idle_timeout [module …]`; or a keeper of one, `cold socket` for a
-    kernel of ours and `program socket` for others. Socket and directory are descriptors. `warm-sandboxes` and
+    kernel and `program socket` for another program. Socket and directory are descriptors. `warm-sandboxes` and
     `cold-sandboxes` are for sandboxed kernels.
 
     One that runs in srt, `srt socket name idle_timeout token variables [module …]`, is started by a parent outside: srt
@@ -389,7 +389,7 @@ def main(argv: list[str]) -> None:
 
 
 def _take_name() -> None:
-    """Has a process that the loader has started called as the others are, and not by the loader's descriptor."""
+    """Names a process that the loader has started like the others, not by the loader's descriptor."""
     with contextlib.suppress(OSError):
         if os.readlink("/proc/self/exe").startswith("/memfd:"):
             with open("/proc/self/comm", "w") as file:

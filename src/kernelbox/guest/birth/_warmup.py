@@ -110,7 +110,7 @@ def warm_up() -> None:
 
 
 def _forget(shell: ZMQInteractiveShell) -> None:
-    """Takes away what `reset` leaves of the cells: the last inputs, values and exception."""
+    """Removes what `reset` leaves of the cells: the last inputs, values and exception."""
     shell.error = None
     shell._last_input_line = None  # type: ignore[attr-defined]  # the shell's own
     history: Any = shell.history_manager

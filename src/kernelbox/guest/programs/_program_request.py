@@ -16,7 +16,7 @@ from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 
-# Bytes of an errand: more than a host lets a cell ask for at once.
+# Bytes of a request: more than a host lets a cell ask for at once.
 LONGEST = 256 * 1024 * 1024
 
 
@@ -40,7 +40,7 @@ class ProgramRequest:
 
     @classmethod
     def of(cls, program: Program) -> ProgramRequest:
-        """Returns the errand for a program that was approved."""
+        """Returns the request for a program that was approved."""
         assert program.approval is not None
         assert program.directory is not None
         return cls(
@@ -60,18 +60,18 @@ class ProgramRequest:
 
     @classmethod
     def decode(cls, data: bytes) -> ProgramRequest:
-        """Reads an errand, which may be anything; raises ProgramRefused."""
+        """Reads a request, which may be anything; raises ProgramRefused."""
         try:
             fields = json.loads(data)
-            errand = cls(*fields)
+            request = cls(*fields)
         except (ValueError, TypeError, RecursionError) as exc:
-            raise ProgramRefused("it was asked for nothing that it understands") from exc
-        texts = (errand.execution_id, errand.seal, errand.command, errand.line, errand.directory, *errand.words)
-        pairs = [text for pair in errand.environment for text in pair]
+            raise ProgramRefused("the runner does not understand the request") from exc
+        texts = (request.execution_id, request.seal, request.command, request.line, request.directory, *request.words)
+        pairs = [text for pair in request.environment for text in pair]
         are_texts = all(type(text) is str for text in (*texts, *pairs))
-        if not are_texts or type(errand.number) is not int or any(len(pair) != 2 for pair in errand.environment):
-            raise ProgramRefused("it was asked for nothing that it understands")
-        return errand
+        if not are_texts or type(request.number) is not int or any(len(pair) != 2 for pair in request.environment):
+            raise ProgramRefused("the runner does not understand the request")
+        return request
 
     @property
     def tool_name(self) -> str:
@@ -92,4 +92,4 @@ class ProgramRequest:
                     return bash_program(self.command, environment, there)
         except (ValueError, TypeError) as exc:
             raise ProgramRefused(f"it cannot be started: {exc}") from exc
-        raise ProgramRefused("it was asked for nothing that it understands")
+        raise ProgramRefused("the runner does not understand the request")

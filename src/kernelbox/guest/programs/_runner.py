@@ -1,7 +1,7 @@
 """The runner of a guarded kernel: the process that starts the commands which a host has approved, and no others.
 
 It is forked from the kernel before any code of a user's has run, and before the kernel is shut in. The kernel can start
-no program; it sends the runner an errand, and the runner starts what that says if a host has sealed it, each seal once.
+no program; it sends the runner a request. The runner starts that program if a host has sealed it, once for each seal.
 The key of the seals is made here. Hosts ask for it over a socket of their own, which the kernel cannot connect to, and
 its memory is hidden from the kernel.
 
@@ -34,7 +34,7 @@ keep_builtins(globals())
 # Bytes of a message to the runner; what is long is in a file that comes with it.
 _LONGEST_MESSAGE = 4096
 
-# Descriptors that come with one: where to answer, the errand, and two for the output.
+# Descriptors that come with one: where to answer, the request, and two for the output.
 _MOST_DESCRIPTORS = 4
 
 
@@ -122,7 +122,7 @@ class Runner:
         except OSError as exc:
             _answer(control, *describe(exc))
         except Exception as exc:  # noqa: BLE001  # whatever the kernel sends, the runner goes on
-            _answer(control, "refused", f"it was asked for nothing that it understands ({type(exc).__name__})")
+            _answer(control, "refused", f"the runner does not understand the request ({type(exc).__name__})")
         finally:
             for fd in fds:
                 os.close(fd)
@@ -132,10 +132,10 @@ class Runner:
     def _do(self, request: list[Any], control: Socket | None, fds: list[int]) -> None:
         match request:
             case ["start", bool() as has_out, bool() as has_err] if control is not None:
-                errand, outputs = fds[0], fds[1:]
+                request, outputs = fds[0], fds[1:]
                 out = outputs.pop(0) if has_out else self._null
                 err = outputs.pop(0) if has_err else self._null
-                self._start(_read(errand), control, out, err)
+                self._start(_read(request), control, out, err)
             case ["bash"] if control is not None:
                 self._run_bash(_read(fds[0]), control, fds[1], fds[2])
             case ["look"]:
@@ -149,14 +149,14 @@ class Runner:
                 if self._bash.bash:
                     signal_all(begun_since(since, set(), of=self._bash.bash), signal.SIGKILL)
             case _:
-                raise ProgramRefused("it was asked for nothing that it understands")
+                raise ProgramRefused("the runner does not understand the request")
 
     def _start(self, data: bytes, control: Socket, out: int, err: int) -> None:
-        errand = ProgramRequest.decode(data)
-        if errand.kind == "bash":
-            raise ProgramRefused("a bash cell is run by the bash that lasts")
-        program = errand.program()
-        self._spend(errand, program, with_changes=True)
+        request = ProgramRequest.decode(data)
+        if request.kind == "bash":
+            raise ProgramRefused("bash cells run in the kernel's bash")
+        program = request.program()
+        self._spend(request, program, with_changes=True)
         for fd in (out, err):
             if fd != self._null:
                 _require_write_only(fd)
@@ -176,22 +176,22 @@ class Runner:
         _answer(control, "started", pid)
 
     def _run_bash(self, data: bytes, control: Socket, out: int, err: int) -> None:
-        errand, directory = ProgramRequest.decode(data), self._bash.look()
-        if errand.kind != "bash":
-            raise ProgramRefused("only a bash cell is run by the bash that lasts")
+        request, directory = ProgramRequest.decode(data), self._bash.look()
+        if request.kind != "bash":
+            raise ProgramRefused("only bash cells run in the kernel's bash")
         if self._bash.busy:
             raise ProgramRefused("bash still runs another cell")
-        program = errand.program(directory)
-        self._spend(errand, program, with_changes=directory is None)
+        program = request.program(directory)
+        self._spend(request, program, with_changes=directory is None)
         for fd in (out, err):
             _require_write_only(fd)
         self._bash.run(program, control, out, err, fresh=directory is None)
 
-    def _spend(self, errand: ProgramRequest, program: Program, *, with_changes: bool) -> None:
+    def _spend(self, request: ProgramRequest, program: Program, *, with_changes: bool) -> None:
         """Raises ProgramRefused unless a host has accepted this very program, and it was not started for that yet."""
         shown = program.show(with_changes=with_changes)
-        seal = seal_of(self._key, errand.execution_id, errand.number, errand.tool_name, shown)
-        if not _compare_digest(errand.seal.encode(), seal.encode()):
+        seal = seal_of(self._key, request.execution_id, request.number, request.tool_name, shown)
+        if not _compare_digest(request.seal.encode(), seal.encode()):
             raise ProgramRefused("no application has approved this command as it is")
         if seal in self._spent:
             raise ProgramRefused("it has been started once for this approval")
@@ -268,7 +268,7 @@ def _at_once(program: Program) -> Program:
 
 
 def _read(fd: int) -> bytes:
-    """Reads an errand from a file of the kernel's, once."""
+    """Reads a request from a file of the kernel, once."""
     size = os.fstat(fd).st_size
     if not stat.S_ISREG(os.fstat(fd).st_mode) or size > LONGEST:
         raise ProgramRefused("what it was asked for is too long")

@@ -130,11 +130,11 @@ class RunnerBash:
     def run(self, program: Program) -> tuple[int, bool]:
         """Runs a cell; returns its exit status and whether bash is still there. Ctrl-C is passed on to it."""
         with held():
-            errand = file_of(ProgramRequest.of(program).encode())
+            request = file_of(ProgramRequest.of(program).encode())
             try:
-                answers = self._link.ask(["bash"], (errand, 1, 2))
+                answers = self._link.ask(["bash"], (request, 1, 2))
             finally:
-                os.close(errand)
+                os.close(request)
         try:
             wait_readable(answers, None)
             said = receive(answers)
@@ -188,7 +188,7 @@ def start(program: Program, *, out: Sink = "cell", err: Sink = "cell") -> Child:
         return start_own(program, out=out, err=err)
     ours: dict[int, int] = {}
     theirs: list[int] = []
-    errand = file_of(ProgramRequest.of(program).encode())
+    request = file_of(ProgramRequest.of(program).encode())
     try:
         given: list[int] = []
         for fd, sink in ((1, out), (2, err)):
@@ -199,7 +199,7 @@ def start(program: Program, *, out: Sink = "cell", err: Sink = "cell") -> Child:
             elif sink == "cell":
                 given.append(fd)
         note_start()  # before it begins to write
-        control = _link.ask(["start", out != "drop", err != "drop"], (errand, *given))
+        control = _link.ask(["start", out != "drop", err != "drop"], (request, *given))
         try:
             said = receive(control)
             check_answer(program, said)
@@ -210,7 +210,7 @@ def start(program: Program, *, out: Sink = "cell", err: Sink = "cell") -> Child:
         theirs += ours.values()
         raise
     finally:
-        for fd in (errand, *theirs):
+        for fd in (request, *theirs):
             os.close(fd)
     return Delegated(said[1], program, ours, control)
 

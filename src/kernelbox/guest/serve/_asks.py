@@ -136,7 +136,9 @@ class Asks:
             return program
         shown = program.show(with_changes=with_changes)
         if program.directory is None:  # of a thread that an earlier cell left behind
-            raise ApprovalRejectedError(f"{_describe(tool_name, shown)}: since it was made commands need approval")
+            raise ApprovalRejectedError(
+                f"{_describe(tool_name, shown)}: commands have needed approval since this one was made"
+            )
         if self._outbox.peer is not None and not self._takes_questions:
             raise ApprovalRejectedError(
                 f"{_describe(tool_name, shown)}: cells of this kernel have run with require_shell_escape, so its "
