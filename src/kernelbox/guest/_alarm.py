@@ -1,4 +1,4 @@
-"""What tells that some time has passed, without a thread: a descriptor, timerfd(2), or a signal, timer_create(2)."""
+"""Alarms without a thread: by a descriptor, timerfd(2), or by a signal, timer_create(2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _set_signals: Any = getattr(_system, "timer_settime", None)
 class Alarm:
     """Rings once, `seconds` after `set`; setting and clearing it costs a microsecond.
 
-    Where the system has no timerfd it rings at once, which is only less kind to short cells.
+    Where the system has no timerfd, it rings at once. Then the helper wakes for short cells, too.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class Alarm:
 
 
 class _SignalEvent(ctypes.Structure):
-    """What timer_create(2) is told: which signal; a value that is passed on comes first."""
+    """The argument of timer_create(2): a value that is passed on, then the signal."""
 
     _fields_ = (
         ("value", ctypes.c_void_p),
@@ -70,8 +70,8 @@ class _SignalEvent(ctypes.Structure):
 class SignalAlarm:
     """Sends this process a signal, `seconds` after `set` and again each time they have passed, until `clear`.
 
-    The operating system sends it, so it comes also while C code holds the interpreter's lock. Where the system has no
-    such timers none is sent.
+    The operating system sends it, so it arrives while C code holds the interpreter's lock. Where the system has no such
+    timers, no signal is sent.
     """
 
     def __init__(self, number: int) -> None:

@@ -26,7 +26,7 @@ class Descriptors:
         return self._numbers.get(name)
 
     def name_of(self, number: int) -> str | None:
-        """Returns what a descriptor is called here, None if it is none of these."""
+        """Returns the name of a descriptor; None if it is not one of these."""
         return next((name for name, each in self._numbers.items() if each == number), None)
 
     @property
@@ -34,7 +34,7 @@ class Descriptors:
         return list(self._numbers.values())
 
     def keep(self, name: str, number: int) -> None:
-        """Takes a descriptor over."""
+        """Takes over a descriptor."""
         assert name not in self._numbers, f"there are two descriptors called {name!r}"
         self._numbers[name] = number
 
@@ -44,15 +44,15 @@ class Descriptors:
             self.keep(name, number)
 
     def take(self, name: str) -> int:
-        """Returns a descriptor that is the caller's from now on."""
+        """Returns a descriptor. From now on the caller owns it."""
         return self._numbers.pop(name)
 
     def move(self, *names: str) -> Descriptors:
-        """Returns those of these descriptors that there are, in an object of their own."""
+        """Moves these descriptors, as far as they exist, into a new object."""
         return Descriptors({name: self.take(name) for name in names if name in self})
 
     def adopt(self, others: Descriptors) -> None:
-        """Takes all descriptors of another object over."""
+        """Takes over all descriptors of another object."""
         for name in list(others._numbers):
             self.keep(name, others.take(name))
 
@@ -61,7 +61,7 @@ class Descriptors:
         self.close(*(self._numbers.keys() - set(names)))
 
     def close(self, *names: str) -> None:
-        """Closes those of these descriptors that there are."""
+        """Closes these descriptors, as far as they exist."""
         for name in names:
             if name in self:
                 close(self.take(name))
@@ -80,7 +80,7 @@ def read_all(fd: int) -> bytes:
 
 
 def read_file(fd: int) -> bytes:
-    """Reads a file from its beginning, and closes it: another keeper, which has ended, may have read it before."""
+    """Reads a file from its beginning, and closes it. A keeper that has ended may have read it before."""
     parts, size = [], 0
     while part := os.pread(fd, 1 << 20, size):
         parts.append(part)
@@ -90,14 +90,14 @@ def read_file(fd: int) -> bytes:
 
 
 def close(*fds: int) -> None:
-    """Closes descriptors; one that is closed already does not matter."""
+    """Closes descriptors, and ignores those that are closed already."""
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)
 
 
 def close_many(fds: Iterable[int]) -> None:
-    """Closes descriptors, those of thousands of kernels in a few calls: their numbers follow upon one another."""
+    """Closes many descriptors in a few calls: their numbers are mostly consecutive."""
     numbers = sorted(fds)
     first = 0
     for after in range(1, len(numbers) + 1):

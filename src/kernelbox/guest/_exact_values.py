@@ -1,7 +1,7 @@
-"""Plain values made of what a cell passes: exact built-in types, which run no code of the cell's when they are used.
+"""Exact built-in values, made from what a cell passes. Using them runs no code of the cell.
 
 A subclass of `str` may say one thing when it is shown and another when it is run; a list may be changed in between.
-What is made here is made once, and both shown and run.
+Each value is made once, and the same value is shown and run.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ keep_builtins(globals())
 
 
 def plain_text(value: str, what: str = "a command") -> str:
-    """Returns an exact copy of a text; raises TypeError if it is none."""
+    """Returns an exact copy of a text; raises TypeError if it is not a str."""
     if not issubclass(type(value), str):
         raise TypeError(f"{what} must be a str, not {type(value).__name__}")
     return str.__str__(value)
 
 
 def plain_bytes(value: bytes, what: str) -> bytes:
-    """Returns an exact copy of bytes; raises TypeError if they are none."""
+    """Returns an exact copy of bytes; raises TypeError if the value is not bytes."""
     if not issubclass(type(value), bytes):
         raise TypeError(f"{what} must be bytes, not {type(value).__name__}")
     return bytes.__getitem__(value, slice(None))
 
 
 def to_text(data: bytes) -> str:
-    """Returns bytes of the system as text; what is no UTF-8 in them stays what it is, as halves of characters."""
+    """Returns bytes of the system as text. Bytes that are not UTF-8 become lone surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def to_bytes(text: str) -> bytes:
-    """Returns the bytes that `to_text` has made a text of."""
+    """Reverses `to_text`."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def plain_args(args: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a tool call as plain JSON values; raises TypeError or ValueError if there are none."""
+    """Returns the arguments of a tool call as plain JSON values; raises TypeError or ValueError if it cannot."""
     if not issubclass(type(args), dict):
         raise TypeError(f"the arguments of a tool must be a dict, not {type_name(args)}")
     try:

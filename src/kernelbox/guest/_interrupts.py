@@ -1,4 +1,4 @@
-"""Interrupts aimed at one execution, that never strike in the middle of our own bookkeeping.
+"""Interrupts that are aimed at one execution, and never strike in the middle of the kernel's own code.
 
 A request names the execution it means. SIGINT goes to the kernel and to what the cell has started and left in the
 kernel's process group, as at a terminal; what earlier cells started is spared. It is sent again until the main thread
@@ -61,14 +61,14 @@ _installed: Holds | None = None
 
 
 def hold_by(holds: Holds) -> None:
-    """Has `held` hold interrupts back by this, from now on."""
+    """Sets what `held` uses to hold interrupts back."""
     global _installed
     _installed = holds
 
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Holds interrupts back in a few lines that must not be cut in two, such as the start of a process."""
+    """Holds interrupts back for a few lines that must run as a whole, such as the start of a process."""
     holds = _installed
     if holds is None:
         yield
@@ -83,12 +83,12 @@ def held() -> Iterator[None]:
 class TimeUp(BaseException):
     """Raised in user code that a query runs for too long, or for a client that waits no longer.
 
-    It is no KeyboardInterrupt, which much code catches.
+    It is not a KeyboardInterrupt, because much code catches that.
     """
 
 
 class Interrupts:
-    """Decides what a SIGINT means: nothing, now, or as soon as the main thread has left our own code."""
+    """Decides what a SIGINT does: nothing, strike now, or strike when the main thread leaves the kernel's own code."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -162,7 +162,7 @@ class Interrupts:
         self._task = task
 
     def end(self) -> None:
-        """Closes the execution: whatever arrives from here on is too late."""
+        """Closes the execution: an interrupt that arrives later has no effect."""
         self._running = self._task = None
         self._deferred = False
         if self._limit is not None:
@@ -231,7 +231,7 @@ class Interrupts:
             self._background = self._background_target = False
 
     def note_background(self, runs: bool) -> None:
-        """Writes down, between cells, since when code of an earlier cell runs, or that none does."""
+        """Notes, between cells, since when code of an earlier cell runs, or that none runs."""
         if self._background:
             state.BUSY_SINCE.pack_into(self._memory, state.BUSY_SINCE_AT, time.time() if runs else 0.0)
 
@@ -256,7 +256,7 @@ class Interrupts:
                 continue
 
     def enter(self) -> None:
-        """Begins a stretch of our own code that must not be cut in two."""
+        """Begins a stretch of the kernel's own code that must run as a whole."""
         if threading.get_ident() == self._main:
             self._depth += 1
 
@@ -276,7 +276,7 @@ class Interrupts:
                 call_contained(handler, signum)
 
     def _strike_late(self) -> None:
-        """Does what signals asked for while our own code ran."""
+        """Handles the signals that came while the kernel's own code ran."""
         if self._deferred:
             self._deferred = False
             if self._limit is None:
@@ -288,7 +288,7 @@ class Interrupts:
 
     @property
     def in_own_code(self) -> bool:
-        """Whether the main thread, which asks, runs code of ours, and no cell or callback of one."""
+        """Whether the main thread, which asks, runs the kernel's own code, and not a cell's."""
         return self._depth > 0 and not (self._background and _is_in_callback(sys._getframe()))
 
     def _on_handled(self, handler: Handler, signum: int, frame: FrameType | None) -> None:

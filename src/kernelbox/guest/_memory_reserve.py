@@ -1,4 +1,4 @@
-"""Memory that is given up when there is no other, so that a cell's MemoryError can be told and the kernel lives on."""
+"""Memory that is freed when a cell has taken all, so that its MemoryError can be reported and the kernel lives on."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _held: list[mmap] = []
 
 
 def spend_reserve() -> None:
-    """Gives the memory up."""
+    """Frees the reserve."""
     while _held:
         _held.pop().close()
 
 
 def fill_reserve() -> None:
-    """Takes it again, once there is much more than that."""
+    """Takes the reserve again, once there is plenty of memory."""
     if not _held:
         try:
             mmap(-1, 4 * _SIZE).close()

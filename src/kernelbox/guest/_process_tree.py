@@ -32,12 +32,12 @@ def children(pid: int | str = "self", *, thread: int | None = None) -> list[int]
 
 
 def kill_descendants(of: int | str = "self") -> None:
-    """Kills what is below a process, which is this one or a child of it."""
+    """Kills the descendants of a process, which is this one or a child of it."""
     signal_all(_walk(of), signal.SIGKILL)
 
 
 def begun_since(since: float, older: set[int], of: int | str = "self") -> list[int]:
-    """Returns what is below a process and began at a time since boot or later.
+    """Returns the descendants of a process that began at a time since boot or later.
 
     The system counts in hundredths of a second, so `older` are children that are known to have begun before. What is
     below them is theirs.
@@ -56,7 +56,7 @@ def signal_all(pids: Iterable[int], number: int, *, group: int = 0) -> None:
 
 
 def is_below_us(pid: int) -> bool:
-    """Tells whether a process is this one or started by it, at whatever remove; one that is gone might have been."""
+    """Tells whether a process is this one or a descendant of it. One that is gone might have been: True."""
     while pid not in (0, 1, os.getpid()):
         parent = _parent(pid)
         if parent is None:
@@ -79,7 +79,7 @@ def start_time(pid: int) -> int:
 
 
 def has_lost_main_thread(pid: int) -> bool:
-    """Tells whether the main thread of a process has ended, by exit(2) or a filter of system calls, and others live."""
+    """Tells whether the main thread of a process has ended while others live, by exit(2) or a system call filter."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -95,7 +95,7 @@ def become_subreaper() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Has this process killed when its parent ends, and ends it now if that has happened."""
+    """Has the system kill this process when its parent ends; ends it now if the parent is gone."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:

@@ -1,11 +1,11 @@
-"""Signal handlers of cells: called at once in a cell's own code, and never in the middle of the kernel's.
+"""Signal handlers of cells. They run at once in a cell's code, and never in the middle of the kernel's own.
 
-A handler may raise, and an exception between two lines of ours would tear a message or end the kernel. So what a cell
-gives to `signal.signal` is wrapped: where our own code runs the call waits until that is over. Between cells an
-exception of a handler is shown with the next execution, and goes no further.
+A handler may raise, and an exception in the kernel's own code would tear a message or end the kernel. So what a cell
+gives to `signal.signal` is wrapped: while the kernel's own code runs, the call waits. Between cells an exception of a
+handler is shown with the next execution, and goes no further.
 
-A handler of the kernel's own stands for what Python starts with: a cell sees that in its place, and gets ours again
-when it puts that back.
+The kernel's own handlers stand in for Python's defaults. A cell sees the default in their place. When it sets the
+default again, the kernel's own handler comes back.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ get_handler: Callable[[int], Any] = _signal.getsignal
 
 
 def set_handler(number: int, handler: Any) -> None:
-    """Sets a handler that is called whatever code runs."""
+    """Sets a handler that is called no matter which code runs."""
     _set(number, handler if callable(handler) else int(handler))  # the enum's members are not known down there
 
 
 class Own:
-    """A handler of the kernel's own, and what it stands for in a cell's eyes: the first, or what a cell chose."""
+    """One of the kernel's own handlers, and the defaults that a cell sees in its place."""
 
     def __init__(self, number: int, handler: Handler, *stands_for: Any) -> None:
         self._number = number
@@ -49,13 +49,13 @@ class Own:
         return get_handler(self._number) is self._handler
 
     def restore(self) -> None:
-        """Puts it back where a cell took it away."""
+        """Sets it again if a cell has replaced it."""
         self.shown = self._stands_for[0]
         if not self.is_set:
             _set(self._number, self._handler)
 
     def accept(self, handler: Any) -> bool:
-        """Sets it in the place of what it stands for; returns whether it stands for that."""
+        """Sets it, if a cell asks for one of its defaults; returns whether it did."""
         if not any(handler is known for known in self._stands_for):
             return False
         _set(self._number, self._handler)
@@ -67,7 +67,7 @@ _owns: dict[int, Own] = {}
 
 
 def give_up_own() -> None:
-    """Leaves a fork what our own handlers stand for, or what the cell has set."""
+    """Sets the handlers of a forked child to what cells see."""
     for number, own in _owns.items():
         if own.is_set:
             _set(number, own.shown)
@@ -104,7 +104,7 @@ def wrap_handlers(call: Callable[[Handler, int, FrameType | None], None]) -> Non
 
 
 def call_contained(handler: Handler, signum: int) -> None:
-    """Calls a handler between cells; what it raises is shown whole, whatever signals come meanwhile."""
+    """Calls a handler between cells, and shows the whole of what it raises, even if other signals arrive."""
     try:
         call_between_cells(handler, signum)
     except BaseException as exc:  # noqa: BLE001  # no cell runs that it could be an error of
@@ -116,21 +116,21 @@ def call_contained(handler: Handler, signum: int) -> None:
 
 
 def call_between_cells(handler: Handler, signum: int) -> None:
-    """Calls a handler. While this runs an interrupt, or another handler, may strike: it is the user's code."""
+    """Calls a handler. Interrupts and other handlers may strike meanwhile, because it is user code."""
     handler(signum, sys._getframe())
 
 
 def _without_ours(tb: TracebackType | None) -> TracebackType | None:
-    """Returns what of a traceback is below the two functions above."""
+    """Returns the part of a traceback below the two functions above."""
     called = tb.tb_next if tb is not None else None
     return called.tb_next if called is not None else None
 
 
 class ForkSignals:
-    """Holds back, in the thread that forks, the signals whose handlers are the kernel's until the child has its own.
+    """Blocks signals with handlers of the kernel, in the thread that forks, until the child has handlers of its own.
 
-    A signal that came to the child in between would be taken by the kernel's handler there, and be lost: Python forgets
-    in a child what has been caught and not handled.
+    Otherwise the kernel's handler would take a signal in the child, and it would be lost: Python forgets in a child
+    what was caught and not handled.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""The system's modules as they were before any code of a user's: what a cell puts in their place is not used here.
+"""The standard library as it was before any user code ran. The kernel does not use what cells put in its place.
 
-The guest's modules take them from here, and their built-in names from `wire/_builtins.py`. What runs cells for us,
-IPython and the event loop, is loaded with such built-in names too: a cell that leaves `len` or `isinstance` replaced
-must not make the next one fail.
+The modules of the guest import it from here, and take their built-in names from `wire/_builtins.py`. IPython and the
+event loop, which run cells, are loaded with such built-in names too. So a cell that replaces `len` or `isinstance` does
+not make the next one fail.
 """
 
 from __future__ import annotations

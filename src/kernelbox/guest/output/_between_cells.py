@@ -12,7 +12,7 @@ keep_builtins(globals())
 _LIMIT = 1_000_000
 _PIECES = 100
 
-# Bytes of pictures and buffers that are kept; a message for which there is no more room is dropped, and said to be.
+# Bytes of pictures and buffers that are kept; a message that does not fit is dropped, and a notice says so.
 _BLOBS = 16 * 1024 * 1024
 
 
@@ -46,7 +46,7 @@ class OutputBetweenCells:
         next(kept for origin, kept in reversed(texts) if origin == name).add(text)
 
     def add(self, message: Message) -> None:
-        """Takes a display or a comm message; others are about an execution, and there is none."""
+        """Takes a display or a comm message. Other messages need an execution, and are dropped."""
         if isinstance(message, Display):
             size = sum(map(len, message.blobs.values()))
         elif isinstance(message, Comm):
@@ -61,7 +61,7 @@ class OutputBetweenCells:
         self._pieces.append(message)
 
     def take(self, execution_id: str) -> list[Message]:
-        """Returns all of it as messages of an execution, and begins anew."""
+        """Returns all of it as messages of an execution, and starts over."""
         messages: list[Message] = []
         for piece in self._pieces:
             if isinstance(piece, tuple):

@@ -28,7 +28,7 @@ _LONGEST_INT = 2000
 
 
 class DisplayFormatter(formatters.DisplayFormatter):
-    """IPython's formatter, with a short way for plain values: it asks ten formatters that have nothing to say.
+    """IPython's formatter, with a short way for plain values: IPython would ask ten formatters for nothing.
 
     It has the same name because `%config DisplayFormatter` goes by it.
     """
@@ -53,7 +53,7 @@ class DisplayFormatter(formatters.DisplayFormatter):
 
 
 def _is_repr(formatter: Any, obj: object) -> bool:
-    """Tells whether this is what IPython's formatter of text would make of a value."""
+    """Tells whether IPython's text formatter would show this value as its repr."""
     cls = type(obj)
     if cls not in _IN_ONE_LINE or type(formatter) is not formatters.PlainTextFormatter or not formatter.enabled:
         return False

@@ -1,6 +1,6 @@
-"""The history: the last cells that a kernel's process has run, with what came of each, in bounded memory.
+"""The history: the last cells that a kernel's process has run, with their outputs, in bounded memory.
 
-It keeps the frames that were sent, as they are: nothing is made or looked at for a history that is never asked for.
+It keeps the frames as they were sent, so a history that nobody asks for costs nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FRAME_WEIGHT = 50
 
 
 class CellHistory:
-    """Collects the cells of front ends and callers; not those that they want kept out of it, nor comm messages."""
+    """Collects the cells of front ends and callers, except comm messages and cells that clients keep out of it."""
 
     def __init__(self) -> None:
         self._cells: deque[_PastCell] = deque()
@@ -38,7 +38,7 @@ class CellHistory:
         return f"<CellHistory {len(self._cells)} cells {self._size} bytes>"
 
     def begin(self, request: Execute) -> None:
-        """Begins a cell, unless its request says that it is none for the history."""
+        """Begins a cell, unless its request keeps it out of the history."""
         kept = request.store_history and not request.silent and request.language != "comm"
         self._running = _PastCell(request) if kept else None
 
@@ -48,7 +48,7 @@ class CellHistory:
             self._running.add(frame)
 
     def end(self, frame: bytes, execution_count: int | None) -> None:
-        """Takes what came of the running cell, and drops the oldest cells if there are too many."""
+        """Takes the end of the running cell, and drops the oldest cells if there are too many."""
         cell, self._running = self._running, None
         if cell is None:
             return
@@ -66,7 +66,7 @@ class CellHistory:
 
 
 class _PastCell:
-    """A cell, and the frames that were sent of it: the first, and the last."""
+    """A cell, and its first and last frames."""
 
     __slots__ = ("_cut", "_first", "_last", "_last_size", "_size", "code", "execution_count", "id", "language")
 

@@ -1,4 +1,4 @@
-"""Everything a kernel says, in one order: text of every origin, displays, and the end of each execution.
+"""Everything that a kernel sends, in one order: text of every origin, displays, and the end of each execution.
 
 All text goes through the pipes behind descriptors 1 and 2: what `print` writes, C code, subprocesses. The
 pipes are the buffer. They are emptied here before anything else is sent, so what was written first is sent first; and
@@ -65,7 +65,7 @@ class Outbox:
         self._write_state(state.IDLE)
 
     def begin(self, request: Execute, peer: Peer, execution_count: int) -> None:
-        """Turns the outbox to an execution, which first gets what was printed since the last one."""
+        """Begins an execution. It first gets what was printed since the last one."""
         with self._lock:
             self._drain()
             self.peer, self.execution_id, self._running = peer, request.id, (request, execution_count)
@@ -101,7 +101,7 @@ class Outbox:
                 self.watchers.tell(frame, but=peer)
 
     def watch(self, peer: Peer) -> None:
-        """Has a client told what all cells say from now on, and what came since the last one."""
+        """Sends a client the output of all cells from now on, and what came since the last cell."""
         with self._lock:
             self._drain()
             self.watchers[peer] = 0.0
@@ -115,7 +115,7 @@ class Outbox:
             self.watchers.pop(peer, None)
 
     def ask(self, execution_id: str, make: Callable[[], Message]) -> bool:
-        """Sends a question, made at that moment, or takes one back, if its execution still runs; returns whether so."""
+        """Sends a question or its withdrawal, made only then, if the execution still runs; returns whether it does."""
         self._interrupts.enter()
         try:
             with self._lock:
@@ -164,7 +164,7 @@ class Outbox:
             self.streams[0].flush()
 
     def after_fork(self) -> None:
-        """Stands down in a child that the cell forked: what it writes reaches the kernel through the pipes."""
+        """Sends nothing in a child that the cell forked: its text reaches the kernel through the pipes."""
         self.forked = True
         self.lock = self._lock = threading.RLock()
         for stream in self.streams:
@@ -322,6 +322,6 @@ class Outbox:
 
 
 def _describe(request: Execute, execution_count: int) -> Begun:
-    """Returns what watchers are told of a cell that begins; not the key that came with it."""
+    """Returns what watchers are told about a cell that begins, without the key of its client."""
     code = "" if request.language == "comm" else request.code[:MAX_TOLD_CODE]
     return Begun(request.id, code, request.language, execution_count, request.silent, request.parent)

@@ -1,7 +1,7 @@
 """The clients attached to the kernel: their sockets, what each has sent in part, and what it has not read yet.
 
-Who writes is told by the operating system with every piece of data (SCM_CREDENTIALS, unix(7)), because a cell can put
-a socket of its own in the place of the client's descriptor, and answer there what the client was asked.
+The operating system names the sender with every piece of data (SCM_CREDENTIALS, unix(7)). That is needed because a cell
+can put a socket of its own in the place of the client's, and answer the client's questions there.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Peer:
         return f"<Peer fd={self.sock.fileno()} backlog={len(self.backlog)}{' closed' if self.closed else ''}>"
 
     def _find_refusal(self) -> str:
-        """Returns why nothing is run for this client, "" if it is."""
+        """Returns why this client may run nothing; "" if it may."""
         if self.pid != 0 and is_below_us(self.pid):
             return "a cell, and what it starts, cannot use its own kernel; use another one"
         return ""
@@ -126,7 +126,7 @@ class Peer:
             poller.poll(timeout * 1000)
 
     def abandon(self) -> None:
-        """Gives the peer up. The I/O thread, which still watches the descriptor, closes it when it wakes."""
+        """Drops the peer. The I/O thread, which still watches the descriptor, closes it when it wakes."""
         self.closed, self.congested = True, False
         self.backlog.clear()
         with contextlib.suppress(OSError):
@@ -143,13 +143,13 @@ class Watchers(dict[Peer, float]):
         return f"<Watchers: {len(self)}>"
 
     def tell(self, frame: bytes, *, but: Peer | None = None) -> None:
-        """Sends a frame to all, but not to the client whose cell it is about."""
+        """Sends a frame to all but the client whose cell it is about."""
         for peer in self:
             if peer is not but:
                 peer.send(frame)
 
     def far_behind(self, *, but: Peer | None = None) -> list[Peer]:
-        """Returns those whom writers must wait for; lets go of one that has not caught up for too long."""
+        """Returns the watchers that writers must wait for; drops one that has been behind for too long."""
         found, now = [], time.monotonic()
         for peer, since in self.items():
             if peer is but or len(peer.backlog) <= _FAR_BEHIND:
@@ -176,7 +176,7 @@ def is_same_user(sock: Socket) -> bool:
 
 
 def peer_credentials(sock: Socket) -> tuple[int, int]:
-    """Returns the process and the user that connected; 0 and our own where the system does not say."""
+    """Returns the pid and uid of the process that connected; 0 and our own uid where the system does not tell."""
     if not _SO_PEERCRED:
         return 0, os.getuid()
     pid, uid, _ = _unpack(_getsockopt(sock, _SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size))

@@ -53,7 +53,7 @@ class OutStream(io.TextIOBase):
         outbox.streams.append(self)
 
     def after_fork(self) -> None:
-        """Starts anew, also in a child of the cell: a begun line is the kernel's, and its lock may be held for ever."""
+        """Starts over, also in a forked child: a begun line is the kernel's, and its lock may be held for ever."""
         self.write, self.push, self.has_begun_line = self._make_writers()  # type: ignore[method-assign]  # found first
 
     def _make_writers(self) -> tuple[Callable[[str], int], Callable[[], bool], Callable[[], bool]]:
@@ -122,7 +122,7 @@ class OutStream(io.TextIOBase):
         return write, push, lambda: bool(begun)
 
     def _write_slowly(self, text: str) -> int:
-        """Writes text for which something has to be done first."""
+        """Writes text that needs some preparation."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text)}")
         text = str.__str__(text)
@@ -145,7 +145,7 @@ class OutStream(io.TextIOBase):
         self._write_rest(data)
 
     def _make_way(self) -> bool:
-        """Has all text before ours written, to either stream; False if our pipe is too full for the begun line."""
+        """Writes all earlier text of both streams; False if our pipe is too full for the begun line."""
         if self._outbox.current_stream != self._stream:
             self._outbox.relieve()  # not under the lock: it may have to wait for the reader
         with self._outbox.lock:
@@ -157,7 +157,7 @@ class OutStream(io.TextIOBase):
         """Does nothing: the kernel reads UTF-8, and lines are seen as they end."""
 
     def detach(self) -> ByteStream:  # type: ignore[override]  # nothing has to be taken from us
-        """Returns what a script wraps in a stream of its own; this one goes on to work."""
+        """Returns the buffer, for scripts that wrap it in a stream of their own. This stream still works."""
         self.flush()
         return self.buffer
 
@@ -185,7 +185,7 @@ class OutStream(io.TextIOBase):
 
 
 class ByteStream(io.BufferedIOBase):
-    """`sys.stdout.buffer`: takes bytes on the same way as text, and always all of them."""
+    """`sys.stdout.buffer`: bytes go the same way as text, and are always written whole."""
 
     mode = "wb"
 
@@ -230,7 +230,7 @@ class FullPipes:
             self._poll.register(pipe, select.POLLIN if self._epoll is None else select.EPOLLIN | select.EPOLLET)
 
     def take(self) -> list[int]:
-        """Returns the pipes; what is not read until a pipe is empty must be put back."""
+        """Returns the pipes. A pipe that is not read until it is empty must be put back."""
         events = self._poll.poll(0)
         if not self._rest:
             return [pipe for pipe, _ in events] if events else _NONE
@@ -242,7 +242,7 @@ class FullPipes:
 
 
 class TextDecoder:
-    """Turns what is read of a pipe into text; a character may come in parts."""
+    """Turns bytes from a pipe into text. A character may arrive in parts."""
 
     def __init__(self) -> None:
         self.rest = b""  # of a character that has come in part
@@ -291,10 +291,9 @@ _stdout = _find_stdout(_library)
 
 
 def write_c_stdout_at_once() -> None:
-    """Has what C code prints go into the pipe with each call.
+    """Makes C code write to the pipe with each call.
 
-    A buffer would be lost when the process is killed, and belong to a fork as well. stderr is not buffered by any C
-    library.
+    A buffer would be lost when the process is killed, and a fork would have a copy. No C library buffers stderr.
     """
     if _stdout is not None:
         _library.setvbuf(_stdout, None, _UNBUFFERED, 0)

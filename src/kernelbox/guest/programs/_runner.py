@@ -132,10 +132,10 @@ class Runner:
     def _do(self, request: list[Any], control: Socket | None, fds: list[int]) -> None:
         match request:
             case ["start", bool() as has_out, bool() as has_err] if control is not None:
-                request, outputs = fds[0], fds[1:]
+                wanted, outputs = fds[0], fds[1:]
                 out = outputs.pop(0) if has_out else self._null
                 err = outputs.pop(0) if has_err else self._null
-                self._start(_read(request), control, out, err)
+                self._start(_read(wanted), control, out, err)
             case ["bash"] if control is not None:
                 self._run_bash(_read(fds[0]), control, fds[1], fds[2])
             case ["look"]:

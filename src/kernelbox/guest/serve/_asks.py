@@ -32,8 +32,8 @@ _SHOWN = 80
 class Asks:
     """Open questions, each waited for by the thread that put it.
 
-    Their numbers follow from the key of the client's connection, and so does what an answer says of its question: the
-    host ends a kernel whose cell puts a question itself, and no answer to it is ever taken for another.
+    The number of a question, and the fingerprint in its answer, are derived from the key of the client's connection. So
+    the host ends a kernel whose cell forges a question, and no answer is taken for another question.
     """
 
     def __init__(self, outbox: Outbox, call_helper: Callable[[], None], *, guarded: bool) -> None:
@@ -89,7 +89,7 @@ class Asks:
     def _asking(
         self, server_name: str, tool_name: str, tool_args: dict[str, Any], put: Callable[[Answer], object]
     ) -> Iterator[_Question]:
-        """Puts a question, whose answer is passed to `put`; one that is left without an answer is withdrawn."""
+        """Puts a question, and passes its answer to `put`. A question without an answer is withdrawn at the end."""
         server_name, tool_name = plain_text(server_name, "a server"), plain_text(tool_name, "a tool")
         question = _Question(tool_name, plain_args(tool_args))
         peer, execution_id = self._outbox.peer, self._outbox.execution_id
@@ -128,9 +128,9 @@ class Asks:
         return self.ask(SHELL_SERVER, INPUT_TOOL, args).decode("utf-8", "surrogatepass")
 
     def ask_shell(self, tool_name: str, program: Program, *, with_changes: bool = True) -> Program:
-        """Returns the command when it may run: at once, unless the execution wants to approve each.
+        """Returns the command when it may run. That is at once, unless the execution approves each command.
 
-        `with_changes` shows what cells have changed in the environment; not so where it does not reach the command.
+        `with_changes` shows what cells have changed in the environment, where that reaches the command.
         """
         if not self._approve_shell:
             return program
@@ -168,7 +168,7 @@ class Asks:
     def begin(self, request: Execute) -> None:
         """Takes the key of the next execution, and applies its rules for starting processes.
 
-        It is called before the execution has begun, when there is none to ask for. The rules stay in force after it,
+        It is called before the execution has begun, when no question can be put. The rules stay in force after it,
         until the next execution brings its own: threads and tasks that a cell leaves behind get no more freedom than
         the cell had. In a guarded kernel commands need approval for good: the cell of another client must not free
         such a thread.
@@ -179,7 +179,7 @@ class Asks:
         self._takes_questions = request.approve_shell
 
     def end(self) -> None:
-        """Rejects what threads and tasks still ask; when the end of their cell has been told none can ask more."""
+        """Rejects open questions of threads and tasks. None can ask more once the end of their cell was reported."""
         for number in list(self.open):
             self._reject(number, "the cell that asked has ended")
 

@@ -1,4 +1,4 @@
-"""The event loop of cells, with the clock that there was before them, and what the kernel must know of it."""
+"""The event loop of cells. It uses the original clock, and tells the kernel whether it has work."""
 
 from __future__ import annotations
 

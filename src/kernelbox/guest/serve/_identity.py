@@ -1,4 +1,4 @@
-"""Who a kernel process is: its pid, pipes, listening socket and state file; a copy would have to make them anew."""
+"""What makes a process one particular kernel: pid, pipes, listening socket, state file. A copy needs new ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Identity:
     runner_pid: int = 0
 
     def say_why(self, reason: str) -> None:
-        """Writes down why the process is about to end of its own accord, for clients that are not connected."""
+        """Notes why the process is about to end by itself, for clients that are not connected."""
         self.memory[_state.HEADER.size : _state.SIZE] = _state.farewell(reason)
 
     @property
@@ -57,7 +57,7 @@ class Identity:
         return os.fstat(self.state_file).st_nlink > 0
 
     def close_after_fork(self) -> None:
-        """Closes, in a child of the kernel's, what must end with the kernel."""
+        """Closes, in a forked child of the kernel, what must end with the kernel."""
         if self.alive is not None:
             with contextlib.suppress(OSError):  # a cell may have closed it
                 os.close(self.alive)

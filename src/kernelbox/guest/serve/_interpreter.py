@@ -1,7 +1,7 @@
 """What cells change in the interpreter: audit hooks, which see nothing of the kernel's own code, and `sys.modules`.
 
-Python's own import cannot go on without some of `sys.modules`, and IPython imports in every cell. So what it held
-before any code of a user's is put back when a cell has emptied it.
+Python cannot import without some entries of `sys.modules`, and IPython imports in every cell. So the entries from
+before any user code are put back when a cell has removed them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernelbox.wire._builtins import keep_builtins
 
 keep_builtins(globals())
 
-# What the interpreter uses, whatever `sys.modules` is made to be; a cell can put None there.
+# What the interpreter uses, even if a cell assigns something else to `sys.modules`.
 _modules: dict[str, Any] = sys.modules
 _remembered: dict[str, Any] = {}
 
@@ -24,7 +24,7 @@ _FUNCTIONS = {"_getframe": sys._getframe, "exc_info": sys.exc_info}
 
 
 def wrap_hooks(is_own_code: Callable[[], bool]) -> None:
-    """Has `sys.addaudithook` add hooks that are not called while our own code runs; they cannot be removed again."""
+    """Makes `sys.addaudithook` add hooks that are not called while the kernel's own code runs."""
     add = user_sys.addaudithook
 
     def addaudithook(hook: Callable[[str, tuple[object, ...]], None]) -> None:
@@ -38,12 +38,12 @@ def wrap_hooks(is_own_code: Callable[[], bool]) -> None:
 
 
 def remember_modules() -> None:
-    """Remembers what is imported now; in the template: a kernel that did so would touch all these modules."""
+    """Remembers what is imported now. Call it in the template: a kernel would copy the memory of all these modules."""
     _remembered.update(_modules)
 
 
 def restore_what_ipython_needs(streams: Sequence[object]) -> None:
-    """Puts back what a cell has replaced or deleted, and without which no cell could run."""
+    """Puts back what a cell has replaced or deleted, if no cell could run without it."""
     own = vars(user_sys)
     own.update(_FUNCTIONS)
     own.setdefault("stdout", streams[0])

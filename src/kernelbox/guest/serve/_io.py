@@ -68,7 +68,7 @@ _ONE = (1).to_bytes(8, sys.byteorder)
 
 
 class Waker:
-    """A counter of the system's, or a pipe where it has none, that ends the wait of a thread."""
+    """Ends the wait of a thread, by eventfd(2), or by a pipe where the system has no eventfd."""
 
     def __init__(self) -> None:
         if hasattr(os, "eventfd"):
@@ -129,7 +129,7 @@ class IO:
         return list(self._peers.values())
 
     def close_after_fork(self) -> None:
-        """Gives up the sockets in a child that a cell forked: they are the kernel's to answer."""
+        """Closes the sockets in a child that a cell forked: only the kernel answers."""
         for peer in self._peers.values():
             peer.closed = True
             peer.sock.close()
@@ -152,7 +152,7 @@ class IO:
         self._eager = False
 
     def read_at_once(self) -> None:
-        """Has the pipes read as they fill until the cell ends, because programs run that may write to both."""
+        """Reads the pipes as they fill until the cell ends, because programs may write to both."""
         if self._kernel.outbox.peer is not None:
             self._eager = True
             self._waker.wake()
@@ -172,7 +172,7 @@ class IO:
             self._serving.release()
 
     def look_for_orphans(self) -> None:
-        """Has orphans looked for when the next thread serves."""
+        """Makes the next thread that serves look for orphans."""
         self._looked_at = 0.0
 
     @property
@@ -213,7 +213,7 @@ class IO:
         self._alarm.clear()
 
     def _serve_once(self, also: int = -1) -> bool:
-        """Waits for something to happen and sees to it. True if the descriptor `also` became readable."""
+        """Waits for something to happen and handles it. True if the descriptor `also` became readable."""
         outbox, now = self._kernel.outbox, time.monotonic()
         resting = now < self._rest_until
         if now - self._looked_at >= (CHECK if outbox.peer is None else _LOOK):
@@ -235,7 +235,7 @@ class IO:
         return called
 
     def _poller(self, also: int, resting: bool, congested: bool) -> select.poll:
-        """Returns what waits for everything that is to be served now."""
+        """Returns a poller for everything that can be served now."""
         poller = select.poll()
         poller.register(self._waker.fd, select.POLLIN)
         if time.monotonic() >= self._deaf_until:
@@ -282,7 +282,7 @@ class IO:
             self._schedule_repeat(self._kernel.climb())
 
     def _may_go_on(self) -> bool:
-        """Tells whether the pipes may be read again at once; so often, and no more, within each rest."""
+        """Tells whether the pipes may be read again at once. That is allowed a number of times within each rest."""
         if not self._eager:
             return False
         now = time.monotonic()
@@ -292,7 +292,7 @@ class IO:
         return self._reads_left > 0
 
     def _rest(self, seconds: float) -> None:
-        """Leaves the pipes alone for a moment: many small texts then travel together, and short cells undisturbed."""
+        """Leaves the pipes alone for a moment, so that small texts travel together and short cells run undisturbed."""
         self._rest_until = time.monotonic() + seconds
 
     def _timeout_ms(self, now: float, congested: bool) -> float:
@@ -357,7 +357,7 @@ class IO:
 
 
 def blame_cell(exc: BaseException) -> str:
-    """Says what a cell has done that the kernel's own system calls fail; nothing, if it is not to blame."""
+    """Says what a cell has done to make the kernel's own system calls fail; "" if no cell did."""
     match exc:
         case OSError(errno=errno.EBADF):
             return f"a cell closed the kernel's own descriptors ({exc})"

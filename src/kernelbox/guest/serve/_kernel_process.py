@@ -75,7 +75,7 @@ _LAST_PATIENCE = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A running cell whose client has gone away, and when to try harder to stop it, or to give the process up."""
+    """A running cell whose client has gone away, and when to take the next step to stop it."""
 
     execution_id: str
     due: float
@@ -146,7 +146,7 @@ class KernelProcess:
                 self._survive(exc, failures)
 
     def _runs_own_code(self) -> bool:
-        """Tells whether the thread that asks runs code of ours, and none of a cell's."""
+        """Tells whether the calling thread runs the kernel's own code, and not a cell's."""
         return self.interrupts.in_own_code if threading.get_ident() == self._main else self._io.is_helper
 
     def _serve_one(self) -> None:
@@ -160,7 +160,7 @@ class KernelProcess:
         fill_reserve()
 
     def _survive(self, exc: BaseException, failures: int) -> None:
-        """Goes on after a failure of our own code, if it can; the execution that it struck is told."""
+        """Goes on after a failure of the kernel's own code, if possible, and reports it to the running execution."""
         spend_reserve()
         reason = f"the kernel's own code failed ({type_name(exc)}: {bound(format_value(exc), 200)})"
         if blame := blame_cell(exc):
@@ -211,7 +211,7 @@ class KernelProcess:
         return None
 
     def _turn_away(self, peer: Peer, message: Message) -> None:
-        """Refuses what a cell of this kernel asks for: it could free itself here."""
+        """Refuses a request from a cell of this kernel: it could lift its own restrictions that way."""
         name, reason = "PermissionError", peer.refusal
         if isinstance(message, Execute):
             self.outbox.reply(peer, Done(message.id, "error", None, name, reason, [f"{name}: {reason}"]))
@@ -219,7 +219,7 @@ class KernelProcess:
             self.outbox.reply(peer, Reply(message.id, {"status": "error", "ename": name, "evalue": reason}))
 
     def lose(self, peer: Peer) -> float | None:
-        """Lets go of a client that has gone away, and stops its cell: no client is left that would."""
+        """Drops a client that has gone away, and stops its cell, because no client is left to stop it."""
         self.outbox.unwatch(peer)
         self.asks.abandon(peer)
         if peer is self._asking:
@@ -230,7 +230,7 @@ class KernelProcess:
         return self.interrupts.request(self.outbox.execution_id)
 
     def climb(self) -> float | None:
-        """Goes on to stop a cell whose client has gone, by the ladder of a timeout. Returns as `take` does."""
+        """Takes the next step to stop a cell whose client has gone, as after a timeout. Returns as `take` does."""
         abandoned, self.abandoned = self.abandoned, None
         if abandoned is None or not self.interrupts.is_running(abandoned.execution_id):
             return None
@@ -241,7 +241,7 @@ class KernelProcess:
         return self.interrupts.request(abandoned.execution_id)
 
     def die(self, reason: str) -> None:
-        """Ends the process at once because it cannot be of use any more."""
+        """Ends the process at once, because it is of no more use."""
         try:
             self._identity.say_why(reason)
             for peer in self._io.peers():
@@ -250,7 +250,7 @@ class KernelProcess:
             _exit(1)
 
     def leave_if_abandoned(self) -> None:
-        """Ends the process if no client can reach it, and the keeper, which would see to that, is gone as well."""
+        """Ends the process if no client can reach it, and its keeper, which would end it, is gone too."""
         if not self._identity.has_keeper and not self._identity.is_reachable:
             self.die("its directory is gone")
 
@@ -294,7 +294,7 @@ class KernelProcess:
             self._leave(f"ended after {self._idle_timeout:g} s without work, as KERNELBOX_CULL_IDLE asks")
 
     def leave_if_unused(self, seconds: float) -> dict[str, bool]:
-        """Ends the process if no cell has run for so long and none is waiting; otherwise says that it stays."""
+        """Ends the process if no cell has run for so long and none is waiting; otherwise answers that it stays."""
         state = _state.parse(self._identity.memory[: _state.SIZE])
         if not self._queue.has_cells() and state is not None and time.time() - state.last_used > seconds:
             self._leave(f"ended after {seconds:g} s without work, as a client asked for")
@@ -332,7 +332,7 @@ class KernelProcess:
             self.die("a cell closed the kernel's own descriptors")
 
     def _refuse(self, request: Execute) -> Done:
-        """Returns what to say of a cell that must not run here, because nothing guards it."""
+        """Returns the error for a cell that must not run here, because the kernel is not guarded."""
         return Done(request.id, "error", None, "RuntimeError", _UNGUARDED, [f"RuntimeError: {_UNGUARDED}"])
 
     def _answer(self, peer: Peer, query: Query) -> None:
@@ -356,7 +356,7 @@ class KernelProcess:
 
     @contextlib.contextmanager
     def quiesced(self) -> Any:
-        """Brings the kernel down to its main thread, for as long as the context lasts."""
+        """Stops the kernel's own threads but the main thread, while the context lasts."""
         self._io.stop()
         try:
             yield
@@ -398,7 +398,7 @@ class KernelProcess:
         self._leave("killed by SIGTERM", tell=False)  # a host that sends it has written down why
 
     def _leave(self, reason: str, *, tell: bool = True) -> None:
-        """Ends the process in good order: clients are told why, if we know better than they, and exit functions run."""
+        """Ends the process in good order: clients are told why, if they do not know, and exit functions run."""
         set_handler(signal.SIGTERM, signal.SIG_IGN)
         # A signal that came in the middle of sending leaves half a frame, which nothing can follow.
         sending = self.outbox.is_held_here

@@ -1,7 +1,7 @@
 """What a front end may ask between cells: completion, inspection, history, variables, and whether the kernel can fork.
 
-The user's own code runs for most of it: properties, `__repr__`, `__dir__`. It has a limit of time, and whatever it
-raises is told as a failure of its own.
+Most queries run user code: properties, `__repr__`, `__dir__`. That code has a time limit, and what it raises is
+reported as its own failure.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LONGEST_INSPECTION = 1_000_000
 def answer(kernel: KernelProcess, query: Query) -> dict[str, Any]:
     """Answers a query; the content is what Jupyter's replies of the same name carry.
 
-    What user code writes on the way, in a property or a repr, and IPython's completer about it, belongs to no cell.
+    What user code and IPython's completer write meanwhile belongs to no cell, and is dropped.
     """
     out, err = _Silent(user_sys.stdout), _Silent(user_sys.stderr)
     try:
@@ -95,7 +95,7 @@ def _answer(kernel: KernelProcess, query: Query) -> dict[str, Any]:
 
 
 class _Silent(io.TextIOBase):
-    """Drops what one thread writes, the one that makes it; what others write goes on to the stream behind."""
+    """Drops what the thread that makes it writes. Text of other threads goes on to the stream behind."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -183,7 +183,7 @@ def _variables(shell: ZMQInteractiveShell, interrupts: Interrupts) -> list[dict[
 
 
 def _look(value: object, interrupts: Interrupts, seconds: float) -> tuple[int, str]:
-    """Returns the size and the preview of a value; both are what user code makes of them."""
+    """Returns the size and the preview of a value; user code may produce both."""
     size, preview = 0, "<repr took too long>"
     try:
         interrupts.allow(seconds)

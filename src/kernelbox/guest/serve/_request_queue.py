@@ -37,7 +37,7 @@ class RequestQueue:
             self.entries.append((peer, request))
 
     def take(self) -> tuple[Peer, Execute | Query] | None:
-        """Returns the next request, if there is one; the main thread is busy with it then."""
+        """Returns the next request, if there is one. The main thread is busy from then on."""
         with self._lock:
             while self.entries:
                 peer, request = self.entries.popleft()
@@ -49,11 +49,11 @@ class RequestQueue:
         return None
 
     def withdraw(self, execution_id: str, *, by_main: bool) -> bool | None:
-        """Drops a request that has not begun, and returns whether the main thread is held; None if there is none.
+        """Drops a request that has not begun; returns whether the main thread is held up, None if there is no request.
 
-        Behind a cell it is dropped at once, and so it is by the main thread itself: the request came just before, or
-        the process was stopped. Otherwise, if no cell runs, the main thread would have taken it, were it not held by
-        what an earlier cell left in the event loop: then the request stays, to be dropped when the main thread comes.
+        Behind a running cell it is dropped at once. So it is when the main thread itself asks: the request came just
+        before, or the process was stopped. If no cell runs, something that an earlier cell left in the event loop holds
+        the main thread up. Then the request stays, and is dropped when the main thread gets to it.
         """
         with self._lock:
             for entry in self.entries:
