@@ -37,7 +37,7 @@ _LEFT_TO_BASH = 16
 # How our own commands run: neither a trace nor a trap of the cell shows them.
 _SILENTLY = b">/dev/null 2>&1"
 
-# Our own commands are builtins, whatever functions and aliases a cell has made of their names.
+# Our own commands are builtins, even if a cell defines functions and aliases of the same names.
 _PRINTF, _SET = b"\\builtin printf", b"\\builtin set"
 
 # A report is a word, the status and the flags of the shell. It enables what a cell has disabled of the builtins that we
@@ -53,7 +53,7 @@ _DEBUGS = b"{ \\builtin trap -p DEBUG >&%d; } " + _SILENTLY
 
 
 class BashUnavailable(RuntimeError):
-    """Raised when there is no bash to run, or it can tell us nothing any more."""
+    """Raised when there is no bash to run, or it cannot report any more."""
 
 
 class Bash:
@@ -139,7 +139,7 @@ class Bash:
         return os.path.samestat(script, os.fstat(self._script)) and os.path.samestat(statuses, os.fstat(self._statuses))
 
     def _what_became(self) -> str:
-        """Says what became of a bash that has run cells, and cannot run another; nothing if there was none."""
+        """Says why a bash that has run cells cannot run another; "" if there was none."""
         if self._process is None:
             return ""
         if self._process.poll() is None and not self._unsettled:
@@ -168,7 +168,7 @@ class Bash:
             self._wait(None)
             self._debugs = False
         except KeyboardInterrupt:
-            self.close()  # it has not come to its first prompt
+            self.close()  # it has not reached its first prompt
             raise
 
     def _spawn(self, bash: Program) -> None:
@@ -265,7 +265,7 @@ class Bash:
         return line
 
     def _interrupt(self) -> None:
-        """Brings bash back to its prompt; one that does not come is ended, and with it what it knew."""
+        """Brings bash back to its prompt. A bash that does not return is ended, with its variables."""
         assert self._process is not None
         self._wait_until_read()
         with contextlib.suppress(ProcessLookupError):
@@ -288,7 +288,7 @@ class Bash:
                 time.sleep(0.0005)
 
     def _settles(self) -> bool:
-        """Tells whether bash comes to its prompt. It may write two statuses on the way: the cell's and the signal's."""
+        """Tells whether bash returns to its prompt. It may write two statuses before: the cell's and the signal's."""
         try:
             if self._wait(_PATIENCE) is None:
                 return False

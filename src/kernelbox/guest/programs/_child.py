@@ -1,6 +1,6 @@
 """A process that the kernel starts for a cell: by one system call, from exact bytes, until it has been reaped.
 
-`subprocess` is not used: a cell can put functions of its own in its place, and it starts other code of the cell's.
+`subprocess` is not used: a cell can replace its functions, and it runs other code of the cell.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def start_own(
 
 
 def spawn(program: Program, actions: list[tuple[object, ...]]) -> int:
-    """Starts a program by one system call; returns its pid. What has a directory is carried there."""
+    """Starts a program by one system call; returns its pid. One with a directory starts through an interpreter."""
     argv, path = program.words, program.environment.get(b"PATH")
     try:
         found = _find(argv[0], path)

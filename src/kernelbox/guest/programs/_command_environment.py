@@ -52,18 +52,18 @@ class Environment:
 
 
 def keep_given_environment() -> None:
-    """Remembers the environment as the one that the kernel was given; called before any code of a user's."""
+    """Remembers the environment as the one that the kernel was given; called before any user code."""
     global _given_environment
     _given_environment = dict(take_environment().pairs)
 
 
 def given_shell() -> bytes:
-    """Returns what runs `!commands` that were approved, whatever a cell has made of SHELL."""
+    """Returns the shell for approved `!commands`, even if a cell has changed SHELL."""
     return _usable_shell(_given_environment.get(b"SHELL"))
 
 
 def take_environment() -> Environment:
-    """Returns the environment as it is now; raises TypeError or ValueError if a cell has spoilt it."""
+    """Returns the environment as it is now; raises TypeError or ValueError if a cell has made it unusable."""
     taken = []
     for given, content in tuple(dict.items(_environ._data)):  # type: ignore[attr-defined]  # what it keeps, in bytes
         taken.append((plain_bytes(given, "a name in os.environ"), plain_bytes(content, "a value in os.environ")))
@@ -83,7 +83,7 @@ def make_environment(pairs: Iterable[tuple[bytes, bytes]]) -> Environment:
 
 
 def keep_given_directory() -> None:
-    """Remembers the directory as the one that the kernel was given; called before any code of a user's."""
+    """Remembers the directory as the one that the kernel was given; called before any user code."""
     global _given_directory
     try:
         _given_directory = os.getcwdb()

@@ -1,8 +1,8 @@
-"""How an approved program comes to its directory and its script, whatever threads of the cell do meanwhile.
+"""How an approved program gets its directory and its script, no matter what threads of the cell do.
 
 The working directory is one for all threads of the kernel. The script is in a file that the program is given by the
 number of a descriptor, and a thread can put another file behind that number. So a small interpreter is started in
-between, in which no code of the cell's runs. Its arguments, which nothing can change, have the directory, and a digest
+between, in which no code of the cell runs. Its arguments, which nothing can change, have the directory, and a digest
 of the script and of the program's words. It goes to the directory, reads the file, starts the program if the digest is
 right, and gives it a sealed copy of what it has read.
 """
@@ -66,6 +66,6 @@ except OSError as exc:
 
 
 def carry(words: tuple[bytes, ...], directory: bytes, script: bytes | None = None) -> tuple[bytes, ...]:
-    """Returns the command that has the program `words` run in a directory, and read the script, if it is this one."""
+    """Returns a command that runs the program `words` in a directory, and checks the script that it reads."""
     digest = b"" if script is None else blake2b(b"\0".join([*words, script])).hexdigest().encode()
     return (_PYTHON, b"-I", b"-S", b"-c", _CODE, digest, directory, *words)

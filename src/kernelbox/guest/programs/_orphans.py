@@ -1,4 +1,4 @@
-"""The kernel's children: which of them cells may still ask for their exit status, and which no code here can know.
+"""The kernel's children: those whose exit status cells may still ask for, and orphans that no code here knows.
 
 A kernel is a child subreaper, so what `os.system("server &")` leaves running becomes its child when the shell ends. The
 system does not tell such an orphan from a child that a cell started, so every function of Python's that starts a
@@ -58,7 +58,7 @@ def note_start() -> None:
 
 
 def watch_starts(on_start: Callable[[], None]) -> None:
-    """Has the functions that start processes note them; called in a kernel before any code of a user's."""
+    """Makes the functions that start processes note them; called in a kernel before any user code."""
     _on_start.append(on_start)
     for name in ("fork", "posix_spawn", "posix_spawnp"):
         if (original := getattr(user_os, name, None)) is not None:
@@ -144,7 +144,7 @@ class Orphans:
 
 
 def expect_runner(pid: int) -> None:
-    """Has the runner of a guarded kernel, a child that is always there, not counted among the children."""
+    """Leaves the runner of a guarded kernel, which is always there, out of the children."""
     global _runner, _listing
     _runner, _listing = note(pid), os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -155,7 +155,7 @@ def has_children() -> bool:
 
 
 def _has_none_but_runner() -> bool:
-    """Tells it from a file that is kept open: to find all children anew would take longer than a short cell does."""
+    """Reads it from a file that is kept open: to list all children would take longer than a short cell."""
     try:
         return _started == {_runner} and os.pread(_listing, 32, 0).split() == [b"%d" % _runner]
     except OSError:  # a cell has closed it

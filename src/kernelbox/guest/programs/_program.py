@@ -27,7 +27,7 @@ Kind = Literal["shell", "script", "bash"]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """That a host has accepted a program: the question that it has answered, and the seal of its answer, if any."""
+    """Shows that a host has accepted a program: the question that it answered, and the seal of its answer, if any."""
 
     execution_id: str
     number: int
@@ -107,7 +107,7 @@ def _encode(text: str) -> bytes:
 
 
 def _is_text(value: object) -> bool:
-    """Tells whether all bytes in it are UTF-8: `to_text` makes halves of characters of others."""
+    """Tells whether all its bytes are UTF-8: `to_text` turns others into lone surrogates."""
     if isinstance(value, dict):
         return all(_is_text(name) and _is_text(item) for name, item in value.items())
     if isinstance(value, list):
@@ -116,7 +116,7 @@ def _is_text(value: object) -> bool:
 
 
 def _escape(value: Any) -> Any:
-    r"""Writes bytes that are no UTF-8 as `\xff`, and a backslash as two: what differs stays different."""
+    r"""Writes bytes that are not UTF-8 as `\xff`, and a backslash as two: what differs stays different."""
     if isinstance(value, dict):
         return {_escape(name): _escape(item) for name, item in value.items()}
     if isinstance(value, list):

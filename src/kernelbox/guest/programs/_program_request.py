@@ -1,7 +1,7 @@
-"""What a guarded kernel asks its runner for: to start a program, by all that decides what it does.
+"""A guarded kernel's request to its runner: to start a program, with all that decides what it does.
 
-The runner believes none of it. It makes the program of it anew, as what it is shown to those who approve it, and looks
-whether a host has sealed that.
+The runner trusts none of it. It builds the program again, exactly as it is shown for approval, and checks whether a
+host has sealed that.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class ProgramRequest:
 
     @property
     def tool_name(self) -> str:
-        """The tool that the program is asked for as."""
+        """The tool name under which the program is approved."""
         return "shell_magic" if self.kind == "script" else "shell"
 
     def program(self, directory: bytes | None = None) -> Program:
-        """Makes the program; of a bash that waits already, `directory` is its own. Raises ProgramRefused."""
+        """Builds the program; `directory` is that of a bash that waits already. Raises ProgramRefused."""
         try:
             environment = make_environment((to_bytes(name), to_bytes(value)) for name, value in self.environment)
             there = to_bytes(self.directory) if directory is None else directory

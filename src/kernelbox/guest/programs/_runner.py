@@ -1,6 +1,6 @@
 """The runner of a guarded kernel: the process that starts the commands which a host has approved, and no others.
 
-It is forked from the kernel before any code of a user's has run, and before the kernel is shut in. The kernel can start
+It is forked from the kernel before any user code has run, and before the kernel is shut in. The kernel can start
 no program; it sends the runner a request. The runner starts that program if a host has sealed it, once for each seal.
 The key of the seals is made here. Hosts ask for it over a socket of their own, which the kernel cannot connect to, and
 its memory is hidden from the kernel.
@@ -121,7 +121,7 @@ class Runner:
             _answer(control, "refused", str(exc))
         except OSError as exc:
             _answer(control, *describe(exc))
-        except Exception as exc:  # noqa: BLE001  # whatever the kernel sends, the runner goes on
+        except Exception as exc:  # noqa: BLE001  # the runner goes on, no matter what the kernel sends
             _answer(control, "refused", f"the runner does not understand the request ({type(exc).__name__})")
         finally:
             for fd in fds:
@@ -198,7 +198,7 @@ class Runner:
         self._spent.add(seal)
 
     def _heed(self, fd: int, *, closed: bool) -> None:
-        """Takes what the kernel says to a child: a signal, for it or for its process group. All else means nothing."""
+        """Takes a signal that the kernel sends to a child or its process group. All else is ignored."""
         control, pid = self._controls[fd]
         data = b""
         try:
@@ -228,7 +228,7 @@ class Runner:
                     client.sendall(self._kernel_id.encode() + self._key)
 
     def _reap(self) -> None:
-        """Tells of the children that have ended; those that no one waits for are orphans of others."""
+        """Reports the children that have ended. Children that nobody waits for are orphans of others."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
@@ -282,7 +282,7 @@ def _read(fd: int) -> bytes:
 def _require_write_only(fd: int) -> None:
     """Raises ProgramRefused for what a program could read: some programs take commands from where they write to.
 
-    A terminal they open anew, by its name, and take what is typed there for the user's.
+    They would open a terminal again by its name, and take what is typed there.
     """
     if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY or os.isatty(fd):
         raise ProgramRefused(

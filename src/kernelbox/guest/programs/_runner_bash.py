@@ -41,7 +41,7 @@ class LastingBash:
         return f"<LastingBash pid={self.bash} waiting={self.waiting}>"
 
     def run(self, program: Program, control: Socket, out: int, err: int, *, fresh: bool) -> None:
-        """Has bash run a cell, a new one if it is to be `fresh`; what comes of it is told through `control`."""
+        """Runs a cell in bash, in a new one if `fresh`. The result is sent through `control`."""
         if self._link is None:
             self._fork()
         assert self._link is not None
@@ -57,7 +57,7 @@ class LastingBash:
             os.close(fd)
 
     def listen(self) -> None:
-        """Takes in what was said of bash since the last time."""
+        """Reads what was reported about bash since the last time."""
         with contextlib.suppress(BlockingIOError):
             while self._link is not None and (told := self._link.recv(_STATE, socket.MSG_DONTWAIT)):
                 self.waiting, self.bash = json.loads(told)
@@ -78,7 +78,7 @@ class LastingBash:
             os.kill(self.pid, signal.SIGINT)
 
     def note_end(self, pid: int) -> None:
-        """Takes note that a child of the runner's has ended; without who types in it there is no bash."""
+        """Takes note that a child of the runner has ended. Without the process that types, there is no bash."""
         if pid == self.pid and self._link is not None:
             self._link.close()
             self._link, self.pid, self.bash, self.waiting, self.busy = None, 0, 0, False, False
@@ -96,7 +96,7 @@ class LastingBash:
 
 
 class _Holding:
-    """Holds SIGINT back in the stretches that must not be cut in two, and between cells."""
+    """Holds SIGINT back between cells, and in stretches that must run as a whole."""
 
     def __init__(self) -> None:
         self._depth, self._came = 1, False
@@ -152,7 +152,7 @@ def _type(link: Socket) -> NoReturn:
 
 
 def _run(bash: Bash, holding: _Holding, cell: bytes) -> list[object]:
-    """Runs a cell; returns what to say of it."""
+    """Runs a cell; returns its result."""
     code, pairs, directory, fresh = json.loads(cell)
     environment = make_environment((os.fsencode(name), os.fsencode(value)) for name, value in pairs)
     if fresh:
@@ -175,7 +175,7 @@ def _run(bash: Bash, holding: _Holding, cell: bytes) -> list[object]:
 
 
 def describe(exc: OSError) -> list[object]:
-    """Returns what to say of a program that the system has not started; its name may be bytes, which JSON has not."""
+    """Returns the error for a program that the system did not start. Its name may be bytes, which JSON cannot hold."""
     name = exc.filename
     return ["failed", exc.errno, exc.strerror, os.fsdecode(name) if isinstance(name, bytes | str) else None]
 

@@ -1,6 +1,6 @@
 """The way from a guarded kernel to its runner, and the commands that the runner has started for it.
 
-Nothing here is trusted by the runner: a cell can do all that this code does, and gets no further.
+The runner trusts nothing here: a cell can do all that this code does, and gets no further.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Delegated(Child):
 class RunnerBash:
     """The bash of a guarded kernel, which the runner keeps, for one that asks for its cells to be run."""
 
-    pid = 0  # none of ours
+    pid = 0  # it is not our child
 
     def __init__(self, link: RunnerLink) -> None:
         self._link = link
@@ -155,14 +155,14 @@ class RunnerBash:
 
 
 def connect(channel: Socket) -> RunnerLink:
-    """Has every command started by the runner from here on."""
+    """Makes the runner start every command from now on."""
     global _link
     _link = RunnerLink(channel)
     return _link
 
 
 def is_there() -> bool:
-    """Tells whether the runner lives; true where there is to be none."""
+    """Tells whether the runner lives; true for a kernel without one."""
     if _link is None:
         return True
     poller = select.poll()
@@ -171,13 +171,13 @@ def is_there() -> bool:
 
 
 def note_end() -> None:
-    """Notes that the runner has ended: of what it had open, the channel may be closed last."""
+    """Notes that the runner has ended. Its channel may be closed a moment later."""
     if _link is not None:
         _link.ended = True
 
 
 def stop_programs(since: float) -> None:
-    """Has the runner kill what it has started at a time since boot or later, but for bash."""
+    """Makes the runner kill what it has started at a time since boot or later, except bash."""
     if _link is not None:
         _link.tell(["kill", since])
 
@@ -216,7 +216,7 @@ def start(program: Program, *, out: Sink = "cell", err: Sink = "cell") -> Child:
 
 
 def check_answer(program: Program, said: list[Any]) -> None:
-    """Raises what the runner says of a program that it has not started."""
+    """Raises the error of a program that the runner did not start."""
     match said:
         case ["refused", str(reason)]:
             raise ApprovalRejectedError(f"{program.command[:80]!r} was not started: {reason}")

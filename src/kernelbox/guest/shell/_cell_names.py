@@ -25,7 +25,7 @@ _FILE = re.compile(r"<ipython-input-(\d+)-[0-9a-f]{12}>")
 
 
 def cell_title(file: object) -> str | None:
-    """Returns what the cell is called whose file this is; None if it is no cell's."""
+    """Returns the title of the cell with this file name; None if it is not the file of a cell."""
     found = _FILE.fullmatch(file) if isinstance(file, str) else None
     return found and f"Cell In[{found[1]}]"
 
@@ -36,7 +36,7 @@ def name_cells(text: str) -> str:
 
 
 def name_cells_everywhere() -> None:
-    """Has Python's own modules call cells by their titles in what they write."""
+    """Makes Python's own modules name cells by their titles in what they write."""
     traceback.StackSummary.format_frame_summary = _format_frame  # type: ignore[assignment,method-assign]  # for tracebacks of any kind
     warnings.WarningMessage = _Warning  # type: ignore[misc]  # whatever shows it, and in whatever form
     logging.setLogRecordFactory(_make_record)
@@ -76,7 +76,7 @@ def _make_record(name: str, level: int, pathname: str, *args: Any, **kwargs: Any
 
 
 def _show_end_of_thread(args: threading.ExceptHookArgs) -> None:
-    """Does what `threading.excepthook` does, which before Python 3.13 knows neither titles nor the lines of cells."""
+    """Does the work of `threading.excepthook`, which before Python 3.13 shows neither titles nor lines of cells."""
     if args.exc_type is SystemExit or sys.stderr is None:
         return
     name = args.thread.name if args.thread is not None else threading.get_ident()
@@ -85,7 +85,7 @@ def _show_end_of_thread(args: threading.ExceptHookArgs) -> None:
 
 
 def _show_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Does what `sys.unraisablehook` does, for the same reason."""
+    """Does the work of `sys.unraisablehook`, for the same reason."""
     if sys.stderr is None:
         return
     said = unraisable.err_msg or "Exception ignored in"

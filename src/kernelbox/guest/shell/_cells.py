@@ -1,4 +1,4 @@
-"""How a cell is run: from the request to what is said of its end, whatever its code does."""
+"""How a cell is run, from the request to its `Done`, no matter what its code does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kernelbox.wire._messages import Display, Done, Execute
 
 keep_builtins(globals())
 
-_exit = os._exit  # before any code of a user's could put another in its place
+_exit = os._exit  # before any user code could put another in its place
 
 
 # A cell may leave a lower limit behind; with less the next one would not even be compiled.
@@ -32,7 +32,7 @@ _LOOP_FAILURES = 10
 
 
 class Traces:
-    """What a cell has given to `sys.settrace` and `sys.setprofile`, kept from seeing the kernel's own code."""
+    """The functions that a cell gave to `sys.settrace` and `sys.setprofile`. They do not see the kernel's own code."""
 
     def __init__(self) -> None:
         self._trace: Any = None
@@ -74,7 +74,7 @@ class Cells:
         self._traces = Traces()
 
     def run(self, request: Execute) -> Done:
-        """Runs a cell to its end and returns what to say of it."""
+        """Runs a cell to its end and returns its `Done`."""
         match request.language:
             case "python":
                 cell = self._run_python(request)
@@ -126,7 +126,7 @@ class Cells:
         raise AssertionError("a cell without await has waited")
 
     def _run_to_end(self, request: Execute, cell: Any) -> Done:
-        """Runs the coroutine of a cell, come what may, and returns what to say of it."""
+        """Runs the coroutine of a cell to its end in any case, and returns its `Done`."""
         # Not by the loop, which has a cell's task factory make it.
         task = asyncio.Task(self._until_it_ends(cell), loop=self._loop, context=self._context)
         self._interrupts.attach(task)
@@ -160,7 +160,7 @@ class Cells:
         return result
 
     async def _until_it_ends(self, cell: Any) -> Any:
-        """Stops the loop with the cell: tasks that it leaves behind run after its end has been told."""
+        """Stops the loop with the cell: tasks that it leaves behind run after its end was reported."""
         try:
             return await cell
         finally:
@@ -255,14 +255,14 @@ class Cells:
         return Done(request.id, "ok", interrupted=self._interrupts.seen)
 
     def _run_in_bash(self, code: str) -> tuple[int, bool]:
-        """Runs a bash cell; returns its exit status and whether bash has lasted, where it is meant to."""
+        """Runs a bash cell; returns its exit status, and whether bash is still there."""
         shell = self._shell
         waiting, there = self._bash.look()
         program = bash_program(code, take_environment(), shell.kernel.asks.take_directory(there))
         return self._bash.run(shell.approve("shell", program, with_changes=not waiting))
 
     def _failure(self, result: Any) -> BaseException | None:
-        """Returns what a cell failed with: what the shell showed, or only noted."""
+        """Returns the exception that a cell failed with, whether the shell has shown it or not."""
         return result.error_before_exec or result.error_in_exec or self._shell.error
 
     def _as_interrupt(self, error: BaseException) -> BaseException:
@@ -281,12 +281,12 @@ class Cells:
             notice = f"[kernelbox] cwd reset to {request.restore_cwd}"
         except OSError as exc:
             notice = f"[kernelbox] cwd cannot be reset to {request.restore_cwd}: {exc.strerror}"
-        # A display has lines of its own, whatever the cell has begun to write.
+        # A display has lines of its own, even if the cell has begun a line.
         self._shell.displayhook.outbox.send(Display(request.id, "display_data", {"text/plain": notice}, {}))
 
 
 def _is_here(directory: str) -> bool:
-    """Tells whether a path leads to the current directory, by whatever links."""
+    """Tells whether a path leads to the current directory, also through links."""
     try:
         return os.path.samefile(os.curdir, directory)
     except OSError:  # one of them has been deleted

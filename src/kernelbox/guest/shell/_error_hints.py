@@ -66,7 +66,7 @@ _LOOP_RUNS = (
 
 
 def hint(exc: BaseException, value: str) -> str:
-    """Returns a line of advice; nothing, if there is none. User code is not called for it, but attributes are read."""
+    """Returns a line of advice, or "". Attributes are read for it, but no user code is called."""
     match exc:
         case ModuleNotFoundError(name=str(name)):
             return _install(exact(name))

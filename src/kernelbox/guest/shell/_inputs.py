@@ -1,4 +1,4 @@
-"""The inputs of this process, where IPython would look for the last ones, or for a pattern, in a database of all."""
+"""The inputs of this process. IPython would look them up in a database of all sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in for the keyboard: `input`, `getpass` and debuggers ask the client, if it answers such questions."""
+"""The stand-in for a keyboard: `input`, `getpass` and debuggers ask the client, if it answers such questions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Person(Protocol):
 
 
 class Keyboard:
-    """Asks the client for what a cell wants to read; one that takes no such questions is not asked."""
+    """Asks the client for what a cell wants to read, if the client takes such questions."""
 
     asks: Person | None = None
 

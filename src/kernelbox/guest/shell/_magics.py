@@ -40,7 +40,7 @@ SCREENS = frozenset(
 
 @magics_class
 class FrontEndMagics(Magics):
-    """What ipykernel answers for the front end: there is none here, and no cell fails for it."""
+    """Magics that ipykernel answers for its front end. Here they say that there is none, and no cell fails."""
 
     @line_cell_magic
     def debug(self, line: str, cell: str | None = None) -> None:
@@ -72,7 +72,7 @@ class FrontEndMagics(Magics):
 
 @magics_class
 class PagerMagics(Magics):
-    """`%less` and `%more`, which print: there is no terminal to turn pages in. As ipykernel has them."""
+    """`%less` and `%more`. They print, as in ipykernel, because there is no terminal to turn pages in."""
 
     @line_magic
     def less(self, line: str) -> None:
@@ -142,7 +142,7 @@ class Installers(PackagingMagics):
 
 
 class FileInspector(Inspector):
-    """Tells of an object's file only if there is one: a cell is none."""
+    """Shows the file of an object only if it exists: a cell has no file."""
 
     def info(self, *args: Any, **kwargs: Any) -> Any:
         told = super().info(*args, **kwargs)

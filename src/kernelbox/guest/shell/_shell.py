@@ -1,4 +1,4 @@
-"""IPython's shell, made to live in a kernel of ours.
+"""IPython's shell, adapted to our kernel.
 
 The class is called ZMQInteractiveShell because that is the name libraries look for to find that they are in a
 notebook (pandas, rich, tqdm, plotly); no ZeroMQ is involved.
@@ -76,12 +76,12 @@ class LazyProfile(ProfileDir):
         """Creates nothing."""
 
     def place(self, path: str) -> None:
-        """Says where `%store` and the like would keep things, past the check that makes the directory."""
+        """Sets where `%store` and the like keep things, without the check that makes the directory."""
         self._trait_values["location"] = path
 
 
 class Compiler(CachingCompiler):
-    """Keeps what the user wrote for tracebacks, where IPython would show what it made of it."""
+    """Keeps what the user wrote for tracebacks. IPython would show the transformed code."""
 
     def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
         name = super().cache(transformed_code, number, raw_code)
@@ -93,7 +93,7 @@ class Compiler(CachingCompiler):
 
 
 class Hooks(EventManager):
-    """Calls what the user has registered for `pre_execute` and the like; that it fails is no failure of the cell."""
+    """Calls what the user has registered for `pre_execute` and the like. If that fails, the cell does not."""
 
     shell: ZMQInteractiveShell
 
@@ -138,7 +138,7 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
     # -- what IPython calls ----------------------------------------------------------------------------------
 
     def init_history(self) -> None:
-        """Keeps the inputs of this process, and no database of all."""
+        """Keeps the inputs of this process, without a database."""
         self.history_manager = Inputs(shell=self, parent=self)
         self.configurables.append(self.history_manager)  # type: ignore[arg-type]  # IPython's own is no shell either
 
@@ -205,7 +205,7 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
             raise UsageError(f"%gui {gui}: a kernel has no screen; use %matplotlib inline")
 
     def enable_matplotlib(self, gui: str | None = None) -> Any:
-        """Draws inline in place of what needs a screen: a notebook that asks for one has figures all the same."""
+        """Draws inline where a screen is asked for, so that notebooks show their figures."""
         if isinstance(gui, str) and gui.lower() in SCREENS:
             print(f"%matplotlib {gui}: a kernel has no screen; figures are shown inline", file=sys.stderr)
             gui = "inline"
@@ -222,7 +222,7 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
         return ZMQExitAutocall(self)
 
     def transform_cell(self, raw_cell: str) -> str:
-        """Turns IPython's syntax into Python; a cell without any is what it is, and is not tokenized to find out."""
+        """Turns IPython's syntax into Python. A cell without such syntax is not tokenized."""
         if self.has_own_transformers() or _SPECIAL.search(raw_cell) or self.may_be_a_command(raw_cell):
             transformed: str = super().transform_cell(raw_cell)
             return transformed
@@ -303,7 +303,7 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
     def describe(self, exc: BaseException, limit: int) -> tuple[str, str, list[str], bool]:
         """Returns name, value and traceback of an exception, bounded, and whether they had to be cut.
 
-        Whatever the exception does, this succeeds.
+        This succeeds no matter what the exception does.
         """
         if issubclass(type(exc), MemoryError):
             spend_reserve()
@@ -334,7 +334,7 @@ class ZMQInteractiveShell(InteractiveShell, Commands):
 
 
 def _give_builtins(names: dict[str, Any]) -> None:
-    """Gives a namespace without built-in names those that cells see; from IPython's modules it would get ours."""
+    """Gives a namespace the built-in names that cells see. Otherwise it would get those of IPython's modules."""
     names.setdefault("__builtins__", vars(user_builtins))
 
 

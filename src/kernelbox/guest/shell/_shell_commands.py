@@ -39,7 +39,7 @@ class Commands:
         return SList(text.splitlines()) if split else LSString(text)
 
     def approve(self: Any, tool: str, program: Program, *, with_changes: bool = True) -> Program:
-        """Returns a program once it may run; it was shown as what it is, after all that the cell has written."""
+        """Returns a program once it may run. It is shown for approval after all that the cell has written."""
         for stream in (*self.kernel.outbox.streams, sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # a cell may have put anything in their place
                 stream.flush()

@@ -53,7 +53,7 @@ def format_exception(exc: BaseException, value: str) -> list[str]:
 
 
 def format_value(exc: BaseException) -> str:
-    """Returns `str(exc)`, whatever the class does in its `__str__`; a string without methods of the user's.
+    """Returns `str(exc)` as an exact str, no matter what the class does in its `__str__`.
 
     Cells are called by their titles in it.
     """

@@ -1,4 +1,4 @@
-"""How a forked process becomes a kernel in a sandbox that its template's maker has made, before any code of a user's.
+"""How a forked process enters the sandbox that its template's maker has made, before any user code.
 
 The template forks it into the sandbox's processes; the rest it enters itself, and then a user namespace in the
 template's, in which it owns nothing of what it sees.
@@ -34,7 +34,7 @@ _NOBODY = 65534
 def enter_user_namespace() -> None:
     """Gives the template a user namespace of its own, in which it may make others; raises Unarmed.
 
-    What its user has there is not the number that stands for users who have none, so that they are not taken for him.
+    Its user gets another number there than the one for unknown users, so that those are not taken for this user.
     """
     user, group = os.geteuid(), os.getegid()
     unshare(CLONE_NEWUSER)
@@ -47,9 +47,9 @@ def enter_user_namespace() -> None:
 
 
 def fork_beside(first: int) -> int:
-    """Forks a process that has a sandbox's first process, by a descriptor of it, beside it; raises OSError or Unarmed.
+    """Forks a process into the pid namespace of a sandbox's first process; raises OSError or Unarmed.
 
-    All that the calling process forks from now on is there: it cannot go back to where it is not privileged.
+    All that the calling process forks from now on goes there: it has no privilege to go back.
     """
     enter_namespaces(first, CLONE_NEWPID)
     return os.fork()

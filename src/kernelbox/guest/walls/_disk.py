@@ -1,4 +1,4 @@
-"""What a kernel has added to its working directory, and who of those that share it is to answer for that."""
+"""What a kernel has added to its working directory, and which of the kernels that share it has added most."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Disk:
         self._anew = False
 
     def spare(self, pid: int, written: dict[int, float]) -> bool:
-        """Tells whether another kernel has written more than this one, and begins to count anew if so.
+        """Tells whether another kernel has written more than this one; if so, starts to count from zero.
 
         `written` is what each kernel of this directory has written since its start, by pid.
         """
@@ -50,7 +50,7 @@ class Disk:
         return True
 
     def begin_anew(self) -> None:
-        """Counts what is there by now as if it had always been: a kernel that may have added it is gone."""
+        """Counts from what is there now: a kernel that may have added it is gone."""
         self._walk, self._anew, self._added = self._gauge.again(), True, 0
         self._free_before = self._gauge.free
 

@@ -1,4 +1,4 @@
-"""The walls of a guarded kernel: it, and all that it forks, can start no program.
+"""The guard of a kernel: the kernel, and all that it forks, can start no program.
 
 The filter refuses execve(2), Unix sockets (the services behind them start programs for the asking) and what opens other
 processes. The domain (landlock(7)) keeps it from the memory and the descriptors of every process outside, such as the
@@ -40,7 +40,7 @@ def shut_in(program: bytes) -> None:
 
 
 def _mounted_elsewhere() -> list[str]:
-    """Returns where else the superuser finds what is the system's; to others it is closed by its mode."""
+    """Returns where else such file systems are mounted. Only the superuser can write there."""
     if os.geteuid() != 0:
         return []
     with open("/proc/self/mountinfo", errors="surrogateescape") as file:
@@ -50,7 +50,7 @@ def _mounted_elsewhere() -> list[str]:
 
 
 def _without(directory: str, left_out: set[str]) -> Iterator[str]:
-    """Gives what is in a directory; in the place of what has something in it that is left out, what else it has."""
+    """Yields what is in a directory but `left_out`; of a directory that contains such a place, its other entries."""
     try:
         names = os.listdir(directory)
     except PermissionError:

@@ -1,7 +1,7 @@
-"""Guards that tell a cell, in Python and in words, that only `!` starts a program here.
+"""Audit hooks of a guarded kernel, which tell a cell in words that only `!` starts a program.
 
-That it is so is the operating system's doing (guest/walls/_guard.py): a guarded kernel has no way to start a program,
-whatever its code does. But a bare "Operation not permitted" helps no one who wrote `subprocess.run`. So an audit hook
+The operating system enforces that (guest/walls/_guard.py): a guarded kernel has no way to start a program. But a bare
+"Operation not permitted" does not help an author of `subprocess.run`. So an audit hook
 (PEP 578), which cannot be removed, sees `subprocess`, `os.system`, `os.exec*`, `os.spawn*`, `os.posix_spawn`,
 `pty.spawn` and all that is built on them, under whatever name they are imported; what announces itself to no hook is
 replaced: `_posixsubprocess.fork_exec`, and `_imp.create_builtin`, which would make a new one.
@@ -58,7 +58,7 @@ _create_builtin: Callable[[Any], Any] = _imp.create_builtin
 
 
 def prepare(directory: str) -> None:
-    """Stands in for what announces itself to no audit hook; called in a kernel before any code of a user's."""
+    """Stands in for what announces itself to no audit hook; called in a kernel before any user code."""
     global _files
     _files = OwnFiles(directory)
     _posixsubprocess.fork_exec = subprocess._fork_exec = fork_exec  # type: ignore[attr-defined]  # typeshed has neither
@@ -66,7 +66,7 @@ def prepare(directory: str) -> None:
 
 
 def raise_guards() -> None:
-    """Refuses what is no `!`, from here to the end of the process; raises RuntimeError if a cell has prevented that."""
+    """Refuses all starts but those by `!`, until the process ends; raises RuntimeError if a cell has prevented that."""
     global _on, _home, _fork_exec
     if _on:
         return
@@ -83,7 +83,7 @@ def raise_guards() -> None:
     addaudithook(_on_event)
     audit(_PROBE)
     if not _heard:  # a hook of a cell's may refuse others, in silence
-        raise RuntimeError("an earlier cell of this kernel keeps audit hooks away")
+        raise RuntimeError("an earlier cell of this kernel has blocked audit hooks")
 
 
 def fork_exec(*args: Any) -> int:
@@ -135,7 +135,7 @@ def _check_import(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _check_hook(event: str, args: tuple[Any, ...]) -> None:
-    """Keeps hooks of the cell's away: they would see what is about to start, and could change its environment."""
+    """Refuses hooks of cells: they would see what is about to start, and could change its environment."""
     raise _Refusal("audit hooks cannot be added here")
 
 
@@ -235,7 +235,7 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _called(what: str) -> str:
-    """Returns which function of the library a cell has called, by the frames between it and us; `what`, if none."""
+    """Returns which library function a cell has called, by the frames in between; `what`, if none."""
     frame: FrameType | None = sys._getframe(1)
     name = what if what.endswith(")") else f"{what}()"
     while frame is not None:

@@ -1,7 +1,7 @@
-"""Where a process may write, told to Landlock (landlock(7)): a wall beside that of read-only mounts.
+"""Where a process may write, enforced by Landlock (landlock(7)) in addition to read-only mounts.
 
-A read-only mount refuses to write to files and directories, and to named pipes it does not: a program outside that
-takes commands from one would take those of a cell.
+A read-only mount allows writes to named pipes. So a program outside that takes commands from a named pipe would take
+those of a cell.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WRITE_FILE, _REFER, _TRUNCATE = 1 << 1, 1 << 13, 1 << 14
 def keep_to(paths: Iterable[str]) -> None:
     """Lets this process, and all that it forks, write nowhere but at these paths and below them.
 
-    Where the system has no such Landlock named pipes are as open as they are to the user: it is a wall more.
+    Where the system has no such Landlock, named pipes stay open to cells as they are to the user.
     """
     with contextlib.suppress(Unarmed):
         version = landlock_version()

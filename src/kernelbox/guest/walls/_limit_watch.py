@@ -1,4 +1,4 @@
-"""Looks after the limits of one kernel that the operating system does not keep by itself, from its keeper.
+"""Checks, in the keeper, the limits of one kernel that the operating system does not enforce itself.
 
 A look reads a few files of /proc for each process. It is taken often while the kernel works, and seldom while it is
 idle; what takes long is done only when the cheap numbers say that it could matter.
@@ -98,7 +98,7 @@ class LimitWatch:
         return bool(self._limits.keys() & {"memory", "cpu", "processes", "disk"})
 
     def look(self) -> Excess | None:
-        """Returns the limit that the kernel has gone beyond, if any. `due` is when to look again."""
+        """Returns the limit that the kernel exceeds, if any. `due` is when to look again."""
         began = time.monotonic()
         self.due = began + LOOK_EVERY
         self._idle_looks = self._idle_looks + 1 if self._is_idle() else 0
@@ -110,7 +110,7 @@ class LimitWatch:
         return excess
 
     def spare(self, others: list[LimitWatch]) -> bool:
-        """Tells whether not this kernel but another one that works in the same directory has filled it."""
+        """Tells whether another kernel that works in the same directory has filled it, and not this one."""
         if self._disk is None:
             return False
         sharing = [self, *self._sharing(others)]
@@ -135,7 +135,7 @@ class LimitWatch:
         return [other for other in others if other._disk is not None and other._disk.place == self._disk.place]
 
     def find_cause(self, code: int) -> Excess | None:
-        """Returns the limit for which the system itself has ended the kernel, if it has; `code` is how it ended."""
+        """Returns the limit for which the system itself has ended the kernel, if any; `code` is its exit code."""
         if code == -signal.SIGXCPU and "cpu" in self._limits:
             return "cpu", self._limits["cpu"], self._limits["cpu"]
         if "memory" in self._group_limits and code == -signal.SIGKILL and self._count_oom_kills() > self._oom_kills:

@@ -119,7 +119,7 @@ class Maker:
 
 
 def _receive(link: socket.socket, size: int) -> tuple[bytes, list[int]]:
-    """Takes a message and its two descriptors, which no program inherits that a thread starts in that moment."""
+    """Takes a message and its two descriptors. A program that another thread starts meanwhile does not inherit them."""
     data, ancillary, _, _ = link.recvmsg(size, socket.CMSG_SPACE(2 * _FD.size), socket.MSG_CMSG_CLOEXEC)
     return data, [fd for _, _, given in ancillary for (fd,) in _FD.iter_unpack(given)]
 
@@ -168,7 +168,7 @@ def _make(link: socket.socket, number: int, own_network: bool, confinement: int,
         _, _, told, tell, heard, says = opened
         first = _start_first(waits, says)
         process = os.pidfd_open(first)
-    except Exception as exc:  # noqa: BLE001  # whatever it is, the opener is told
+    except Exception as exc:  # noqa: BLE001  # the opener is told in any case
         close(*opened)
         _refuse(link, number, exc)
         return
@@ -194,7 +194,7 @@ def _refuse(link: socket.socket, number: int, exc: Exception) -> None:
 
 
 def _tell(tell: int, what: bytes) -> None:
-    """Tells the kernel, and that this is all."""
+    """Tells the kernel, and closes the pipe."""
     with contextlib.suppress(BrokenPipeError), open(tell, "wb", buffering=0) as pipe:  # it may have been killed
         while what:
             what = what[pipe.write(what) :]
@@ -206,7 +206,7 @@ def _describe(exc: Exception) -> bytes:
 
 
 def _furnish(confinement: Confinement, own_network: bool) -> bytes:
-    """Makes what there is in the namespaces, a network with a loopback and files; returns what `read_told` reads."""
+    """Builds the files and the loopback network of a sandbox; returns what `read_told` reads."""
     if own_network:
         _raise_loopback()
     build_view(confinement)

@@ -1,7 +1,7 @@
-"""Which files are kernelbox's own, whatever path leads to them.
+"""Which files are kernelbox's own, no matter which path leads to them.
 
-A path is no proof: links, hard links, relative paths and `/proc/self/fd` lead to the same file. So directories are told
-by their device and inode.
+A path proves nothing: links, hard links, relative paths and `/proc/self/fd` lead to the same file. So directories are
+known by their device and inode.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How a kernel's process takes its limits upon itself, before any code of the user's runs.
+"""How a kernel's process sets its own limits, before any user code runs.
 
-What the operating system does not keep for a kernel as a whole its keeper looks after (`guest/walls/_limit_watch.py`).
+The keeper checks what the operating system does not enforce for a kernel as a whole (`_limit_watch.py`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def join(groups: list[int]) -> bool:
 
 
 def need_keeper(limits: Mapping[str, float], groups: list[str]) -> bool:
-    """Tells whether a keeper must look after limits that groups do not keep: the kernel may not go on without it."""
+    """Tells whether a keeper must check limits that groups do not enforce. Then the kernel must not outlive it."""
     kept = {name for group in groups for name in _groups.limits(group)}
     return bool(limits.keys() & {"memory", "processes", "cpu", "disk"} - kept)
 
 
 def take(limits: Mapping[str, float], *, alone: bool) -> None:
-    """Sets the limits that a process has for itself, and hands on.
+    """Sets the limits of this process, which its children inherit.
 
     `alone` says that it is in a user namespace of its own, with its own count of processes: elsewhere all that the user
     runs would count. The superuser's are never counted.

@@ -1,4 +1,4 @@
-"""System calls that Python has no function for, by way of the C library; a refusal is raised as Unarmed."""
+"""System calls that Python has no function for, called in the C library. A refusal raises Unarmed."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def hide_memory() -> None:
 def give_up_privileges(program: bytes) -> None:
     """Gives up core files, all capabilities, and the system calls that a program for seccomp(2) refuses.
 
-    Done before any code of a user's, so that nothing undoes the walls.
+    Done before any user code, so that nothing undoes the walls.
     """
     resource.setrlimit(resource.RLIMIT_CORE, _NO_CORE)
     drop_capabilities()

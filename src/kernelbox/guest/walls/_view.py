@@ -108,7 +108,7 @@ def _attach(tree: int, path: str) -> None:
 
 
 def _make_place(path: str, *, directory: bool) -> None:
-    """Makes what something can be mounted on, if it is not there: in a private directory, or behind a screen."""
+    """Makes a place to mount something on, if it is missing: in a private directory, or behind a cover."""
     try:
         os.lstat(path)
         return
