@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
-_GUEST = b"kernelbox.guest.birth._template"
+_GUEST = b"kernelbox.guest.birth._template_main"
 
 
 def keep_orphans() -> None:

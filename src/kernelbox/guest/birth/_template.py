@@ -16,16 +16,15 @@ import resource
 import select
 import signal
 import socket
-import sys
 import time
 import traceback
 
 from kernelbox.guest._descriptors import Descriptors, close, close_many
 from kernelbox.guest._process_tree import start_time
 from kernelbox.guest.birth._child_kernel import HELD, ChildKernel, PendingChild, identify
-from kernelbox.guest.birth._forker import CannotFork, Forker, ForkerGone, PendingRequest, PlainForker
-from kernelbox.guest.birth._keeper import Keeper, appoint_keeper
-from kernelbox.guest.birth._listener import TemplateListener, receive, take_socket
+from kernelbox.guest.birth._forker import CannotFork, Forker, ForkerGone, KernelRequest
+from kernelbox.guest.birth._keeper import Keeper
+from kernelbox.guest.birth._listener import TemplateListener, receive
 from kernelbox.guest.birth._specialize import READY, READY_WITH_KEEPER, Birth, specialize
 from kernelbox.guest.output._peers import is_same_user
 from kernelbox.wire._framing import ProtocolError, encode
@@ -36,9 +35,6 @@ _CLIENT_PATIENCE = 5.0
 
 # How often to look for kernels that have lost their directory.
 _CHECK_EVERY = 1.0
-
-# The opener, who binds the socket, lets as many wait.
-_BACKLOG = 128
 
 # What stays open here for each kernel whose limits are looked after: its state file, its working directory, and a
 # directory in that.
@@ -163,11 +159,11 @@ class Template:
             close(*fds)
         else:
             given = Descriptors(dict(zip(message.descriptors, fds, strict=True)))
-            self._prepare(PendingRequest(message, given, client))
+            self._prepare(KernelRequest(message, given, client))
         if self._refusal:
             self._used_at = -self._idle_timeout  # of no use: the next opener starts another
 
-    def _prepare(self, request: PendingRequest) -> None:
+    def _prepare(self, request: KernelRequest) -> None:
         try:
             if self._forker.ask(request):
                 self._grant(request)
@@ -196,7 +192,7 @@ class Template:
                 self._socket.accept()[0].close()
         self._socket.close()
 
-    def _grant(self, request: PendingRequest) -> None:
+    def _grant(self, request: KernelRequest) -> None:
         """Forks a child, or says why that cannot be done."""
         try:
             self._fork(request)
@@ -242,7 +238,7 @@ class Template:
         taken += self._forker.waiting * _FILES_PER_REQUEST
         return taken + _FILES_OF_OWN > limit
 
-    def _fork(self, request: PendingRequest) -> None:
+    def _fork(self, request: KernelRequest) -> None:
         """Forks a child; raises OSError or CannotFork."""
         spawn, given = request.spawn, request.given
         _load_for(spawn)
@@ -345,65 +341,6 @@ def _load_for(spawn: Spawn) -> None:
     if spawn.is_guarded:
         import kernelbox.guest.programs._runner
         import kernelbox.guest.walls._guard  # noqa: F401  # for the forks
-
-
-def main(argv: list[str]) -> None:
-    """Runs a template: `warm socket directory name idle_timeout [module …]`; or a keeper of one, `cold socket` for a
-    kernel and `program socket` for another program. Socket and directory are descriptors. `warm-sandboxes` and
-    `cold-sandboxes` are for sandboxed kernels.
-
-    One that runs in srt, `srt socket name idle_timeout token variables [module …]`, is started by a parent outside: srt
-    passes the first three descriptors on and no others.
-    """
-    mode, fd, *rest = argv
-    if mode != "srt" and os.fork() > 0:
-        os._exit(0)  # the process that started us need not wait for us: init, or its subreaper, does
-    _reset_signals()
-    _take_name()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if mode == "program":
-        appoint_keeper(int(fd))
-    sys.argv = [f"kernelbox-template-{mode}"]
-    sock, listener, idle_timeout = take_socket(int(fd)), None, 60.0
-    if mode.startswith("warm"):
-        directory, name, seconds, *rest = rest
-        os.set_inheritable(int(directory), False)
-        listener, idle_timeout = TemplateListener.take(int(directory), name), float(seconds)
-    if mode == "srt":
-        name, seconds, token, variables, *rest = rest
-        listener, idle_timeout = TemplateListener.unseen(name), float(seconds)
-    if listener is not None:
-        sock.listen(_BACKLOG)  # once more: hosts find us by SO_PEERCRED, which names the process that called it last
-    keeper = Keeper()
-    forker: Forker = PlainForker()
-    if mode == "srt":
-        from kernelbox.guest.birth._srt_forker import EnclosingSrt, SrtForker
-
-        forker = SrtForker(keeper, EnclosingSrt.around_us(token, variables.split(",")))
-    elif mode.endswith("sandboxes"):
-        from kernelbox.guest.birth._sandbox_forker import SandboxForker
-
-        forker = SandboxForker(keeper)
-    Template(sock, listener, idle_timeout, keeper, forker).run(rest)
-    os._exit(0)  # exit functions of preloaded modules are for the kernels to run
-
-
-def _take_name() -> None:
-    """Names a process that the loader has started like the others, not by the loader's descriptor."""
-    with contextlib.suppress(OSError):
-        if os.readlink("/proc/self/exe").startswith("/memfd:"):
-            with open("/proc/self/comm", "w") as file:
-                file.write(os.path.basename(sys.executable))
-
-
-def _reset_signals() -> None:
-    """Takes nothing over from the process that started us: nohup ignores SIGHUP, a shell may block others."""
-    for number in signal.valid_signals():
-        if number not in (signal.SIGKILL, signal.SIGSTOP) and signal.getsignal(number) is not None:
-            signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python itself starts
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _answer(client: socket.socket, message: Message) -> bool:

@@ -43,13 +43,13 @@ _OWN = (
     "belongs to another user, such as the system's"
 )
 
-# What the mode of a template ends with whose kernels are sandboxed (guest/birth/_template.py).
+# What the mode of a template ends with whose kernels are sandboxed (guest/birth/_template_main.py).
 SANDBOXES = "-sandboxes"
 
 PACKAGE = os.path.abspath(os.path.join(__file__, "..", "..", ".."))
 
 # Runs the template of this very copy of the package, whatever is installed where it starts.
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from kernelbox.guest.birth._template import main; del sys.path[0]; main(sys.argv[2:])"  # noqa: E501
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from kernelbox.guest.birth._template_main import main; del sys.path[0]; main(sys.argv[2:])"  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
