@@ -14,7 +14,7 @@ from kernelbox import wire
 
 # Of the wire, what only hosts use.
 _OF_HOSTS = {"_execution", "_layout", "_results", "_transcript"}
-MODULES = sorted({module.name for module in pkgutil.iter_modules(wire.__path__)} - _OF_HOSTS - {"_pristine"})
+MODULES = sorted({module.name for module in pkgutil.iter_modules(wire.__path__)} - _OF_HOSTS - {"_builtins"})
 
 
 @pytest.mark.parametrize("name", MODULES)

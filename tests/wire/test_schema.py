@@ -24,7 +24,7 @@ def fault_of_ask(*, id: object = "me", ask: object = 1, server: object = "s", to
 
 def fault_with(kind: str, field: str, value: object) -> str:
     (message,) = (message for message in MESSAGES if type(message).__name__ == kind)
-    values = {name: getattr(message, name) for name, _ in SCHEMA[kind][1]}
+    values = {name: getattr(message, name) for name, *_ in SCHEMA[kind][1]}
     return find_fault(kind, list((values | {field: value}).values()))
 
 
@@ -94,7 +94,7 @@ def test_what_our_own_side_would_not_send_is_a_fault(kind: str, field: str, fits
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_what_our_own_side_sends_is_no_fault(message: _messages.Message) -> None:
     kind = type(message).__name__
-    assert find_fault(kind, [getattr(message, name) for name, _ in SCHEMA[kind][1]]) == ""
+    assert find_fault(kind, [getattr(message, name) for name, *_ in SCHEMA[kind][1]]) == ""
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,8 @@ class Decoder:
     """Turns a stream of bytes into messages, whatever pieces it arrives in."""
 
     def __init__(self) -> None:
+        self.pending = 0
+        """Bytes received of a message that is not complete yet."""
         self._buffer = bytearray()
         self._failure = ""
 
@@ -152,19 +154,20 @@ class Decoder:
             raise ProtocolError(self._failure)  # nothing is read behind bytes that were not a message
         self._buffer += data
         try:
-            return self._take()
+            frames, used = self._take()
+            messages = _decode(frames)
+            del self._buffer[:used]  # not before: where the caller's stack is full they are read again
+            return messages
         except ProtocolError as exc:
             self._failure = str(exc)
             self._buffer.clear()
             raise
+        finally:
+            self.pending = len(self._buffer)
 
-    @property
-    def pending(self) -> int:
-        """Bytes received of a message that is not complete yet."""
-        return len(self._buffer)
-
-    def _take(self) -> list[m.Message]:
-        messages: list[m.Message] = []
+    def _take(self) -> tuple[list[tuple[bytearray, bytearray]], int]:
+        """Returns the headers and raw parts of the frames that are complete, and how much of the buffer they are."""
+        frames: list[tuple[bytearray, bytearray]] = []
         start = 0
         while len(self._buffer) - start >= 8:
             header, binary = _LENGTHS.unpack_from(self._buffer, start)
@@ -178,28 +181,35 @@ class Decoder:
             if start > _LARGE:
                 del self._buffer[:start]  # now, or a large frame would be in memory twice while it is read
                 start = 0
-            messages.append(_decode(*parts))
-        if start:
-            del self._buffer[:start]
-        return messages
+            frames.append(parts)
+        return frames, start
 
 
-def _decode(header: bytearray, binary: bytearray) -> m.Message:
-    # Halves of characters are spelled so, or have this byte; whole characters may too.
-    halves = b"\\ud" in header or b"\\uD" in header or b"\xed" in header
+def _decode(frames: list[tuple[bytearray, bytearray]]) -> list[m.Message]:
+    """Returns the messages of some frames. A frame that is not a message spoils those before it too."""
+    arrays: list[Any] = []
+    messages: list[m.Message] = []
+    header = bytearray()
     try:
-        if len(header) > MAX_TEXT and len(header.translate(None, _CONTINUATIONS)) > MAX_TEXT:
-            raise ValueError("too much text")
-        array = load(header)
-        message = _build(array, binary)
-        if halves and type(message) in _FROM_GUEST:
-            to_json(array).encode()
+        for header, _ in frames:
+            if len(header) > MAX_TEXT and len(header.translate(None, _CONTINUATIONS)) > MAX_TEXT:
+                raise ValueError("too much text")
+            arrays.append(load(header))
+        for (header, binary), array in zip(frames, arrays, strict=True):
+            kind, cls, values = _fields(array, binary)
+            if complaint := find_fault(kind, values):
+                raise ProtocolError(complaint)
+            # Halves of characters are spelled so, or have this byte; whole characters may too.
+            if cls in _FROM_GUEST and (b"\\ud" in header or b"\\uD" in header or b"\xed" in header):
+                to_json(array).encode()
+            messages.append(cls(*values))
     except (ValueError, TypeError, KeyError) as exc:
         raise ProtocolError(f"not a message: {bytes(header[:80])!r}") from exc
-    return message
+    return messages
 
 
-def _build(array: Any, binary: bytearray) -> m.Message:
+def _fields(array: Any, binary: bytearray) -> tuple[str, type[m.Message], list[Any]]:
+    """Returns what kind of message an array is, its class, and the values of its fields, the raw part included."""
     if not isinstance(array, list):
         raise TypeError(f"an array was expected, not {type(array).__name__}")
     kind, *values = array
@@ -211,16 +221,14 @@ def _build(array: Any, binary: bytearray) -> m.Message:
     elif cls is m.Answer:
         values.append(bytes(binary))
     elif cls is m.Display and values:
-        values[-1] = _unpack_blobs(values[-1], binary)
+        values[-1] = {} if values[-1] == {} and not binary else _unpack_blobs(values[-1], binary)
     elif cls in _WITH_BUFFERS and values:
         values[-1] = _unpack_buffers(kind, values[-1], binary)
     elif binary:
         raise ProtocolError(f"{kind} has no raw bytes, {len(binary)} came")
     if len(values) != len(checks):
         raise ProtocolError(f"{kind} has {len(values)} fields, not {len(checks)}")
-    if complaint := find_fault(kind, values):
-        raise ProtocolError(complaint)
-    return cls(*values)
+    return kind, cls, values
 
 
 def _unpack_blobs(sizes: Any, binary: bytearray) -> dict[str, bytes]:

@@ -49,26 +49,10 @@ _LONGEST_NAME = 1_000
 
 def find_fault(kind: str, values: list[Any]) -> str:
     """Returns what is wrong with the fields of a message, nothing if they are what it takes."""
-    for value, (name, check) in zip(values, SCHEMA[kind][1], strict=True):
-        if not check(value):
+    for value, (name, types, check) in zip(values, SCHEMA[kind][1], strict=True):
+        if type(value) not in types or (check is not None and value is not None and not check(value)):
             return f"{kind}.{name} cannot be {_beginning(value)}"
     return ""
-
-
-def _is_map_of(check: Any) -> Any:
-    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
-
-
-def _is_list_of(check: Any, most: int | None = None) -> Any:
-    return lambda value: isinstance(value, list) and (most is None or len(value) <= most) and all(map(check, value))
-
-
-def _is_str(value: object) -> bool:
-    return type(value) is str
-
-
-def _is_short(longest: int) -> Any:
-    return lambda value: type(value) is str and len(value) <= longest
 
 
 def _beginning(value: object) -> str:
@@ -78,79 +62,90 @@ def _beginning(value: object) -> str:
     return repr(value) if isinstance(value, int | float | None) else f"this {type(value).__name__}"
 
 
-def _is_int(value: object) -> bool:
-    return type(value) is int
+def _up_to(most: int) -> Any:
+    """Returns a check of how long a text or a list is."""
+    return lambda value: len(value) <= most
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
+def _all_of(*types: type) -> Any:
+    """Returns a check of the types in a list, or of the values of a dict."""
+
+    def check(value: Any) -> bool:
+        parts = value.values() if type(value) is dict else value
+        return {type(part) for part in parts} <= known
+
+    known = {*types}
+    return check
 
 
-def _is_id(value: object) -> bool:
+def _is_id(value: str) -> bool:
     """Tells whether the state file, which says what runs, has room for an execution's id."""
-    return type(value) is str and len(value) <= 32 and value.isascii() and "\0" not in value
+    return len(value) <= 32 and value.isascii() and "\0" not in value
 
 
-def _is_one_of(*words: str) -> Any:
-    return lambda value: type(value) is str and value in words
+def _one_of(*words: str) -> Any:
+    return frozenset(words).__contains__
 
 
-def _is_bundle(value: object) -> bool:
-    if not isinstance(value, dict) or len(value) > MAX_MIME_TYPES:
+def _is_bundle(value: dict[str, Any]) -> bool:
+    return not value or (len(value) <= MAX_MIME_TYPES and max(map(len, value)) <= MAX_MIME_TYPE)
+
+
+def _is_changed(value: dict[str, Any]) -> bool:
+    return value.keys() <= {"added", "changed", "removed"} and all(map(_are_variables, value.values()))
+
+
+def _are_variables(names: object) -> bool:
+    if type(names) is not list or len(names) > MAX_CHANGED:
         return False
-    return not value or max(map(len, value)) <= MAX_MIME_TYPE
+    return all(type(name) is str and len(name) <= MAX_VARIABLE for name in names)
 
 
-_has_lists_of_names = _is_map_of(_is_list_of(_is_short(MAX_VARIABLE), MAX_CHANGED))
-
-
-def _is_changed(value: Any) -> bool:
-    return value is None or (_has_lists_of_names(value) and value.keys() <= {"added", "changed", "removed"})
-
-
-# How a field's annotation is checked.
-_CHECKS: dict[str, Any] = {
-    "str": _is_str,
-    "Language": _is_one_of("python", "bash", "comm"),
-    "int": _is_int,
-    "bool": lambda value: type(value) is bool,
-    "float": _is_number,
-    "int | None": lambda value: value is None or _is_int(value),
-    "list[str]": _is_list_of(_is_str),
-    "dict[str, float]": _is_map_of(_is_number),
-    "bytes": lambda value: True,  # the raw part
-    "list[bytes]": lambda value: isinstance(value, list) and len(value) <= MAX_BUFFERS,  # made of the raw part too
-    "dict[str, bytes]": _is_bundle,  # made of the raw part, which is bytes
-    "dict[str, Any]": lambda value: isinstance(value, dict),
-    "dict[str, list[str]] | None": _is_changed,
+# How a field is checked by its annotation: the types that it takes, and what else is asked of a value that is not None.
+# Most fields need no call: reading a message is a large part of what a short cell costs the host.
+_CHECKS: dict[str, tuple[tuple[type, ...], Any]] = {
+    "str": ((str,), None),
+    "Language": ((str,), _one_of("python", "bash", "comm")),
+    "int": ((int,), None),
+    "bool": ((bool,), None),
+    "float": ((int, float), None),
+    "int | None": ((int, type(None)), None),
+    "list[str]": ((list,), _all_of(str)),
+    "dict[str, float]": ((dict,), _all_of(int, float)),
+    "bytes": ((bytes,), None),  # the raw part
+    "list[bytes]": ((list,), _up_to(MAX_BUFFERS)),  # made of the raw part too
+    "dict[str, bytes]": ((dict,), _is_bundle),  # made of the raw part, which is bytes
+    "dict[str, Any]": ((dict,), None),
+    "dict[str, list[str]] | None": ((dict, type(None)), _is_changed),
 }
 
 # Fields that take less than their annotation says.
 _NARROWER = {
     "Execute.id": lambda value: _is_id(value) and value != "",
     "Execute.key": _is_id,
-    "Execute.parent": _is_short(MAX_PARENT),
-    "Begun.parent": _is_short(MAX_PARENT),
-    "Output.name": _is_one_of("stdout", "stderr"),
-    "Display.kind": _is_one_of("display_data", "execute_result", "update_display_data", "error"),
+    "Execute.parent": _up_to(MAX_PARENT),
+    "Begun.parent": _up_to(MAX_PARENT),
+    "Output.name": _one_of("stdout", "stderr"),
+    "Display.kind": _one_of("display_data", "execute_result", "update_display_data", "error"),
     "Display.data": _is_bundle,
-    "Display.display_id": _is_short(MAX_DISPLAY_ID),
-    "Ask.server_name": _is_short(_LONGEST_NAME),
-    "Ask.tool_name": _is_short(_LONGEST_NAME),
-    "Comm.msg_type": _is_one_of(*COMM_KINDS),
-    "Done.status": _is_one_of("ok", "error", "aborted"),
-    "Done.ename": _is_short(_LONGEST_NAME),
+    "Display.display_id": _up_to(MAX_DISPLAY_ID),
+    "Ask.server_name": _up_to(_LONGEST_NAME),
+    "Ask.tool_name": _up_to(_LONGEST_NAME),
+    "Comm.msg_type": _one_of(*COMM_KINDS),
+    "Done.status": _one_of("ok", "error", "aborted"),
+    "Done.ename": _up_to(_LONGEST_NAME),
 }
 
 
-def _choose_check(kind: str, name: str, annotation: str) -> Any:
-    return _NARROWER.get(f"{kind}.{name}") or (_is_id if name == "id" else _CHECKS[annotation])
+def _choose_check(kind: str, name: str, annotation: str) -> tuple[str, tuple[type, ...], Any]:
+    types, check = _CHECKS[annotation]
+    return name, types, _NARROWER.get(f"{kind}.{name}") or (_is_id if name == "id" else check)
 
 
 SCHEMA = {
     cls.__name__: (
         cls,
-        [(name, _choose_check(cls.__name__, name, hint)) for name, hint in cls.__annotations__.items()],
+        [_choose_check(cls.__name__, name, hint) for name, hint in cls.__annotations__.items()],
     )
     for cls in vars(m).values()
     if isinstance(cls, type) and issubclass(cls, m.Message) and cls is not m.Message
