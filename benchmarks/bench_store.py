@@ -86,7 +86,7 @@ def _crowd() -> Iterator[Row]:
 
 def _ask(name: str) -> bool:
     """Asks a kernel in a connection of its own, and gives that up again: 2,000 would be many descriptors."""
-    from kernelbox.api._sync import kernels
+    from kernelbox.api._configured import kernels
 
     record = kernelbox.status(name)
     right = kernelbox.execute(record, "6 * 7", timeout=300).return_value == "42"

@@ -7,7 +7,7 @@ do not count, nor does code of other packages. Counted are `execute(record, "1+1
 host, and in the kernel's process one turn of its loop: from waiting for the request to waiting for the next. `--list`
 prints the calls, each file's on one line.
 
-When this was written it counted 81 by record, 155 by name and 134 in the kernel (Python 3.11).
+When this was written it counted 72 by record, 143 by name and 134 in the kernel (Python 3.11).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from types import FrameType
 
 import kernelbox
 
-_WARM_UP = 5
+# Cells; constructors of values are compiled after 50 calls (wire/_values.py).
+_WARM_UP = 100
 _PACKAGE = os.path.join(os.path.dirname(os.path.abspath(kernelbox.__file__)), "")
 
 # In the kernel: notes the calls of one turn of its loop. What keeps profilers from seeing the kernel's own code would

@@ -569,3 +569,30 @@ def test_all_kernels_can_be_wiped_by_an_exit_function(home: Path) -> None:
     done = run_python(code)
     assert (done.returncode, done.stderr) == (0, "")
     assert list_kernels() == []
+
+
+def test_a_name_whose_kernel_another_process_has_replaced_leads_to_the_new_one(home: Path) -> None:
+    assert execute("mine", "x = 1").ok
+    replaced = run_python("from kernelbox import *; destroy('mine'); print(execute('mine', 'x = 2; x').return_value)")
+    assert replaced.stdout.split() == ["2"], replaced.stderr
+    assert execute("mine", "x").return_value == "2"
+
+
+def test_a_name_whose_kernel_another_process_has_restarted_leads_to_the_new_process(home: Path) -> None:
+    assert execute("mine", "x = 1").ok
+    restarted = run_python("from kernelbox import *; print(restart('mine').pid)")
+    assert execute("mine", "import os; os.getpid(), 'x' in globals()").return_value == (
+        f"({restarted.stdout.strip()}, False)"
+    )
+
+
+def test_a_cell_by_name_opens_no_file_while_a_connection_to_its_kernel_waits(home: Path) -> None:
+    watched = run_python(
+        "import sys, kernelbox\n"
+        "kernelbox.execute('mine', '1')\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda event, args: opened.append(args[0]) if event == 'open' else None)\n"
+        "result = kernelbox.execute('mine', '1+1')\n"
+        "print(result.return_value, opened)\n"
+    )
+    assert watched.stdout.strip() == "2 []", watched.stderr

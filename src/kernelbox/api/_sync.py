@@ -10,9 +10,8 @@ from kernelbox.core._arguments import check_key, check_language, check_limit, ch
 from kernelbox.core._cell_options import CellOptions
 from kernelbox.core._images import choose_images_dir
 from kernelbox.core._options import KernelOptions, at_level
-from kernelbox.host.files._home import Home
 from kernelbox.host.store._record import KernelRecord
-from kernelbox.shells._blocking_cell import holds_commands, run_cell
+from kernelbox.shells._blocking_cell import holds_commands, run_cell, stream_cell
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._results import ExecutionResult, OutputItem
 
@@ -20,9 +19,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from kernelbox.base._config import KernelBoxConfig
     from kernelbox.base._limits import Limits
     from kernelbox.core._executor_values import ToolEvent
+    from kernelbox.core._kernels import Kernels
     from kernelbox.core._options import Sandbox, SandboxLevel
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
@@ -79,12 +78,8 @@ def execute(
     if approve is not None and not callable(approve):
         raise InvalidInput("approve", approve, "use a function, which is called with each request")
     here = kernels()
-    options = _cell_options(here.config, language, timeout, images_dir, approve, policy, output_char_limit)
-    steps = run_cell(here, kernel, code, options, approve, may_pause=approve is not None)
-    for event in steps:
-        if isinstance(event, ExecutionResult):
-            return event
-    raise AssertionError("a stream ends with its result")
+    options = _cell_options(here, language, timeout, images_dir, approve, policy, output_char_limit)
+    return run_cell(here, kernel, code, options, approve)
 
 
 def stream(
@@ -107,8 +102,8 @@ def stream(
     """
     approve = None if approve is False else approve
     here = kernels()
-    options = _cell_options(here.config, language, timeout, images_dir, approve, policy, output_char_limit)
-    return run_cell(here, kernel, code, options, approve, may_pause=True)
+    options = _cell_options(here, language, timeout, images_dir, approve, policy, output_char_limit)
+    return stream_cell(here, kernel, code, options, approve, may_pause=True)
 
 
 def execute_with_retry(
@@ -238,7 +233,7 @@ def wipe(*, stale: bool = False) -> list[str]:
 
 
 def _cell_options(
-    config: KernelBoxConfig,
+    here: Kernels,
     language: str,
     timeout: float | None,
     images_dir: str | os.PathLike[str] | None,
@@ -247,13 +242,14 @@ def _cell_options(
     output_char_limit: int | None,
 ) -> CellOptions:
     """Checks what was asked for and returns it as one value."""
+    holds = (approve is not None or policy is not None) and holds_commands(approve, policy)
     return CellOptions(
         check_language(language),
-        check_timeout(timeout, config.execution_timeout),
-        check_limit(output_char_limit, config.output_char_limit),
-        Home(config.home, config.key_file) if images_dir in (None, "") else choose_images_dir(images_dir),
+        check_timeout(timeout, here.config.execution_timeout),
+        check_limit(output_char_limit, here.config.output_char_limit),
+        here.home if images_dir in (None, "") else choose_images_dir(images_dir),
         policy=policy,
-        shell="ask" if holds_commands(approve, policy) else "accept",
+        shell="ask" if holds else "accept",
     )
 
 

@@ -71,6 +71,11 @@ class ImageFiles:
                 return self._write(raw, suffix)
         return None
 
+    def see(self, event: object) -> None:
+        """Writes the image in an event of an execution, if there is one."""
+        if isinstance(event, OutputItem) and self.has_image(event):
+            self.save(event)
+
     def save_all(self, steps: Generator[Any, None, Any]) -> Generator[Any, None, Any]:
         """Passes on what is for users, and writes the images among it."""
         try:
@@ -81,8 +86,7 @@ class ImageFiles:
                     return stop.value
                 if isinstance(event, Message):
                     continue  # of interest to front ends only
-                if isinstance(event, OutputItem) and self.has_image(event):
-                    self.save(event)
+                self.see(event)
                 yield event
                 if notice := self.take_notice():
                     yield notice

@@ -1,4 +1,4 @@
-"""The handle on one kernel: its record as last seen, connections to its process, and a process anew when it must be."""
+"""The handle to one kernel, and the pool of connections that wait for the next execution."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from kernelbox.host.engines._interface import Connection
     from kernelbox.host.store._kernel_directory import KernelDirectory
     from kernelbox.host.store._record import KernelRecord
+
+# Looking at every connection of the pool costs a few microseconds each: not after every cell.
+_SWEEP_EVERY = 100
 
 # A kernel between cells answers a question in a millisecond; one that takes longer is stopped or stuck.
 _ANSWER_PATIENCE = 2.0
@@ -68,7 +71,10 @@ class Kernel:
         return self.record.status == "dead" and not self.is_connected
 
     def take_pooled(self) -> Connection | None:
-        """Returns a connection that waits in the pool, None if there is none; `release` gives it back."""
+        """Returns a connection that waits in the pool, None if there is none; `release` gives it back.
+
+        It also shows that the kernel lives, without a look at the file system.
+        """
         return self._kernels.pool.take(self.record)
 
     def connect(self) -> Connection:
@@ -193,3 +199,86 @@ def dead_result(record: KernelRecord, advice: str) -> ExecutionResult:
 
 def _process(record: KernelRecord) -> tuple[int | None, int]:
     return record.pid, record.start_time
+
+
+class Pool:
+    """Idle connections, by kernel, and the records of the names they were used by.
+
+    A cell on a kernel that was used before reads no file: the connection shows that the kernel lives, and a kernel
+    keeps its names as long as it lives. A list's `append` and `pop` are what threads share it by.
+    """
+
+    def __init__(self, runtime_dir: str) -> None:
+        self._runtime_dir = runtime_dir
+        self._idle: dict[str, list[tuple[tuple[int | None, int], Connection]]] = {}
+        self._named: dict[str, tuple[KernelRecord, tuple[int, int]]] = {}
+        self._given = 0
+
+    def __repr__(self) -> str:
+        return f"<Pool of {sum(map(len, self._idle.values()))} connections>"
+
+    def take(self, record: KernelRecord) -> Connection | None:
+        """Returns a connection to the process that the record names, None if none is kept."""
+        kept = self._idle.get(record.kernel_id)
+        while kept:
+            try:
+                process, connection = kept.pop()
+            except IndexError:
+                break  # another thread took the last
+            if process == (record.pid, record.start_time) and connection.idle:
+                return connection
+            connection.close()
+        return None
+
+    def take_named(self, name: str) -> tuple[KernelRecord, Connection] | None:
+        """Returns the kernel that a name was last used for, with a connection.
+
+        None if no connection is kept, or the runtime directory is not where it was: then the name is looked for anew.
+        """
+        record, place = self._named.get(name, (None, None))
+        if record is None or place != self._place() or (connection := self.take(record)) is None:
+            return None
+        return record, connection
+
+    def remember(self, name: str, record: KernelRecord) -> None:
+        """Keeps the record that a name leads to, for as long as connections to its kernel are kept."""
+        if (place := self._place()) is not None:
+            self._named[name] = record, place
+
+    def _place(self) -> tuple[int, int] | None:
+        """Returns what tells the runtime directory from another at its path."""
+        try:
+            found = os.stat(self._runtime_dir)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def give(self, record: KernelRecord, connection: Connection) -> None:
+        """Keeps a connection for the next execution."""
+        self._idle.setdefault(record.kernel_id, []).append(((record.pid, record.start_time), connection))
+        self._given += 1
+        if self._given % _SWEEP_EVERY == 0:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Closes connections to kernels that others have ended, which are never asked for again."""
+        for kernel_id, kept in list(self._idle.items()):
+            for item in [item for item in kept if not item[1].idle]:
+                with contextlib.suppress(ValueError):  # another thread has just taken it
+                    kept.remove(item)
+                    item[1].close()
+            if not kept:
+                self._idle.pop(kernel_id, None)
+        for name, (record, _) in list(self._named.items()):
+            if record.kernel_id not in self._idle:
+                self._named.pop(name, None)
+
+    def has(self, record: KernelRecord) -> bool:
+        """Tells whether a connection shows that the kernel lives."""
+        process = (record.pid, record.start_time)
+        return any(each == process and connection.idle for each, connection in self._idle.get(record.kernel_id, ()))
+
+    def drop(self, record: KernelRecord) -> None:
+        """Closes the connections to a kernel."""
+        for _, connection in self._idle.pop(record.kernel_id, ()):
+            connection.close()

@@ -10,11 +10,11 @@ from kernelbox.base._environment import scrubbed_environment
 from kernelbox.base._errors import KernelBoxError, KernelExists, KernelNotFound, StartFailed, StoreFailed
 from kernelbox.core._arguments import check_name
 from kernelbox.core._condition import Condition, describe_loss, died_with_owner
-from kernelbox.core._kernel import Kernel
+from kernelbox.core._kernel import Kernel, Pool
 from kernelbox.core._options import KernelOptions
-from kernelbox.core._pool import Pool
 from kernelbox.core._starting import check_start, new_record, start
 from kernelbox.host._engines import ENGINES, engine_named
+from kernelbox.host.files._home import Home
 from kernelbox.host.store._death_notes import CAUSE_PATIENCE
 from kernelbox.host.store._record import RESTART_FAILED, KernelRecord
 from kernelbox.host.store._store import open_store
@@ -45,9 +45,10 @@ class Kernels:
     ) -> None:
         """`run` drives a cell to its end; the start-up code is one."""
         self.config = config
+        self.home = Home(config.home, config.key_file)
         self.store = open_store(config)
         self.condition = Condition(self.store, config.kernel_idle_timeout)
-        self.pool = Pool()
+        self.pool = Pool(self.store.runtime_dir)
         self._run = run
         # What kernels opened here were given that no record keeps: environments hold secrets.
         self._environments: dict[str, dict[str, str] | None] = {}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kernelbox.base._errors import InvalidInput
 from kernelbox.core._arguments import check_key
 from kernelbox.core._images import ImageFiles
-from kernelbox.core._kernel import dead_result
+from kernelbox.core._kernel import Kernel, dead_result
 from kernelbox.host.store._record import KernelRecord
-from kernelbox.shells._blocking_run import drive
+from kernelbox.shells._blocking_run import drive, run
 from kernelbox.wire._layout import is_kernel_id
 from kernelbox.wire._results import ExecutionResult
 
@@ -18,17 +18,36 @@ if TYPE_CHECKING:
 
     from kernelbox.core._cell_options import CellOptions
     from kernelbox.core._executor_values import ToolEvent
-    from kernelbox.core._images import ImageFiles
     from kernelbox.core._kernels import Kernels
     from kernelbox.core.approvals._gate import Gate
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.core.approvals._requests import Approve, SyncApprovalRequest
+    from kernelbox.host.engines._interface import Connection
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import OutputItem
 
 
 def run_cell(
+    here: Kernels, kernel: KernelRecord | str, code: str, options: CellOptions, approve: Approve | None
+) -> ExecutionResult:
+    """Finds the kernel, and runs a cell to its end; `approve` answers its questions."""
+    if approve is not None or options.policy is not None:
+        for event in stream_cell(here, kernel, code, options, approve, may_pause=approve is not None):
+            if isinstance(event, ExecutionResult):
+                return event
+        raise AssertionError("a stream ends with its result")
+    request = options.request(code)
+    handle, connection = _find(here, kernel)
+    if connection is None and handle.is_dead:
+        return _report_death(handle)
+    assert options.images is not None
+    images = ImageFiles(options.images)
+    result = run(handle, request, options.timeout, connection, images.see)
+    return _conclude(handle, images, request, result)
+
+
+def stream_cell(
     here: Kernels,
     kernel: KernelRecord | str,
     code: str,
@@ -42,7 +61,10 @@ def run_cell(
     `approve` answers its questions, or True has them yielded. The cell is sent when the first item is asked for.
     """
     request = options.request(code)
-    return _run(here, _find(here, kernel), request, options, approve, may_pause=may_pause)
+    handle, connection = _find(here, kernel)
+    if connection is not None:
+        handle.release(connection)  # until then: it may take long, or never come
+    return _stream(here, handle, request, options, approve, may_pause=may_pause)
 
 
 def holds_commands(approve: Approve | bool | None, policy: ApprovalPolicy | None) -> bool:
@@ -60,30 +82,37 @@ def holds_commands(approve: Approve | bool | None, policy: ApprovalPolicy | None
     return True
 
 
-def _find(here: Kernels, kernel: KernelRecord | str) -> KernelRecord:
+def _find(here: Kernels, kernel: KernelRecord | str) -> tuple[Kernel, Connection | None]:
+    """Returns a kernel and, if one waits in the pool, a connection to it."""
     if isinstance(kernel, KernelRecord):
-        if here.kernel(kernel).is_connected:
-            return kernel
-        return here.follow(kernel)
-    check_key(kernel)
-    if is_kernel_id(kernel):
-        return here.settled(kernel) or here.get(kernel)
-    return here.use(kernel)
+        handle = Kernel(here, kernel)
+        if (connection := handle.take_pooled()) is not None:
+            return handle, connection
+        return Kernel(here, here.follow(kernel)), None
+    name = check_key(kernel)
+    if (found := here.pool.take_named(name)) is not None:
+        return Kernel(here, found[0]), found[1]
+    if is_kernel_id(name):
+        record = here.settled(name) or here.get(name)
+    else:
+        record = here.use(name)
+        if record.alive:
+            here.pool.remember(name, record)
+    handle = Kernel(here, record)
+    return handle, handle.take_pooled()
 
 
-def _run(
+def _stream(
     here: Kernels,
-    record: KernelRecord,
+    kernel: Kernel,
     request: Execute,
     options: CellOptions,
     approve: Approve | bool | None,
     *,
     may_pause: bool,
 ) -> Iterator[OutputItem | SyncApprovalRequest | ToolEvent | ExecutionResult]:
-    kernel = here.kernel(record)
     if kernel.is_dead:
-        kernel.note_death()
-        yield dead_result(record, _advice(record))
+        yield _report_death(kernel)
         return
     steps: Generator[Any, Any, ExecutionResult]
     if approve is None and options.policy is None:
@@ -94,14 +123,25 @@ def _run(
 
         calls = Calls(lambda: _toolbox(here))
         steps = drive(kernel, request, options.timeout, calls, may_pause=may_pause)
-        steps = answering(steps, _gate(record, options.policy), approve, calls)
+        steps = answering(steps, _gate(kernel.record, options.policy), approve, calls)
     assert options.images is not None
     images = ImageFiles(options.images)
     result: ExecutionResult = yield from images.save_all(steps)
+    yield _conclude(kernel, images, request, result)
+
+
+def _report_death(kernel: Kernel) -> ExecutionResult:
+    """Returns the result of a cell that is for a dead kernel."""
+    kernel.note_death()
+    return dead_result(kernel.record, _advice(kernel.record))
+
+
+def _conclude(kernel: Kernel, images: ImageFiles, request: Execute, result: ExecutionResult) -> ExecutionResult:
+    """Gives a result its images, and says in it what becomes of a kernel that has died."""
     images.conclude(result, request.text_limit)
     if result.ending == "died":
-        kernel.report_death(result, _advice(record))
-    yield result
+        kernel.report_death(result, _advice(kernel.record))
+    return result
 
 
 def _advice(record: KernelRecord) -> str:

@@ -13,7 +13,7 @@ from kernelbox.wire._messages import Answer, Ask, Withdraw
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from typing import Literal
 
     from kernelbox.core._executor_values import ToolEvent
@@ -34,30 +34,48 @@ _NO_APPROVE = "there is no one to ask: pass approve=, or on the command line --a
 _NO_ONE_WAITS = "the time of the cell is up, or its caller has gone"
 
 
-def run(kernel: Kernel, request: Execute, timeout: float | None) -> ExecutionResult:
-    """Runs a cell to its end; what it asks is rejected."""
-    steps = drive(kernel, request, timeout)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            result: ExecutionResult = stop.value
-            return result
+def run(
+    kernel: Kernel,
+    request: Execute,
+    timeout: float | None,
+    connection: Connection | None = None,
+    see: Callable[[Seen], None] | None = None,
+) -> ExecutionResult:
+    """Runs a cell to its end; what it asks is rejected, and `see` is called with each event."""
+    steps = drive(kernel, request, timeout, connection=connection)
+    try:
+        while True:
+            try:
+                event = next(steps)
+            except StopIteration as stop:
+                result: ExecutionResult = stop.value
+                return result
+            if see is not None:
+                see(event)
+    finally:
+        steps.close()
 
 
 def drive(
-    kernel: Kernel, request: Execute, timeout: float | None, calls: Calls | None = None, *, may_pause: bool = False
+    kernel: Kernel,
+    request: Execute,
+    timeout: float | None,
+    calls: Calls | None = None,
+    *,
+    connection: Connection | None = None,
+    may_pause: bool = False,
 ) -> Generator[Seen, Answer | Later | None, ExecutionResult]:
     """Runs a cell, yielding events; the generator's return value is the result.
 
     What is sent back for an Ask answers it, or "later", if `calls` will have the answer; otherwise it is rejected. If
-    the caller stops before the end, the cell is interrupted and waited for: nothing runs on unseen. A caller that
+    the caller stops before the end, the cell is interrupted and waited for: nothing runs on unseen. `connection` is one
+    that the caller has taken from the pool. A caller that
     `may_pause` between events is not waited for when the time is up. A fork of the process that began it leaves it
     alone; in it, going on raises InheritedStream.
     """
     execution = Execution(request, timeout=timeout, now=time.monotonic())
     try:
-        connection = kernel.connect()
+        connection = connection or kernel.connect()
     except StoreFailed:
         raise
     except OSError:
@@ -179,7 +197,7 @@ class _Run:
             wait = self._calls.wait(connection, wait)
             said = self._pass_on(self._calls)
         messages, now = connection.receive(wait), time.monotonic()
-        events: list[Seen] = [*said, *(event for message in messages for event in execution.receive(message, now=now))]
+        events: list[Seen] = [*said, *execution.receive_all(messages, now=now)]
         for event in events:
             if self._calls is not None and isinstance(event, Withdraw):
                 self._calls.withdraw(event.ask)

@@ -96,7 +96,8 @@ class Execution:
         self._timeout = timeout
         self._began = now
         self._now = now
-        self._due = math.inf if timeout is None else now + timeout
+        self.due = math.inf if timeout is None else now + timeout
+        """When `tick` wants to be called next."""
         self._rung: Literal["running", "withdrawing", "interrupting", "interrupting harder", "killing"] = "running"
         self._cause: Literal["timeout", "cancel"] | None = None
         self._transcript = Transcript(request.text_limit)
@@ -109,11 +110,6 @@ class Execution:
 
     def __repr__(self) -> str:
         return f"<Execution {self.request.id} {self.result.status if self.result else self._rung}>"
-
-    @property
-    def due(self) -> float:
-        """When `tick` wants to be called next."""
-        return self._due
 
     @property
     def text(self) -> str:
@@ -132,11 +128,15 @@ class Execution:
     def hold(self, seconds: float) -> None:
         """Moves the deadline: time spent waiting for a person is not the cell's."""
         if self._rung == "running":
-            self._due += seconds
+            self.due += seconds
 
     def wait_for_answer(self, call: str) -> None:
         """Notes which call the application has been asked about; nothing, if it has answered all."""
         self._unanswered = call if len(call) <= _LONGEST_CALL else f"{call[:_LONGEST_CALL]}…"
+
+    def receive_all(self, messages: list[Message], *, now: float) -> list[Event]:
+        """Takes messages that came together and returns what they mean to the caller."""
+        return [event for message in messages for event in self.receive(message, now=now)]
 
     def receive(self, message: Message, *, now: float) -> list[Event]:
         """Takes a message from the kernel and returns what it means to the caller."""
@@ -170,7 +170,7 @@ class Execution:
     def tick(self, *, now: float, holder: Holder = "other") -> Order | None:
         """Says what must be done because time has passed; `holder` is what holds the kernel, if we do not run."""
         self._now = now
-        if self.result is not None or now < self._due:
+        if self.result is not None or now < self.due:
             return None
         match self._rung:
             case "running":
@@ -179,20 +179,20 @@ class Execution:
                 self._timed_out_at = self._unanswered
                 return self._climb(now)
             case "withdrawing" if self.started or holder == "this":
-                self._rung, self._due = "interrupting", now + GRACE
+                self._rung, self.due = "interrupting", now + GRACE
                 return "interrupt"
             case "withdrawing" if holder == "other":
                 self._end_unrun()
                 return "abandon"
             case "withdrawing":
                 self._held_by = _HELD_BY[holder]
-                self._rung, self._due = "interrupting harder", now + HELD_GRACE
+                self._rung, self.due = "interrupting harder", now + HELD_GRACE
                 return "interrupt harder"
             case "interrupting":
-                self._rung, self._due = "interrupting harder", now + LAST_GRACE
+                self._rung, self.due = "interrupting harder", now + LAST_GRACE
                 return "interrupt harder"
             case "interrupting harder":
-                self._rung, self._due = "killing", math.inf
+                self._rung, self.due = "killing", math.inf
                 return "kill"
             case "killing":
                 return None
@@ -246,9 +246,9 @@ class Execution:
 
     def _climb(self, now: float) -> Order:
         if self.started:
-            self._rung, self._due = "interrupting", now + GRACE
+            self._rung, self.due = "interrupting", now + GRACE
         else:
-            self._rung, self._due = "withdrawing", now + WITHDRAW_GRACE
+            self._rung, self.due = "withdrawing", now + WITHDRAW_GRACE
         return "interrupt"
 
     def _finish(self, done: Done) -> None:

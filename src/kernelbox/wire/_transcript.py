@@ -36,9 +36,9 @@ class Transcript:
 
     def reset(self) -> None:
         """Forgets what was shown, as `clear_output` asks."""
+        self._reading = _Reading(self._limit)
         self.stdout = BoundedText(self._limit)
         self.stderr = BoundedText(self._limit)
-        self._reading = _Reading(self._limit)
         self._trimmed = ("", "")
         self._outdated = False
         self._first: list[_Kept] = []
@@ -137,8 +137,9 @@ class Transcript:
 
     @property
     def truncated(self) -> bool:
+        reading = self._read()
         cut = self._cut or self._dropped or (self._stream is not None and self._stream[1].cut)
-        return bool(cut or self.stdout.cut or self.stderr.cut or self._read().cut)
+        return bool(cut or self.stdout.cut or self.stderr.cut or reading.cut)
 
     def _before_output(self) -> None:
         if self._clear_next:

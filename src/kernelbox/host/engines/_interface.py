@@ -33,10 +33,6 @@ if TYPE_CHECKING:
             """Whether it can carry another execution."""
             ...
 
-        def leads_to(self, record: KernelRecord) -> bool:
-            """Tells whether it leads to the process that a record names, not to one before a restart."""
-            ...
-
         def fileno(self) -> int:
             """Returns a descriptor that becomes readable when `receive` may have something."""
             ...

@@ -44,9 +44,6 @@ class LocalConnection:
         self.directory = directory
         self.process = process
 
-    def leads_to(self, record: KernelRecord) -> bool:
-        return self.process.start_time == record.start_time and self.process.pid == record.pid
-
     def death_fileno(self) -> int:
         return self.process.fileno()
 
