@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from benchmarks._measure import Row, interleaved, percentile, show
-from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+from kernelbox.server.jupyter._front_end_message import JupyterMessage
 from kernelbox.server.jupyter._websocket_codec import V1, CodecV1
 
 _ROUNDS, _BATCH = 10, 50

@@ -114,7 +114,7 @@ PURE_FILES = (
     "sandbox/_rules.py",
     *(
         f"server/jupyter/_{name}.py"
-        for name in ("exchange", "jupyter_message", "other_clients", "reconnecting", "websocket_codec")
+        for name in ("exchange", "front_end_message", "other_clients", "reconnecting", "websocket_codec")
     ),
     *(f"host/engines/jupyter/_{name}.py" for name in _PURE_JUPYTER),
 )

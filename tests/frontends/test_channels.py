@@ -23,7 +23,7 @@ from kernelbox.core._kernel import Kernel
 from kernelbox.core._options import KernelOptions
 from kernelbox.server.jupyter._channel_options import ChannelRules, KernelAccess
 from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
-from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+from kernelbox.server.jupyter._front_end_message import JupyterMessage
 from kernelbox.shells._asyncio_kernels import AsyncKernels
 from kernelbox.tools._toolbox import Toolbox
 

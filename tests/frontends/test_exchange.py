@@ -15,7 +15,7 @@ from kernelbox.server.jupyter._exchange import (
     read_query,
     stops_on_error,
 )
-from kernelbox.server.jupyter._jupyter_message import Author, JupyterMessage
+from kernelbox.server.jupyter._front_end_message import Author, JupyterMessage
 from kernelbox.wire._messages import Clear, Comm, Display, Output, Started
 from kernelbox.wire._results import ErrorInfo, ExecutionResult
 

@@ -173,7 +173,7 @@ def test_only_kernelspecs_of_ours_are_removed_and_only_where_it_is_said(
     assert theirs.exists()
     assert succeed("jupyter", "remove", "--name", "ours", "--prefix", str(tmp_path / "other")) == {"removed": other}
     assert Path(own).exists()
-    assert "there is none of this name in" in fail(
+    assert "there is no kernelspec of this name in" in fail(
         "jupyter", "remove", "--name", "ours", "--prefix", str(tmp_path / "other"), status=2
     )
     assert succeed("jupyter", "remove", "--name", "ours", "--user") == {"removed": own}

@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from kernelbox.server.http._websocket_protocol import BoundedWebSocket
-from kernelbox.server.jupyter._jupyter_message import Author, JupyterMessage
+from kernelbox.server.jupyter._front_end_message import Author, JupyterMessage
 from kernelbox.server.jupyter._reconnecting import MissedMessages, ReconnectingFrontEnd
 from kernelbox.server.jupyter._socket_front_end import SocketFrontEnd
 from kernelbox.server.jupyter._websocket_codec import CodecV1

@@ -13,7 +13,7 @@ from tests.support.cells import LATER
 from tests.support.front_ends import FrontEnd, attached
 from tests.support.server import Served, serving
 
-from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+from kernelbox.server.jupyter._front_end_message import JupyterMessage
 
 
 @pytest.fixture

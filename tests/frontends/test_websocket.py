@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelbox.server.jupyter._jupyter_message import CHANNELS, Author, BadMessage, JupyterMessage
+from kernelbox.server.jupyter._front_end_message import CHANNELS, Author, BadMessage, JupyterMessage
 from kernelbox.server.jupyter._websocket_codec import V1, CodecV1, PlainCodec, codec_for
 
 # Without annotations.

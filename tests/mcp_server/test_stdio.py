@@ -91,7 +91,7 @@ WRONG_LINES: list[tuple[bytes, object, int, str]] = [
     (b"\xff\xfe\x00\x80", None, -32700, "not JSON"),
     (b"[" * 100_000, None, -32700, "not JSON"),
     (b"[" + b"[]," * 1_100_000 + b"0]", None, -32600, "too many values"),
-    (b'[{"jsonrpc": "2.0", "id": 7, "method": "ping"}]', None, -32600, "one message a line"),
+    (b'[{"jsonrpc": "2.0", "id": 7, "method": "ping"}]', None, -32600, "one message per line"),
     (b"{}", None, -32600, "JSON-RPC 2.0"),
     (b'{"id": 7, "method": "ping"}', 7, -32600, "JSON-RPC 2.0"),
     (b'{"jsonrpc": "1.0", "id": "a", "method": "ping"}', "a", -32600, "JSON-RPC 2.0"),

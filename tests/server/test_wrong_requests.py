@@ -18,7 +18,7 @@ from websockets.sync.client import connect
         ("POST", "/sessions/x/excute", "there is no route /sessions/x/excute; /docs shows the routes"),
         ("POST", "/kernels/x", "/kernels/x takes DELETE, GET, HEAD, and not POST; /docs shows what each route does"),
         ("DELETE", "/docs", "/docs takes GET, HEAD, and not DELETE; /docs shows what each route does"),
-        ("GET", "/kernels/nobody", "there is no kernel 'nobody'; GET /kernels lists those there are"),
+        ("GET", "/kernels/nobody", "there is no kernel 'nobody'; GET /kernels lists the kernels"),
         ("GET", "/files/no/where", "there is no file 'no/where' in the workspace; GET /files lists what is there"),
     ],
 )

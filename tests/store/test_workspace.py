@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernelbox import InvalidInput
-from kernelbox.host.files._workspace_files import FileEntry, Workspace
+from kernelbox.host.files._workspace_files import DirectoryEntry, Workspace
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_a_file_is_written_with_its_directories_and_read_by_range(workspace: Wor
     assert workspace.read(f"{workspace.root}/a/b/c.txt", 20, 4) == (b"", 10)
     assert not workspace.write("a/b/c.txt", b"new")
     assert workspace.read("a/b/c.txt") == (b"new", 3)
-    assert workspace.entries("a/b", 10) == ([FileEntry("c.txt", "file", 3)], 1)
+    assert workspace.entries("a/b", 10) == ([DirectoryEntry("c.txt", "file", 3)], 1)
 
 
 def test_a_range_beyond_all_numbers_is_empty(workspace: Workspace) -> None:

@@ -12,7 +12,7 @@ from tests.support.server import DEADLINE, Served
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+from kernelbox.server.jupyter._front_end_message import JupyterMessage
 from kernelbox.server.jupyter._websocket_codec import V1, codec_for
 
 

@@ -76,7 +76,7 @@ class KernelClient:
 
     @property
     def kernel_id(self) -> str:
-        """The id of the kernel; raises RuntimeError if there is none."""
+        """The id of the kernel; raises RuntimeError before one is open."""
         return self._require_link().kernel_id
 
     async def connect(self, retries: int = 10, retry_interval: float = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""A client's way to one kernel of a gateway: HTTP for its life, a WebSocket for what it runs."""
+"""A client's connection to one kernel of a gateway: HTTP opens and ends it, a WebSocket runs code."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
 
-from kernelbox.server.jupyter._jupyter_message import BadMessage
+from kernelbox.server.jupyter._front_end_message import BadMessage
 from kernelbox.server.jupyter._websocket_codec import V1, CodecV1
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+    from kernelbox.server.jupyter._front_end_message import JupyterMessage
 
 # Seconds. A kernel is opened in milliseconds; a machine under load takes longer.
 _PATIENCE = 60.0
@@ -95,7 +95,7 @@ class GatewayLink:
             raise Unreachable(f"the connection to the gateway has ended: {exc}") from exc
 
     async def is_alive(self) -> bool:
-        """Tells whether the gateway still has the kernel, and it lives."""
+        """Returns whether the gateway still has the kernel, and it lives."""
         try:
             answer = await self._request("GET")
         except Unreachable:
@@ -114,7 +114,7 @@ class GatewayLink:
         return await _request(self._http, method, f"/api/kernels/{self.kernel_id}{what}")
 
     async def close(self) -> None:
-        """Ends the kernel, as far as the gateway is there, and the connection."""
+        """Ends the kernel, if the gateway still answers, and closes the connection."""
         self._is_closed = True
         try:
             if self._socket is not None:

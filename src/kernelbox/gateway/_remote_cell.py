@@ -11,7 +11,7 @@ from kernelbox.gateway._gateway_link import GatewayLink, Unreachable
 from kernelbox.host.engines.jupyter._jupyter_cell import JupyterCell
 from kernelbox.host.engines.jupyter._jupyter_message import KernelMessage
 from kernelbox.server.jupyter._exchange import DIED, RESTORE_CWD
-from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+from kernelbox.server.jupyter._front_end_message import JupyterMessage
 from kernelbox.wire._execution import LOST, Execution
 from kernelbox.wire._messages import Execute
 from kernelbox.wire._results import OutputItem
@@ -49,7 +49,7 @@ class RemoteCell:
 
     @property
     def result(self) -> ExecutionResult | None:
-        """What came of the cell, once it has ended."""
+        """The result of the cell, once it has ended."""
         return self._execution.result
 
     async def chunks(self) -> AsyncGenerator[str]:

@@ -57,6 +57,6 @@ def client_config(client: str, command: list[str], binding: Binding | None) -> s
 
 
 def _token(client: str) -> str:
-    """Returns how a client is told to look a variable up: a token is not written into files."""
+    """Returns how a client's file names a variable: the token itself is not written into files."""
     prefix = "env:" if client in ("cursor", "vscode") else ""
     return f"${{{prefix}{TOKEN_VARIABLE}}}"

@@ -1,4 +1,4 @@
-"""What a server is started with, as one value."""
+"""The options of the MCP server, as one value."""
 
 from __future__ import annotations
 

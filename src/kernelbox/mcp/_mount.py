@@ -106,7 +106,7 @@ class McpMount:
         await self._pass_on(server, scope, receive, send)
 
     async def _pass_on(self, server: _CallerServer, scope: Scope, receive: Receive, send: Send) -> None:
-        """Has a request answered; its scope tells the tools when the client has gone.
+        """Answers a request; an event in its scope tells the tools when the client has gone.
 
         Without that, tools would run on in the older protocol. No events are stored, so their answers would be lost.
         """

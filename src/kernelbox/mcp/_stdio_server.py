@@ -175,7 +175,7 @@ def _parse(line: bytes | None) -> JSONRPCMessage | None:
     except ValueError:
         raise _explain(line) from None
     if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
-        raise _explain(line)  # a request, whose id is none
+        raise _explain(line)  # a request with a wrong id
     return message
 
 
@@ -184,10 +184,10 @@ def _explain(line: bytes) -> _Refused:
     try:
         meant = json.loads(line)
     except (ValueError, RecursionError):
-        return _Refused(None, PARSE_ERROR, "the line is not JSON that can be read; send one message a line")
+        return _Refused(None, PARSE_ERROR, "the line is not JSON that can be read; send one message per line")
     known = meant.get("id") if isinstance(meant, dict) and "method" in meant else None
     number = known if isinstance(known, str) or type(known) is int else None
-    return _Refused(number, INVALID_REQUEST, "the line is no message of JSON-RPC 2.0; send one message a line")
+    return _Refused(number, INVALID_REQUEST, "the line is not a JSON-RPC 2.0 message; send one message per line")
 
 
 # Bytes asked for at once.

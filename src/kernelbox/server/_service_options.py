@@ -20,7 +20,7 @@ MEBIBYTE = 1024 * 1024
 @dataclass(frozen=True, kw_only=True)
 class ServiceOptions:
     """The options of `kernelbox serve`. Without tokens, only requests that come over loopback or a Unix socket are
-    answered; limits of 0 are none.
+    answered; a limit of 0 means no limit.
     """
 
     workspace: str = field(default_factory=os.getcwd)
@@ -29,20 +29,20 @@ class ServiceOptions:
     cors_origins: tuple[str, ...] = ()
     policy: ApprovalPolicy = field(default_factory=ApprovalPolicy)
     approval_timeout: float = 300.0
-    # Whether kernels stay when the server ends, or end with its process, however that ends.
+    # Whether kernels outlive the server ("kernel"), or end with its process.
     lifetime: Lifetime = "kernel"
-    # What confines kernels; then none without it is used.
+    # The sandbox of kernels; when set, unsandboxed kernels are rejected.
     sandbox: SandboxConfig | None = None
     # What MCP is served with at /mcp; without it, it is not served.
     mcp: McpOptions | None = None
     max_kernels: int = 1000
-    # Cells that wait or run in one kernel, and in all.
+    # Cells that wait or run in one kernel, and in all kernels.
     max_queue: int = 64
     max_running: int = 1000
-    # Bytes of a request, and of a file that is sent.
+    # Bytes of a request body, and of an uploaded file.
     max_body: int = 16 * MEBIBYTE
     max_upload: int = 1024 * MEBIBYTE
-    # Seconds that the next part of a request may take to come; all may take more, by how much has come.
+    # Seconds to wait for the next part of a request body; the time for all parts grows with what has arrived.
     body_timeout: float = 30.0
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The life of a server: where it listens, what it says first, and how it ends."""
+"""The life of a server: how it starts to listen, what it prints, and how it stops."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def serve(
 
 
 def serve_mcp(options: McpOptions, binding: Binding, *, allowed_hosts: tuple[str, ...] = ()) -> int:
-    """Serves MCP alone until a signal ends us; prints the URL and, if it made one, the token, which all need."""
+    """Serves MCP alone until a signal ends us; prints the URL and, if it made one, the token that all need."""
     given = host_variable(MCP_TOKEN_VARIABLE)
     told = {} if given else {"token": os.urandom(24).hex()}
     service = ServiceOptions(
@@ -91,7 +91,7 @@ def _serve(
     grace: float,
     lifeline: int | None = None,
 ) -> int:
-    """Serves an application; prints where it is, by the path in it, and what else is told."""
+    """Serves an application; prints its URL with the path in it, and the other fields of `told`."""
     state: AppState = app.state.kernelbox
     allow_descriptors()
     require_home()
@@ -136,7 +136,7 @@ def _collect_seldom() -> None:
 async def _run(
     server: uvicorn.Server, listener: socket.socket, app: FastAPI, grace: float, lifeline: int | None
 ) -> None:
-    """Serves until a signal comes; then lets cells come to their end, and says what became of them.
+    """Serves until a signal comes; then lets cells end, and logs how many did.
 
     A second signal interrupts them at once. Until they have ended, requests that start nothing are still answered.
     """

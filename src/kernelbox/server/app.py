@@ -69,7 +69,7 @@ _TAGS = [
 ]
 
 
-# What needs no token: it tells only that the server is there. Browsers that load the pages send no headers of ours.
+# What needs no token: it reveals only that the server is there, and browsers that load the pages send no header.
 _OPEN_PATHS = re.compile(r"/|/health|/ready|/docs|/redoc|/openapi\.json|/static/.*", re.DOTALL)
 
 

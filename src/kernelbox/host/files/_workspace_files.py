@@ -40,7 +40,7 @@ _SENTENCES = {
 
 
 @dataclass(frozen=True, slots=True)
-class FileEntry:
+class DirectoryEntry:
     """One entry of a directory; `kind` is file, directory, link or other."""
 
     name: str
@@ -75,7 +75,7 @@ class Workspace:
     def __repr__(self) -> str:
         return f"<Workspace {self.root!r}>"
 
-    def entries(self, path: str, most: int) -> tuple[list[FileEntry], int]:
+    def entries(self, path: str, most: int) -> tuple[list[DirectoryEntry], int]:
         """Returns the first entries of a directory, by name, and how many it has."""
         parts = self._parts(path)
         self._check_rules(path, parts)
@@ -208,14 +208,16 @@ class _Names:
                     yield entry.name
 
 
-def _describe(name: str, directory: int) -> FileEntry | None:
+def _describe(name: str, directory: int) -> DirectoryEntry | None:
     try:
         info = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except OSError:
         return None  # it has gone since
     kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "directory"), (stat.S_ISLNK, "link"))
     kind = next((kind for is_kind, kind in kinds if is_kind(info.st_mode)), "other")
-    return FileEntry(name.encode("utf-8", "backslashreplace").decode(), kind, info.st_size if kind == "file" else 0)
+    return DirectoryEntry(
+        name.encode("utf-8", "backslashreplace").decode(), kind, info.st_size if kind == "file" else 0
+    )
 
 
 def _require_regular(fd: int) -> int:

@@ -1,4 +1,4 @@
-"""Approvals by the person at the client: elicitation, in the way of the protocol that was negotiated.
+"""Approvals by the person at the client: elicitation, as the negotiated version of the protocol does it.
 
 Up to 2025-11-25 the server sends a request of its own while the tool call waits. From 2026-07-28 on the call returns
 what must be asked, and the client calls again with the answers: the cell waits in its kernel meanwhile, and the state

@@ -11,7 +11,7 @@ from mcp_types import InputRequiredResult
 from kernelbox.mcp.toolsets._elicitation import ask, questions, refuse, way_to_ask
 from kernelbox.shells._asyncio_jobs import Job
 
-# How often a client is told that a cell still runs; clients give up after a minute in which they hear nothing.
+# Seconds between progress messages; clients give up after a minute without any.
 _PROGRESS_EVERY = 2.0
 
 # Characters of the last line that a cell has written, in a message about its progress.

@@ -1,4 +1,4 @@
-"""Who may send requests at all: no web page in the user's browser, and over the network only who has a token.
+"""Who may send requests: no web page of another site, and over the network only clients with a token.
 
 The application cannot know how its server was bound, so each connection is judged by itself: one that a process of the
 user's made over loopback or a Unix socket is the user's own, unless tokens were given. Of a Unix socket only our own
@@ -26,14 +26,14 @@ from kernelbox.server.http._protocol import CONNECTION
 # Where a request carries its caller.
 CALLER = "kernelbox.caller"
 
-# Who made a connection that is the user's own, and who has no token for what tells nothing.
+# The user, who needs no token on a connection of their own, and a client without a token, on open paths.
 _USER, _STRANGER = Caller(), Caller(scopes=frozenset())
 
 _ADVICE = "send the header `Authorization: Bearer TOKEN` with a token of this server"
 
 
 class NoWebPages:
-    """Refuses what a web page of another site makes a browser send, also when its name leads to this machine."""
+    """Rejects what a web page of another site makes a browser send, also when its host name leads to this machine."""
 
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str], origins: Iterable[str]) -> None:
         self._app = app
@@ -54,7 +54,7 @@ class NoWebPages:
         await (refusal or self._app)(scope, receive, send)
 
     def _is_our_name(self, scope: Scope) -> bool:
-        """Tells whether a request is meant for this server, where a browser on this machine could be misled."""
+        """Returns whether a request is meant for this server, where a browser on this machine could be misled."""
         if not _is_loopback(scope):
             return True
         named = all_of(scope, b"host")
@@ -77,7 +77,7 @@ class NoWebPages:
 
 
 class TokenRequired:
-    """Finds out who sends a request, and answers 401 to those who must say so and do not."""
+    """Finds the caller of a request, and answers 401 if a token is needed and missing."""
 
     def __init__(self, app: ASGIApp, *, tokens: tuple[Token, ...], open_paths: re.Pattern[str] | None = None) -> None:
         """`open_paths` matches the paths that need no token."""
@@ -142,7 +142,7 @@ def _take_secret(scope: Scope) -> str | None:
 
 
 def _is_local(scope: Scope) -> bool:
-    """Tells whether a connection is known to be the user's own: other accounts of the machine can make some too."""
+    """Returns whether a connection is known to be the user's own: other accounts of the machine can connect too."""
     known: dict[str, bool] = scope.get(CONNECTION, {})
     if "is_own" not in known:
         known["is_own"] = _is_loopback(scope) and (not can_tell() or _is_made_by_user(scope))
@@ -167,7 +167,7 @@ def _is_loopback_address(text: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _is_loopback_host(host: str) -> bool:
-    """Tells whether a `Host`, in small letters, names this machine as only programs on it do."""
+    """Returns whether a `Host`, in small letters, is a name of this machine that only its own programs use."""
     name = _hostname(host)
     return name == "localhost" or _is_loopback_address(name)
 
@@ -194,6 +194,6 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:/@\[\]]*))(?::\d*)?", re.ASCII)
 
 
 def _hostname(host: str) -> str:
-    """Returns a name without its port; "" for what is no name."""
+    """Returns a host name without its port; "" for anything that is not one."""
     found = _HOST.fullmatch(host)
     return "" if found is None else found[1] or found[2]

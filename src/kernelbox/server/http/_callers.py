@@ -1,4 +1,4 @@
-"""Tokens: who sends a request, what for, and which kernels that caller sees."""
+"""Callers and their tokens: what each may do, and which kernels it sees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
 # The variable that holds the token of a server.
 TOKEN_VARIABLE = "KERNELBOX_TOKEN"
 
-# What is between a caller's name and the names of its kernels.
+# What separates a caller's name from the names of its kernels.
 _BETWEEN = ":"
 
 
@@ -38,7 +38,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class Token:
-    """A secret and whose it is; of the secret only a digest is kept."""
+    """A secret and its caller; only a digest of the secret is kept."""
 
     digest: bytes
     caller: Caller = Caller()
@@ -56,7 +56,7 @@ def tokens_from_env() -> tuple[Token, ...]:
 
 
 def find_caller(tokens: tuple[Token, ...], secret: str) -> Caller | None:
-    """Returns whose a secret is; every token is compared, so that the time tells nothing."""
+    """Returns the caller of a secret; every token is compared, so that the time reveals nothing."""
     found, given = None, _digest(secret)
     for token in tokens:
         if hmac.compare_digest(token.digest, given):

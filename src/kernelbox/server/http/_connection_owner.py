@@ -25,12 +25,12 @@ Address = IPv4Address | IPv6Address
 
 
 def can_tell() -> bool:
-    """Tells whether this system says who made a connection."""
+    """Returns whether this system can say who made a connection."""
     return sys.platform == "linux"
 
 
 def is_users_own(client: tuple[Address, int], server: tuple[Address, int]) -> bool:
-    """Tells whether a connection on this machine is one of the user who runs this process, or of the superuser."""
+    """Returns whether a local connection belongs to the user who runs this process, or to the superuser."""
     owner = find_owner(client, server)
     return owner is not None and owner in (0, os.geteuid())
 
@@ -56,12 +56,12 @@ def find_owner(client: tuple[Address, int], server: tuple[Address, int]) -> int 
     if len(said) < _HEADER.size + _ANSWER.size or _HEADER.unpack_from(said)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
     _, state, _, _, _, _, _, _, owner, inode = _ANSWER.unpack_from(said, _HEADER.size)
-    # A connection that no process holds any more has no file, and is told to be the superuser's.
+    # A connection that no process holds any more has no file; the kernel reports the superuser as its owner.
     return int(owner) if inode and state != _LISTENS else None
 
 
 def find_out_owner(transport: asyncio.Transport) -> dict[str, bool]:
-    """Returns what the system tells of a connection over a Unix socket; of any other nothing."""
+    """Returns what the system knows about a connection over a Unix socket; nothing for any other."""
     used = transport.get_extra_info("socket")
     if used is None or used.family != socket.AF_UNIX:
         return {}

@@ -1,4 +1,4 @@
-"""What the service answers when it cannot do what it was asked for: one shape for all, with a sentence and a code."""
+"""Error answers of the service: one shape for all, with a sentence and a code."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ AFTER_DEATH = "restart it, or execute in the session of its name, which opens a 
 
 _INTERNAL = "the server failed; its log says how"
 
-# What is wrong, in other words than Pydantic's, which are for those who wrote the models.
+# What is wrong, for clients; Pydantic's own words are for those who wrote the models.
 _WORDS = {
     "extra_forbidden": "there is no field of this name; leave it out",
     "model_attributes_type": "send a JSON object, with the header `Content-Type: application/json`",
 }
 
-# Characters of a value that is not accepted: it may be a whole program.
+# Characters of a message about a wrong value, which may be a whole program.
 _LONGEST_MESSAGE = 500
 
-# Characters of a path that there is not.
+# Characters of an unknown path that are shown.
 _LONGEST_PATH = 200
 
 
@@ -69,7 +69,7 @@ class RequestRefused(Exception):
 
 
 def about_to_end() -> RequestRefused:
-    """Returns what is raised for code that comes after the server has been told to end."""
+    """Returns what is raised for code that arrives while the server is stopping."""
     return RequestRefused(503, "draining", "this server is about to end; try again later", {"Retry-After": "5"})
 
 
@@ -79,7 +79,7 @@ def failure(status: int, code: str, detail: object, headers: Mapping[str, str] |
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Has every failure answered in the same shape."""
+    """Makes every error answer have the same shape."""
     app.add_exception_handler(KernelBoxError, _on_told)
     app.add_exception_handler(RequestRefused, _on_told)
     app.add_exception_handler(RequestValidationError, _on_invalid)
@@ -90,7 +90,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def describe_failure(exc: KernelBoxError | RequestRefused | None) -> dict[str, Any]:
-    """Returns what an answer to a failure says, for the events of a job; None is a failure of ours."""
+    """Returns the content of an error answer, for the events of a job; None is a failure of the server."""
     match exc:
         case RequestRefused():
             return {"status": exc.status, "code": exc.code, "detail": str(exc)}
@@ -101,7 +101,7 @@ def describe_failure(exc: KernelBoxError | RequestRefused | None) -> dict[str, A
 
 
 def sentence_about(exc: Exception) -> str:
-    """Returns what a front end, or a result, tells of a failure: as in an answer, no path of the operator's."""
+    """Returns the sentence about a failure for a front end or a result; it names no path of the server."""
     if isinstance(exc, KernelBoxError):
         return str(describe_failure(exc)["detail"])
     if isinstance(exc, ValueError):  # about what was asked for
@@ -122,7 +122,7 @@ def answer_to(exc: KernelBoxError | RequestRefused | HTTPException | ClientDisco
         status, code = (503, "server_full") if exc.of_server else (429, "too_many_requests")
         return failure(status, code, str(exc), {"Retry-After": str(exc.retry_after)})
     if isinstance(exc, KernelNotFound):
-        return failure(404, "kernel_not_found", f"there is no kernel {exc.key!r}; GET /kernels lists those there are")
+        return failure(404, "kernel_not_found", f"there is no kernel {exc.key!r}; GET /kernels lists the kernels")
     if isinstance(exc, KernelDied):
         return failure(409, "kernel_died", f"the kernel died: {exc.cause}; {AFTER_DEATH}")
     if isinstance(exc, StoreFailed):  # its sentence names paths, which are the operator's to know
@@ -149,7 +149,7 @@ async def _on_invalid(request: Request, exc: Exception) -> JSONResponse:
 
 
 def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
-    """Returns what does not fit the schema as one sentence."""
+    """Returns what does not fit the schema, as one sentence."""
     described = [_describe(problem) for problem in problems[:10]]
     return "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in described)
 
@@ -179,7 +179,7 @@ def _methods_at(request: Request) -> str:
 
 
 async def _on_no_route(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers for a path that there is not; Starlette's own answer to a WebSocket is 403 without a word."""
+    """Answers requests for unknown paths; Starlette answers a WebSocket with an empty 403."""
     path = _shown(scope["path"])
     what = "WebSocket at" if scope["type"] == "websocket" else "route"
     advice = "; /docs shows the routes" if scope["app"].openapi_url else ""

@@ -1,4 +1,4 @@
-"""Where a server for HTTP listens, and what it needs of its process."""
+"""How an HTTP server listens, and how many files its process may open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DESCRIPTORS = 65_536
 
 
 class UvicornServer(uvicorn.Server):
-    """Leaves signals to us: cells and kernels come to their end before connections are closed."""
+    """Leaves signals to us: cells and kernels end before connections are closed."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -35,7 +35,7 @@ def listen(host: str, port: int) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(where)
-            listener.listen(BACKLOG)  # now: who reads the address may connect at once
+            listener.listen(BACKLOG)  # now: clients that read the address may connect at once
         except BaseException:
             listener.close()
             raise

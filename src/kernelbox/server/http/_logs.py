@@ -23,7 +23,7 @@ _log = logging.getLogger("kernelbox.server.request")
 
 
 def log_to_stderr(level: str) -> None:
-    """Has the whole process log as lines of JSON."""
+    """Makes the whole process log as lines of JSON."""
     handler = logging.StreamHandler()
     handler.setFormatter(
         # In ASCII: paths are the client's to choose, and some characters are commands for a terminal.

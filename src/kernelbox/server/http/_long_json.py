@@ -1,11 +1,11 @@
-"""JSON of any length, made and sent in pieces: what takes long at one go holds up all other requests."""
+"""Long JSON, encoded and sent in pieces, so that other requests are served meanwhile."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 
-# Characters that are encoded, and bytes that are sent, at one go: a millisecond's work.
+# Characters that are encoded, and bytes that are sent, in one step: a millisecond of work.
 PIECE = 256 * 1024
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what this server has done, and how the kernels of the home are."""
+"""Metrics for Prometheus: the cells of this server, and the kernels of the home."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Metrics:
 
 
 def cause_of(result: ExecutionResult) -> str:
-    """Returns why a cell failed, in one of few words: what a label can be must not be the cell's to choose."""
+    """Returns why a cell failed, as one of a few words: a cell must not choose the values of a label."""
     if result.status == "timeout":
         return "timeout"
     return {"died": "death", "never ran": "not run", "interrupted": "interrupt", "restarted": "timeout"}.get(

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as uvicorn speaks it, for clients that send without end, take for ever, or have gone.
+"""uvicorn's HTTP/1.1, with limits for clients that send without end, are too slow, or have gone.
 
 It also lets what has been found out about a connection be known to the requests that follow: of one over a Unix socket
 from its beginning whether the user made it, since only who holds the socket can ask the system that.
@@ -65,7 +65,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._extra_size += len(data)  # until a part of a body is found in it
         super().data_received(data)
         if self._receiving and self._extra_size > MOST_HEAD:
-            self.send_400_response("The request has too much in it that is no body.")
+            self.send_400_response("The request has too much data that is neither head nor body.")
         self._keep_waiting()
 
     def on_message_begin(self) -> None:
@@ -104,7 +104,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._receiving and not self.transport.is_closing():  # the rest is thrown away, but not for ever
+        if self._receiving and not self.transport.is_closing():  # the rest is thrown away, for a limited time
             self._rest_timer = self.loop.call_later(HEAD_TIMEOUT, self._give_up)
 
     def send_400_response(self, msg: str) -> None:
@@ -125,7 +125,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @staticmethod
     def _holds_whole_head(data: bytes) -> bool:
-        """Tells whether the end of a head is in a piece of data; what follows it is the body, and has other limits."""
+        """Returns whether data contains the end of a head; the body that follows has other limits."""
         return b"\r\n\r\n" in data
 
     def _expect_head(self) -> None:
@@ -133,7 +133,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._give_up)
 
     def _keep_waiting(self) -> None:
-        """Sets the timer of a connection without a request, which uvicorn stops when anything comes that is none."""
+        """Sets the timer of an idle connection, which uvicorn stops when anything but a request arrives."""
         at_rest = self._has_answered() and not self._receiving
         if at_rest and self._head_timer is None and self.timeout_keep_alive_task is None and self in self.connections:
             self.timeout_keep_alive_task = self.loop.call_later(

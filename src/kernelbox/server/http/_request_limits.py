@@ -1,4 +1,4 @@
-"""How large a request may be, and how long its parts may take."""
+"""Limits of the body of a request: its size, and how long its parts may take; and how it is read."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kernelbox.server.http._failures import failure
 from kernelbox.server.http._headers import first_of
 from kernelbox.server.http._protocol import BODY_SIZE
 
-# Bytes that a request must have for each second that it is waited for: a telephone line carries more.
+# Bytes that must arrive for each second of waiting: a telephone line carries more.
 _SLOWEST = 1_000
 
 
 class BodyLimited:
-    """Refuses requests that are too large, at once if they say so, and those that do not come, or come byte by byte."""
+    """Rejects bodies that are too large, at once if they announce it, and those that arrive too slowly."""
 
     def __init__(self, app: ASGIApp, *, most: int, most_below: Mapping[str, int], patience: float) -> None:
         """`most` is how many bytes a request may have, and `most_below` how many where its path begins so."""
@@ -68,7 +68,7 @@ class BodyLimited:
 
 
 def _announced_size(scope: Scope) -> float:
-    """Returns how many bytes the body of a request is said to have; what is no number is too many."""
+    """Returns the announced size of a body; anything that is not a number is too large."""
     announced = first_of(scope, b"content-length", "0")
     return int(announced[:20]) if announced.isdecimal() else math.inf
 
@@ -90,7 +90,7 @@ async def read_body(receive: Receive) -> bytes:
 
 
 class Replayed:
-    """Receives a body for the second time, and then what comes after it."""
+    """Receives a body a second time, and then what follows it."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._message: Message | None = {"type": "http.request", "body": body, "more_body": False}

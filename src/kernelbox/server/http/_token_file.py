@@ -27,7 +27,7 @@ _LARGEST = 1024 * 1024
 
 
 def read_tokens(path: str) -> tuple[Token, ...]:
-    """Returns the tokens in a file; raises InvalidInput, which tells no secret."""
+    """Returns the tokens in a file; raises InvalidInput, which shows no secret."""
     try:
         with open(path, "rb") as file:
             info, text = os.fstat(file.fileno()), file.read(_LARGEST + 1)
@@ -54,7 +54,7 @@ def _read(entry: Any, what: str) -> Token:
         raise InvalidInput.saying(f"{what} can have {', '.join(sorted(_FIELDS))} and nothing else")
     name, scopes = entry.get("name", ""), entry.get("scopes", sorted(SCOPES))
     if not isinstance(name, str) or (name and not _NAME.fullmatch(name)):
-        raise InvalidInput.saying(f"the name of {what} is none: use letters, digits, '_' and '-', at most 64")
+        raise InvalidInput.saying(f"the name of {what} is not valid: use letters, digits, '_' and '-', at most 64")
     if not isinstance(scopes, list) or not SCOPES.issuperset(scopes):
         raise InvalidInput.saying(f"the scopes of {what} can be {', '.join(sorted(SCOPES))}")
     caller = Caller(name, frozenset(scopes))

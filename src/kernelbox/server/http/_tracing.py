@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fastapi.telemetry import TelemetryConfig
 
-# What is asked every few seconds, and tells nothing.
+# Paths that monitors request every few seconds; their spans would be noise.
 _PROBES = ("/health", "/ready", "/metrics")
 
 # Either of them says where spans are sent.
@@ -50,7 +50,7 @@ def telemetry() -> TelemetryConfig:
 
 
 def _is_not_traced(scope: MutableMapping[str, Any]) -> bool:
-    """Tells whether a request has no span: a span has the query, and that may have a token in it."""
+    """Returns whether a request has no span: a span has the query, and that may have a token in it."""
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     return scope["path"] in _PROBES or any(name == "token" for name, _ in query)
 
@@ -71,7 +71,7 @@ class CellSpan:
         self._span.end()
 
     def tell(self, result: ExecutionResult) -> None:
-        """Notes what came of the cell."""
+        """Adds the result of the cell to the span."""
         self._span.set_attribute("kernelbox.status", result.status)
         self._span.set_attribute("kernelbox.ending", result.ending)
         if not result.ok:

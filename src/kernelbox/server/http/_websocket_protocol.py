@@ -1,4 +1,4 @@
-"""WebSockets as uvicorn speaks them, for clients that read nothing, or send without end."""
+"""uvicorn's WebSockets, with limits for clients that do not read, or send without end."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _TOO_BIG = 1009
 # Frames of one message. How many bytes they have is limited too, but they may be empty.
 _MOST_FRAMES = 10_000
 
-# Bytes, or characters, of one frame of ours: a millisecond's work.
+# Bytes, or characters, of one frame that we send: a millisecond of work.
 _LARGEST_FRAME = 256 * 1024
 
 
 class _Handshakes(ServerProtocol):
-    """Refuses what is no handshake in the shape of all failures."""
+    """Rejects a wrong handshake with the same shape of answer as all errors."""
 
     def reject(self, status: StatusLike, text: str) -> Response:
         response = super().reject(status, text)
@@ -97,7 +97,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
-            refuse(self.transport, "The head of the request is none of a WebSocket, or too large for one.")
+            refuse(self.transport, "The head of the request is not that of a WebSocket, or is too large.")
 
     def resume_writing(self) -> None:
         self._has_moved = True

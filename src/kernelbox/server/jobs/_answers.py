@@ -1,4 +1,4 @@
-"""Results as answers: the fields of `ExecutionResult`, with images as addresses instead of paths."""
+"""Results as HTTP answers: the fields of `ExecutionResult`, with URLs of images instead of paths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JSON = "application/json"
 
 
 class JsonAnswer(Response):
-    """A JSON answer that is made as it is, without being checked against the schema."""
+    """A JSON answer that is encoded without being checked against the schema."""
 
     media_type = _JSON
 
@@ -31,7 +31,7 @@ class JsonAnswer(Response):
 
 
 def answer_with(result: ExecutionResult) -> Response:
-    """Returns the answer that has a result; a long one is made while it is sent."""
+    """Returns an answer with a result; a long one is encoded while it is sent."""
     described = describe_result(result)
     if _is_long(result):
         return StreamingResponse(dump_in_pieces(described), media_type=_JSON)
@@ -39,7 +39,7 @@ def answer_with(result: ExecutionResult) -> Response:
 
 
 def answer_with_json(data: bytes, headers: Mapping[str, str] | None = None, *, media_type: str = _JSON) -> Response:
-    """Returns the answer that has JSON; a long one is sent in pieces."""
+    """Returns an answer with JSON; long JSON is sent in pieces."""
     if len(data) > PIECE:
         return StreamingResponse(cut(data), headers=headers, media_type=media_type)
     return Response(data, headers=headers, media_type=media_type)
@@ -64,7 +64,7 @@ def image_address(path: str) -> str:
 
 
 def _is_long(result: ExecutionResult) -> bool:
-    """Tells whether a result takes long to encode. All that was written is in its text as well."""
+    """Returns whether a result takes long to encode. Its text includes everything that was written."""
     size = len(result.text)
     for attempt in result.attempts:
         size += len(attempt.output) + len(attempt.stderr)

@@ -74,7 +74,7 @@ class CallerKernels:
         return self._require(record, key)
 
     async def kernel(self, key: str) -> Kernel:
-        """Returns the handle on a kernel that there is, alive or dead; raises KernelNotFound."""
+        """Returns a handle to an existing kernel, alive or dead; raises KernelNotFound."""
         try:
             kernel = await self._kernels.kernel(self._full(key))
         except (KernelNotFound, InvalidInput):
@@ -104,7 +104,7 @@ class CallerKernels:
     async def use(self, name: str) -> Kernel:
         """Returns the kernel for a cell that is sent to a name; one that died since it was last used is dead, once.
 
-        A caller that may not open kernels is given one that there is; raises RequestRefused if there is none.
+        A caller that may not open kernels gets an existing one; raises RequestRefused if there is none.
         """
         if "manage" not in self._caller.scopes:
             return await self._kernel_that_is_there(name)
@@ -170,7 +170,7 @@ class CallerKernels:
 
 
 def _id_of(key: str) -> str:
-    """Returns the id that Jupyter writes with dashes; raises KernelNotFound for what is none."""
+    """Returns the id that Jupyter writes with dashes; raises KernelNotFound for anything that is not an id."""
     if not _UUID.fullmatch(key):
         raise _not_found(key) from None
     return key.replace("-", "")

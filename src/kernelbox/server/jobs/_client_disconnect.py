@@ -1,4 +1,4 @@
-"""What becomes of a cell when the client that waits for its result goes away: it is interrupted."""
+"""Interrupts a cell when the client that waits for its result disconnects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastapi import Request
 from kernelbox.server.http._failures import RequestRefused
 from kernelbox.wire._results import ExecutionResult
 
-# Seconds. Most cells end sooner, and are not worth a second task that looks for the end of the connection.
+# Seconds. Most cells end sooner, so they do not need a second task that watches the connection.
 _SHORT = 0.05
 
 
@@ -29,7 +29,7 @@ async def run_attended(request: Request, running: Coroutine[Any, Any, ExecutionR
 
 
 class _Attention:
-    """Looks for the end of a connection, and cancels the task that waits for the answer, as a timeout does."""
+    """Watches a connection, and cancels the task that waits for the answer when the client disconnects."""
 
     def __init__(self, request: Request) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
@@ -41,7 +41,7 @@ class _Attention:
         self._timer = loop.call_later(_SHORT, self._begin)
 
     def take_cancellation(self) -> bool:
-        """Tells whether we have cancelled the task, and only we."""
+        """Returns whether this object, and nothing else, cancelled the task."""
         return self._gone and self._waiting.uncancel() == 0
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""How what runs comes to its end when a server is stopped: within a time of grace, or until a second signal."""
+"""How running cells end when a server stops: within a grace period, or at once after a second signal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelbox.shells._asyncio_cell import AsyncCell
 
 @dataclass(frozen=True)
 class Drained:
-    """How many cells came to their own end when a server was stopped, and how many were interrupted."""
+    """How many cells ended by themselves when a server stopped, and how many were interrupted."""
 
     finished: int
     interrupted: int

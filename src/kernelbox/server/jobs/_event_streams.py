@@ -131,7 +131,7 @@ async def refuse(socket: WebSocket, exc: KernelBoxError | RequestRefused) -> Non
 
 
 async def receive_message(socket: WebSocket) -> dict[str, Any]:
-    """Returns the next message of a client's; raises RequestRefused if it is no JSON object."""
+    """Returns the next message of a client; raises RequestRefused if it is not a JSON object."""
     message = await socket.receive()
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message.get("code", 1005))

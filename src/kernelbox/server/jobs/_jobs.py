@@ -253,7 +253,7 @@ class Jobs:
 
 
 def has_all_events(record: dict[str, Any], after: int) -> bool:
-    """Tells whether who has seen an event of a job has seen its last."""
+    """Returns whether who has seen an event of a job has seen its last."""
     return bool(after >= _END or (record["state"] == "done" and after >= record.get("last", 0)))
 
 

@@ -220,7 +220,7 @@ class RunningJob:
 
 
 def _is_exhausted(exc: OSError) -> bool:
-    """Tells whether too much is open for the moment; a full disk is another matter."""
+    """Returns whether too much is open for the moment; a full disk is another matter."""
     cause = exc.__cause__ if isinstance(exc.__cause__, OSError) else exc
     return cause.errno in EXHAUSTED
 

@@ -1,4 +1,4 @@
-"""What channels lie between: front ends on one side, on the other the kernel and what decides for it."""
+"""What channels are made with: a front end, access to the kernel, and what decides about requests of cells."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernel import Kernel
     from kernelbox.core.approvals._policy import ApprovalPolicy
     from kernelbox.host.store._record import KernelRecord
-    from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+    from kernelbox.server.jupyter._front_end_message import JupyterMessage
     from kernelbox.shells._asyncio_kernels import AsyncKernels
     from kernelbox.wire._results import ExecutionResult
 
@@ -49,7 +49,7 @@ class ChannelRules:
     policy: ApprovalPolicy
     kernels: AsyncKernels
     version: str
-    # Holds a place for a cell in a kernel, or raises why there is none; the function takes what came of it.
+    # Holds a place for a cell in a kernel, or raises why there is none; the function takes the result.
     noted: Callable[[KernelRecord, str], AbstractContextManager[Callable[[ExecutionResult], None]]] = take_no_notes
-    # Returns what a front end is told of a failure.
+    # Returns the sentence about a failure for a front end.
     describe: Callable[[Exception], str] = str

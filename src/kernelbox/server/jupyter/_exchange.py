@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 
-from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+from kernelbox.server.jupyter._front_end_message import JupyterMessage
 from kernelbox.wire._messages import Clear, Comm, Display, Execute, Output, Started
 from kernelbox.wire._schema import MAX_PARENT
 
@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from kernelbox.server.jupyter._jupyter_message import Author, Channel
+    from kernelbox.server.jupyter._front_end_message import Author, Channel
     from kernelbox.wire._results import ErrorInfo, ExecutionResult
 
 # What a `history_request` may say besides its kind and `raw`.
@@ -54,7 +54,7 @@ class Exchange:
         return self._author.status("idle", self.request.header)
 
     def broadcast(self, message: Started | Output | Display | Clear | Comm) -> list[JupyterMessage]:
-        """Returns what all front ends are told when the kernel says something about the request."""
+        """Returns the broadcasts for a message of the kernel about the request."""
         match message:
             case Started():
                 self._count = message.execution_count
@@ -202,7 +202,7 @@ def read_expressions(request: JupyterMessage) -> dict[str, str]:
 
 
 def stops_on_error(request: JupyterMessage) -> bool:
-    """Tells whether the cells that wait behind this one are not to be run if it fails."""
+    """Returns whether the cells that wait behind this one are not to be run if it fails."""
     return _flag(request.content, "stop_on_error", True)
 
 

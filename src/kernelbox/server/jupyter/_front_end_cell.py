@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernelbox.core._kernel import Kernel
     from kernelbox.server.jupyter._channel_options import ChannelRules, FrontEnd
     from kernelbox.server.jupyter._exchange import Exchange
-    from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+    from kernelbox.server.jupyter._front_end_message import JupyterMessage
     from kernelbox.server.jupyter._other_clients import OtherClients
     from kernelbox.shells._asyncio_cell import AsyncCell
     from kernelbox.wire._messages import Execute

@@ -1,4 +1,4 @@
-"""The channels of one kernel: front ends send requests, the kernel serves them in order, all see what comes of it."""
+"""The channels of one kernel: it serves the requests of front ends in order, and all front ends see the output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kernelbox.server.jupyter._exchange import (
     stops_on_error,
 )
 from kernelbox.server.jupyter._front_end_cell import FrontEndCell
-from kernelbox.server.jupyter._jupyter_message import TIME_FORMAT, Author
+from kernelbox.server.jupyter._front_end_message import TIME_FORMAT, Author
 from kernelbox.server.jupyter._kernel_info import NO_DEBUGGER, debug_refusal, kernel_info
 from kernelbox.server.jupyter._other_clients import OtherClients
 from kernelbox.shells._asyncio_connection import in_thread
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from kernelbox.core._kernel import Kernel
     from kernelbox.server.jupyter._channel_options import ChannelRules, FrontEnd, KernelAccess
-    from kernelbox.server.jupyter._jupyter_message import JupyterMessage
+    from kernelbox.server.jupyter._front_end_message import JupyterMessage
     from kernelbox.wire._messages import Execute
     from kernelbox.wire._results import ExecutionResult
 

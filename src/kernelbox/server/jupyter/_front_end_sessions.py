@@ -1,4 +1,4 @@
-"""The front ends of one kernel, by their sessions: those that are connected, and those that may come back."""
+"""The front ends of one kernel by session: connected ones, and ones that may come back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The Jupyter front ends of this server: WebSockets, and the channels of the kernels that they are connected to.
 
-A front end that names its session (`?session_id=`) may lose its connection and come back: it is told then what it has
-missed, as by Jupyter's own server.
+A front end that names its session (`?session_id=`) may lose its connection and come back. It then gets what it has
+missed, as from Jupyter's own server.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FrontEnds:
             self._forget(kernel_id)
 
     async def restart(self, kernel_id: str) -> None:
-        """Starts a kernel's process anew, and tells its front ends."""
+        """Restarts a kernel's process, and informs its front ends."""
         known = self._known.get(kernel_id)
         if known is not None:
             await known.channels.restart()
@@ -63,7 +63,7 @@ class FrontEnds:
             known.channels.look()
 
     async def destroy(self, kernel_id: str) -> bool:
-        """Ends a kernel; its front ends are told when it has ended."""
+        """Ends a kernel; its front ends are informed when it has ended."""
         known = self._known.get(kernel_id)
         if known is not None:
             known.channels.abort_waiting()

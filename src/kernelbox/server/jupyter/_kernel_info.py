@@ -1,10 +1,10 @@
-"""What a kernel of ours says of itself to a front end: `kernel_info_reply`, and its kernelspec."""
+"""What our kernels tell a front end about themselves: `kernel_info_reply`, and the kernelspec."""
 
 from __future__ import annotations
 
 import sys
 
-from kernelbox.server.jupyter._jupyter_message import PROTOCOL_VERSION
+from kernelbox.server.jupyter._front_end_message import PROTOCOL_VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

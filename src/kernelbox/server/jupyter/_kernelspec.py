@@ -15,7 +15,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from kernelbox.base._errors import InvalidInput, StoreFailed
 from kernelbox.server.jupyter._kernel_info import DISPLAY_NAME, LOGO
 
-# The module that a kernelspec of ours runs.
+# The module that our kernelspecs run.
 _PROGRAM = "kernelbox.server.jupyter"
 
 
@@ -46,7 +46,7 @@ def install(name: str, *, prefix: str | None = None, kernel: str | None = None) 
 
 
 def remove(name: str, *, prefix: str | None = None, user: bool = False) -> str:
-    """Removes a kernelspec of ours from below a prefix, or from this user's; else the one that Jupyter finds.
+    """Removes our kernelspec of a name: below a prefix, among this user's, or the one that Jupyter finds.
 
     Returns the directory that it was in.
     """
@@ -56,9 +56,9 @@ def remove(name: str, *, prefix: str | None = None, user: bool = False) -> str:
     spec = None if found is None else _read_spec(Path(found, "kernel.json"))
     if found is None or spec is None:
         where = f" in {places}" if user or prefix is not None else ""
-        raise InvalidInput("the name of the kernelspec", name, f"there is none of this name{where}")
+        raise InvalidInput("the name of the kernelspec", name, f"there is no kernelspec of this name{where}")
     if _PROGRAM not in spec.get("argv", ()):
-        advice = f"it is none of kernelbox's; `jupyter kernelspec remove {name}` removes those of others"
+        advice = f"it was not installed by kernelbox; `jupyter kernelspec remove {name}` removes it"
         raise InvalidInput("the name of the kernelspec", name, advice)
     try:
         os.remove(found) if os.path.islink(found) else shutil.rmtree(found)

@@ -1,19 +1,19 @@
-"""What a kernel says that no front end here has asked for: cells of other clients, and what comes between cells.
+"""Output that no front end here has asked for: cells of other clients, and output between cells.
 
-A cell of another client is told as Jupyter tells one of another front end: busy, `execute_input`, its outputs, idle.
+A cell of another client is shown as Jupyter shows one of another front end: busy, `execute_input`, its outputs, idle.
 What threads and tasks write, show and send between cells has the last cell for its parent, where front ends show it.
 """
 
 from __future__ import annotations
 
 from kernelbox.server.jupyter._exchange import Exchange
-from kernelbox.server.jupyter._jupyter_message import PROTOCOL_VERSION, JupyterMessage
+from kernelbox.server.jupyter._front_end_message import PROTOCOL_VERSION, JupyterMessage
 from kernelbox.wire._messages import Begun, Clear, Comm, Display, Done, Output, Started
 from kernelbox.wire._results import ErrorInfo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kernelbox.server.jupyter._jupyter_message import Author
+    from kernelbox.server.jupyter._front_end_message import Author
 
     News = Begun | Output | Display | Clear | Comm | Done
 
@@ -37,7 +37,7 @@ class OtherClients:
         self._last = exchange
 
     def tell(self, news: News) -> list[JupyterMessage]:
-        """Returns what all front ends are told of a message that is about no request of theirs."""
+        """Returns the broadcasts for a message that belongs to no request of a front end."""
         match news:
             case Begun():
                 exchange = Exchange(self._author, _request(news))
@@ -52,7 +52,7 @@ class OtherClients:
                 return self._exchange_of(news.id).broadcast(news)
 
     def lose(self) -> list[JupyterMessage]:
-        """Returns what front ends are told when no more will come of the cell that runs."""
+        """Returns the broadcasts that end the running cell when nothing more will come from it."""
         running, self._running = self._running, None
         return [] if running is None else [running[1].end()]
 

@@ -1,4 +1,4 @@
-"""A front end that outlasts its connection: what it is told while it is away is kept, within bounds, for its return."""
+"""A front end that may lose its connection and come back: messages are kept for it meanwhile, within limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from kernelbox.server.jupyter._jupyter_message import Author, JupyterMessage
+    from kernelbox.server.jupyter._front_end_message import Author, JupyterMessage
 
     class Present(Protocol):
         """A front end as long as it is connected."""
@@ -40,7 +40,7 @@ _codec = CodecV1()
 
 
 class ReconnectingFrontEnd:
-    """Passes messages on to the connection that there is, or keeps them for the next."""
+    """Passes messages to the current connection, or keeps them for the next one."""
 
     def __init__(self, author: Author) -> None:
         self._present: Present | None = None
@@ -83,7 +83,7 @@ class ReconnectingFrontEnd:
 
 
 class MissedMessages:
-    """Messages in their order, of which the oldest outputs are dropped where there are too many, and said to be."""
+    """Messages in order; if there are too many, the oldest outputs are dropped, and a message says so."""
 
     def __init__(self, author: Author) -> None:
         self._author = author
@@ -110,7 +110,7 @@ class MissedMessages:
             self.add(message)
 
     def take_first(self) -> JupyterMessage | None:
-        """Takes out what is to be told first: that messages were dropped, if there were any."""
+        """Takes out the next message to send; if messages were dropped, first one that says so."""
         if self._dropped:
             return self._take_dropped()
         if not self._messages:

@@ -1,4 +1,4 @@
-"""A front end behind a WebSocket; what it has not read yet waits here, within bounds."""
+"""A front end behind a WebSocket, with a bounded queue of what it has not read yet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from kernelbox.server.jupyter._jupyter_message import BadMessage, JupyterMessage
+from kernelbox.server.jupyter._front_end_message import BadMessage, JupyterMessage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _MOST_REPLIES = 2 * _MOST_UNREAD
 # Seconds that a front end may read nothing while something waits for it: it is gone, and others wait for it.
 PATIENCE = 60.0
 
-# Seconds to say that a connection is closed; who reads nothing is not told.
+# Seconds to send the close frame; a client that does not read gets none.
 _CLOSE_PATIENCE = 5.0
 
 # What a WebSocket is closed with (RFC 6455, 7.4.1): another has come in its place; what came is no message; nothing is
@@ -98,7 +98,7 @@ class SocketFrontEnd:
 
     async def _read(self, take: Callable[[JupyterMessage], None]) -> None:
         while True:
-            await self._until_room(_MOST_REPLIES)  # who reads no replies is not heard
+            await self._until_room(_MOST_REPLIES)  # a client that does not read replies is not read from
             event = await self._websocket.receive()
             if event["type"] == "websocket.disconnect":
                 return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from itertools import pairwise
 
-from kernelbox.server.jupyter._jupyter_message import BadMessage, JupyterMessage
+from kernelbox.server.jupyter._front_end_message import BadMessage, JupyterMessage
 from kernelbox.wire._json import dump, load
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         def encode(self, message: JupyterMessage) -> str | bytes: ...
 
         def decode(self, frame: str | bytes) -> JupyterMessage:
-            """Raises BadMessage for a frame that is none."""
+            """Raises BadMessage for a frame that is not a message."""
             ...
 
 
@@ -50,7 +50,7 @@ class CodecV1:
 
     def decode(self, frame: str | bytes) -> JupyterMessage:
         if isinstance(frame, str):
-            raise BadMessage("text frames are no messages of the subprotocol v1")
+            raise BadMessage("text frames are not messages of the subprotocol v1")
         channel, *parts = _split(frame, "<Q")
         if len(parts) < 4:
             raise BadMessage("a frame of v1 has a channel and four parts at least")
@@ -112,4 +112,4 @@ def _load(part: bytes) -> Any:
     try:
         return load(part)
     except ValueError as exc:
-        raise BadMessage(f"a part that is no JSON: {part[:60]!r}") from exc
+        raise BadMessage(f"a part that is not JSON: {part[:60]!r}") from exc

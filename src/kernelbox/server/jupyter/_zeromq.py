@@ -1,4 +1,4 @@
-"""A kernel of ours behind the ZeroMQ sockets of a connection file: what plain Jupyter starts, without a server.
+"""One of our kernels behind the ZeroMQ sockets of a connection file: what plain Jupyter starts, without a server.
 
 jupyter_client starts this program from the kernelspec, writes the connection file, and speaks to the five sockets that
 it names. Messages are signed with the key in that file, by jupyter_client's own Session.
@@ -18,14 +18,14 @@ import zmq.asyncio
 from jupyter_client.session import Session
 
 from kernelbox.base._errors import InvalidInput
-from kernelbox.server.jupyter._jupyter_message import BadMessage, JupyterMessage
+from kernelbox.server.jupyter._front_end_message import BadMessage, JupyterMessage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from kernelbox.server.jupyter._front_end_channels import FrontEndChannels
-    from kernelbox.server.jupyter._jupyter_message import Channel
+    from kernelbox.server.jupyter._front_end_message import Channel
 
 # Milliseconds that what has been sent has to reach the front ends when the program ends.
 _LINGER = 1_000

@@ -1,4 +1,4 @@
-"""The routes that run most code, without what FastAPI does for a request: half of what a short cell costs the server.
+"""The busiest routes, without FastAPI's work for each request, which is half of what a short cell costs the server.
 
 A direct route stands before FastAPI's own route of the same path, and calls the same function. It takes requests that
 are as most are. What is odd in any way (another content type, an Idempotency-Key, a body that does not fit, a span that

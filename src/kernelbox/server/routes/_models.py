@@ -28,7 +28,7 @@ _Seconds = Annotated[float | None, Field(ge=0.1, le=604_800, allow_inf_nan=False
 
 
 class Body(BaseModel):
-    """What a request brings: nothing is taken for what it is not, such as `true` for 1, and nothing is passed over."""
+    """The body of a request. Values are not converted, such as `true` to 1, and unknown fields are rejected."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -91,7 +91,7 @@ _Limits = Annotated[
 
 
 class KernelCreate(Body):
-    name: str | None = Field(None, description="what to call it; a new name if there is none", examples=["analysis"])
+    name: str | None = Field(None, description="the name of the kernel; generated if not given", examples=["analysis"])
     session_name: str | None = Field(None, description="a second name", examples=["agent-run-42"])
     tags: _Tags = Field(default_factory=dict, description="labels of your own")
     limits: _Limits = None
@@ -182,7 +182,7 @@ class AttemptModel(BaseModel):
 
 
 class ResultModel(BaseModel):
-    """What came of a cell. The first ten fields are those of KernelBox 0.1."""
+    """The result of a cell. The first ten fields are those of KernelBox 0.1."""
 
     status: Literal["success", "error", "timeout", "max_attempts_exceeded"]
     output: str = Field(description="what was written to stdout")
@@ -354,10 +354,10 @@ class RetryExecute(ExecuteBody):
 
 Responses = dict[int | str, dict[str, Any]]
 
-NOT_FOUND: Responses = {404: {"model": Failure, "description": "there is no such thing"}}
-CONFLICT: Responses = {409: {"model": Failure, "description": "it cannot be done as things are"}}
+NOT_FOUND: Responses = {404: {"model": Failure, "description": "not found"}}
+CONFLICT: Responses = {409: {"model": Failure, "description": "it conflicts with the current state"}}
 QUEUE_FULL: Responses = {429: {"model": Failure, "description": "too many cells wait in the kernel; see Retry-After"}}
-FULL: Responses = {503: {"model": Failure, "description": "the server has all it may have; see Retry-After"}}
+FULL: Responses = {503: {"model": Failure, "description": "the server is at a limit, or is stopping; see Retry-After"}}
 
 # The headers of what others have made: a browser runs no script in it.
 HARMLESS = {
@@ -367,8 +367,8 @@ HARMLESS = {
 
 # What every route may answer.
 COMMON: Responses = {
-    400: {"model": Failure, "description": "the request makes no sense"},
-    401: {"model": Failure, "description": "a token is missing, or is none of this server's"},
+    400: {"model": Failure, "description": "the request is malformed"},
+    401: {"model": Failure, "description": "the token is missing or unknown"},
     403: {"model": Failure, "description": "the token, or the web page that sends it, may not do this"},
     413: {"model": Failure, "description": "the request is too large"},
     421: {"model": Failure, "description": "the request is meant for another host"},

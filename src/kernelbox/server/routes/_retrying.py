@@ -48,7 +48,7 @@ async def run_until_success(
 
 
 def _was_interrupted(result: ExecutionResult) -> bool:
-    """Tells whether a client has had the code stopped."""
+    """Returns whether a client has had the code stopped."""
     return result.ending in ("interrupted", "never ran") and result.status == "error" and result.state == "kept"
 
 

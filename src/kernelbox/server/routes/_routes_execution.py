@@ -1,4 +1,4 @@
-"""Routes that run code and answer with its result, whatever the code does."""
+"""Routes that run code and answer with its result, also if the code fails."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def execute(key: str, body: ExecuteBody, request: Request, idempotency_key
     return await _execute(request, body, lambda: kernels.kernel(key), idempotency_key)
 
 
-@router.post("/kernels/{key}/execute/retry", summary="Run code, and other code where it fails", responses=_IN_KERNEL)
+@router.post("/kernels/{key}/execute/retry", summary="Run code, and replacement code if it fails", responses=_IN_KERNEL)
 async def execute_with_retry(key: str, body: RetryExecute, request: Request, idempotency_key: Key = None) -> Response:
     kernels = kernels_of(request, "run")
     return await _retry(request, body, lambda: kernels.kernel(key), idempotency_key)
@@ -57,7 +57,7 @@ async def execute_in_session(name: str, body: ExecuteBody, request: Request, ide
 
 @router.post(
     "/sessions/{name}/execute_with_retry",
-    summary="Run code in the kernel of a name, and other code where it fails",
+    summary="Run code in the kernel of a name, and replacement code if it fails",
     responses=_IN_SESSION,
 )
 async def execute_in_session_with_retry(

@@ -44,7 +44,7 @@ _PIECE = 256 * 1024
 # Entries of one directory that are listed.
 _MOST_ENTRIES = 10_000
 
-# Characters of a path that is told.
+# Characters of a path that are shown.
 _LONGEST_PATH = 200
 
 _IMAGE = re.compile(r"\d{8}-\d{6}-[0-9a-f]{16}-\d{1,6}\.(png|jpg|svg|gif|webp)", re.ASCII)
@@ -84,7 +84,7 @@ async def get_file(path: str, request: Request) -> Response:
 @router.put(
     "/files/{path:any_path}",
     status_code=201,
-    summary="Write a file, whole or not at all; directories are made as needed",
+    summary="Write a file atomically; missing directories are created",
     openapi_extra={
         "requestBody": {
             "required": False,

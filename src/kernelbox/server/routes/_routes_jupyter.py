@@ -19,7 +19,7 @@ from kernelbox.core._options import KernelOptions
 from kernelbox.host.engines._kernelspecs import installed_kernelspecs, read_logo
 from kernelbox.host.store._record import KernelRecord
 from kernelbox.server.http._failures import RequestRefused
-from kernelbox.server.jupyter._jupyter_message import TIME_FORMAT
+from kernelbox.server.jupyter._front_end_message import TIME_FORMAT
 from kernelbox.server.jupyter._kernel_info import DISPLAY_NAME, LOGO, SPEC_NAME
 from kernelbox.server.routes._app_state import caller_of, kernels_of, state_of
 from kernelbox.server.routes._jupyter_models import (
@@ -39,7 +39,7 @@ _OUR_LOGO = "logo-svg.svg"
 # What the variables are called that a front end may give a kernel, as in Jupyter's kernel gateway.
 _VARIABLES = "KERNEL_"
 
-# What a kernelspec tells everybody.
+# The fields of a kernelspec that every client may see.
 _SHOWN = ("display_name", "language", "interrupt_mode", "kernel_protocol_version")
 
 # The states of a record, in Jupyter's words.

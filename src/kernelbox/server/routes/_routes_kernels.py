@@ -72,7 +72,7 @@ async def destroy_kernel(key: str, request: Request) -> Destroyed:
 @router.post(
     "/kernels/{key}/restart",
     tags=["Kernels"],
-    summary="Start a kernel's process anew; its variables are lost",
+    summary="Restart a kernel's process; its variables are lost",
     responses=NOT_FOUND,
 )
 async def restart_kernel(key: str, request: Request) -> KernelModel:
@@ -83,7 +83,7 @@ async def restart_kernel(key: str, request: Request) -> KernelModel:
 @router.post(
     "/kernels/{key}/interrupt",
     tags=["Kernels"],
-    summary="Interrupt what a kernel runs; its variables are kept",
+    summary="Interrupt the running cell; variables are kept",
     responses=NOT_FOUND,
 )
 async def interrupt_kernel(key: str, request: Request) -> Interrupted:

@@ -39,7 +39,7 @@ async def list_variables(key: str, request: Request) -> VariableList:
     return VariableList(variables=described)
 
 
-@router.post("/complete", summary="Complete code at a place")
+@router.post("/complete", summary="Complete code at a cursor position")
 async def complete(key: str, body: Complete, request: Request) -> Completions:
     cursor = len(body.code) if body.cursor_pos is None else min(body.cursor_pos, len(body.code))
     reply = await kernels_of(request, "read").ask(key, "complete", {"code": body.code, "cursor_pos": cursor})

@@ -27,7 +27,7 @@ async def root() -> ServiceLinks:
     )
 
 
-@router.get("/health", summary="Tell whether the process answers")
+@router.get("/health", summary="Check that the process answers")
 async def health() -> Health:
     return Health(status="ok", service="kernelbox", version=__version__)
 
@@ -48,7 +48,7 @@ async def metrics(request: Request) -> Response:
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/ready", summary="Tell whether code can be run", responses=FULL)
+@router.get("/ready", summary="Check that code can be run", responses=FULL)
 async def ready(request: Request) -> Ready:
     if state_of(request).executions.draining:
         raise about_to_end()

@@ -38,7 +38,7 @@ async def list_sessions(request: Request) -> list[JupyterSession]:
 
 @router.post("/api/sessions", status_code=201, summary="Open a session", responses={**NOT_FOUND, **CONFLICT, **FULL})
 async def create_session(body: SessionRequest, request: Request, response: Response) -> JupyterSession:
-    """The same path leads to the same session. With `kernel.id` it uses a kernel that there is, else a new one."""
+    """The same path leads to the same session. With `kernel.id` it uses an existing kernel, else a new one."""
     kernels = kernels_of(request, "manage")
     async with kernels.alone(f"the notebook {body.path}"):  # two requests for one must not open two kernels
         for session in all_sessions(await kernels.all()):
@@ -144,7 +144,7 @@ def describe(path: str, name: str, kind: str) -> str:
 
 
 def sessions_of(record: KernelRecord) -> list[NotebookSession]:
-    """Returns the sessions of a kernel; a tag that another program has written may make no sense, and is none."""
+    """Returns the sessions of a kernel; malformed tags, which other programs may write, are skipped."""
     found = []
     for tag, value in record.tags.items():
         if tag.startswith(_PREFIX):

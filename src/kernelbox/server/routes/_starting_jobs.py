@@ -37,7 +37,7 @@ Key = Annotated[
 
 
 async def begin_in_kernel(request: HTTPConnection, key: str, body: ExecuteBody | JobExecute, once: str | None) -> str:
-    """Begins a job in a kernel that there is; returns its id."""
+    """Begins a job in an existing kernel; returns its id."""
     kernels = kernels_of(request, "run")
     return await begin_job(request, body, running(request, body, lambda: kernels.kernel(key)), once)
 

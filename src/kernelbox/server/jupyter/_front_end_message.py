@@ -24,7 +24,7 @@ _LONGEST_NAME = 256
 
 
 class BadMessage(ValueError):
-    """Raised for what a front end has sent and is no message."""
+    """Raised when a front end sends something that is not a message."""
 
 
 @dataclass(frozen=True, slots=True)
