@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.guarded.attacks import ATTACKS
+from tests.support.homes import outside_of_tmp
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="guarded kernels need Linux"),
@@ -34,7 +35,7 @@ users = pytest.mark.parametrize("uid", [0, USER] if os.getuid() == 0 else [os.ge
 @functools.cache
 def results(uid: int) -> dict[str, dict[str, bool]]:
     """Runs all attacks as a user; returns what came of each."""
-    base = Path(tempfile.mkdtemp(prefix="kernelbox-", dir="/var/lib" if os.getuid() == 0 else Path.home()))
+    base = Path(tempfile.mkdtemp(prefix="kernelbox-", dir=outside_of_tmp()))
     try:
         base.chmod(0o755)
         for name in ("mounted", "proc"):

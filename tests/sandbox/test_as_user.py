@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from scripts.sandbox_runtime import install
+from tests.support.homes import outside_of_tmp
 from tests.support.sandbox import LEVEL, needs_linux
 
 pytestmark = [
@@ -34,7 +35,7 @@ DEADLINE = 900.0
     "file", ["test_srt.py", "test_inside.py", "test_life.py", "test_limited.py", "test_faces_life.py"]
 )
 def test_kernels_in_srt_pass_the_tests_of_this_file_as_an_ordinary_user(file: str) -> None:
-    base = Path(tempfile.mkdtemp(prefix="kb-", dir="/var/lib" if os.getuid() == 0 else Path.home()))
+    base = Path(tempfile.mkdtemp(prefix="kb-", dir=outside_of_tmp()))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / file)]
     command += [f"--basetemp={base / 'tests'}", "--rootdir", str(ROOT)]
     try:

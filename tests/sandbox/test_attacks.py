@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from scripts.sandbox_runtime import install
 from tests.sandbox.attacks import ATTACKS
+from tests.support.homes import outside_of_tmp
 from tests.support.sandbox import needs_linux
 
 pytestmark = [needs_linux, pytest.mark.slow, pytest.mark.timeout(3000)]
@@ -88,7 +89,7 @@ users = pytest.mark.parametrize("uid", [0, USER] if os.getuid() == 0 else [os.ge
 @functools.cache
 def results(uid: int) -> dict[str, dict[str, bool]]:
     """Runs all attacks as a user; returns what came of each."""
-    base = Path(tempfile.mkdtemp(prefix="kernelbox-", dir="/var/lib" if os.getuid() == 0 else Path.home()))
+    base = Path(tempfile.mkdtemp(prefix="kernelbox-", dir=outside_of_tmp()))
     try:
         prepare(base, uid)
         stage = [sys.executable, str(HERE / "stage.py"), str(base)]

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.cells import run, value
+from tests.support.homes import outside_of_tmp
 from tests.support.sandbox import has_landlock, needs_linux
 from tests.support.strategies import untimed
 
@@ -308,7 +309,7 @@ def test_the_real_temporary_directory_is_shown_where_a_rule_asks_for_it(
 @pytest.mark.skipif(not has_landlock(), reason="only Landlock tells named pipes apart")
 def test_a_named_pipe_is_written_to_only_where_files_can_be(home: Path, workspace: Path) -> None:
     """A mount that is read-only does not keep anyone from it."""
-    with tempfile.TemporaryDirectory(prefix="kb-", dir="/var/lib" if os.getuid() == 0 else Path.home()) as outside:
+    with tempfile.TemporaryDirectory(prefix="kb-", dir=outside_of_tmp()) as outside:
         pipe = f"{outside}/pipe"
         os.mkfifo(pipe)
         reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import shutil
 import socket
 import tempfile
@@ -29,6 +30,11 @@ def new_home() -> Iterator[Path]:
                 dismiss(template)
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def outside_of_tmp() -> str:
+    """Returns where directories can be made that sandboxed kernels see, as they do not see the temporary directory."""
+    return "/var/lib" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_dir
 
 
 def destroy_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
