@@ -75,9 +75,7 @@ def execute(
     a `policy` decide first; with a policy and no `approve`, what would be asked is rejected. `output_char_limit` is how
     many characters are kept of each text, 0 for all; it defaults to KERNELBOX_OUTPUT_CHAR_LIMIT.
     """
-    if approve is not None and not callable(approve):
-        raise InvalidInput("approve", approve, "use a function, which is called with each request")
-    here = kernels()
+    here, approve = kernels(), _check_approve(approve)
     options = _cell_options(here, language, timeout, images_dir, approve, policy, output_char_limit)
     return run_cell(here, kernel, code, options, approve)
 
@@ -127,21 +125,14 @@ def execute_with_retry(
     """
     if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 0):
         raise InvalidInput("max_attempts", max_attempts, "use a whole number, or None or 0 for the configured one")
-    allowed = max_attempts or kernels().config.max_retries
     if not callable(on_error_fn):
         raise InvalidInput("on_error_fn", on_error_fn, "use a function of a result and the number of the attempt")
+    here, approve = kernels(), _check_approve(approve)
+    options = _cell_options(here, language, timeout, images_dir, approve, policy, output_char_limit)
+    allowed = max_attempts or here.config.max_retries
     attempts = []
     for attempt in range(1, allowed + 1):
-        result = execute(
-            kernel,
-            code,
-            language=language,
-            timeout=timeout,
-            images_dir=images_dir,
-            approve=approve,
-            policy=policy,
-            output_char_limit=output_char_limit,
-        )
+        result = run_cell(here, kernel, code, options, approve)
         attempts.append(result.snapshot(attempt, code))
         result.attempts = attempts
         if result.ok:
@@ -230,6 +221,12 @@ def wipe(*, stale: bool = False) -> list[str]:
     tells so when it is next used.
     """
     return kernels().cull() if stale else kernels().wipe()
+
+
+def _check_approve(approve: Approve | None) -> Approve | None:
+    if approve is not None and not callable(approve):
+        raise InvalidInput("approve", approve, "use a function, which is called with each request")
+    return approve
 
 
 def _cell_options(
