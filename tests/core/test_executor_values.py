@@ -38,7 +38,7 @@ FORGED: dict[str, Any] = {
 
 @pytest.mark.parametrize("described", FORGED.values(), ids=FORGED)
 def test_what_no_kernel_sends_is_refused(described: Any) -> None:
-    with pytest.raises(KernelBoxError, match=r"^kernel 'k' sent what is no list of variables; a cell has tampered"):
+    with pytest.raises(KernelBoxError, match=r"^kernel 'k' did not send a list of variables; a cell has tampered"):
         read_variables("k", {"variables": described})
 
 

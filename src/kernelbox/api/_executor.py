@@ -134,7 +134,7 @@ class CodeExecutor:
         await self._executor.stop(private=self.name is None)
 
     async def reset(self) -> None:
-        """Replaces the kernel by a clean one, whatever it is doing; its variables are lost.
+        """Replaces the kernel by a clean one, even while a cell runs; its variables are lost.
 
         A cell that is running fails. Cells that wait run in the new kernel. Tool servers that were started are ended.
         """

@@ -67,7 +67,7 @@ def execute(
     policy: ApprovalPolicy | None = None,
     output_char_limit: int | None = None,
 ) -> ExecutionResult:
-    """Runs code in a kernel and returns what came of it; whatever the code does, it does not raise.
+    """Runs code in a kernel and returns the result; errors of the code are in the result and are not raised.
 
     `kernel` is a record, an id or a name; an unknown name opens a kernel. `timeout` is in seconds; None, 0 and
     less stand for KERNELBOX_EXECUTION_TIMEOUT. With `approve`, shell commands are held until it has been called with a
@@ -120,7 +120,7 @@ def execute_with_retry(
     """Runs code until it succeeds, asking `on_error_fn(result, attempt)` for new code after each failure.
 
     None from it means the same code again. After `max_attempts` failures (None or 0: KERNELBOX_MAX_RETRIES) the status
-    is max_attempts_exceeded. A kernel that an attempt ends is started anew for the next; one that was destroyed
+    is max_attempts_exceeded. A kernel that an attempt ends is restarted for the next; one that was destroyed
     meanwhile is not, if `kernel` is its record or id: its result is returned at once.
     """
     if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 0):
@@ -157,7 +157,7 @@ def _next_code(answer: object, code: str) -> str:
 
 
 def _can_go_on(kernel: KernelRecord | str) -> bool:
-    """Starts a dead kernel anew, if it is meant by its record or id; a name opens a new one when it is next used."""
+    """Restarts a dead kernel that was given by record or id; a name opens a new one when it is next used."""
     if isinstance(kernel, str) and not is_kernel_id(kernel):
         return True
     try:
@@ -173,7 +173,7 @@ def interrupt(kernel: KernelRecord | str) -> bool:
 
 
 def restart(kernel: KernelRecord | str) -> KernelRecord:
-    """Starts a kernel's process anew under the same name and id; its variables are lost."""
+    """Starts a new process for a kernel, under the same name and id; its variables are lost."""
     return kernels().restart(_key(kernel))
 
 

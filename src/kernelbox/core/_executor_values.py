@@ -111,7 +111,7 @@ def read_variables(kernel: str, content: dict[str, Any]) -> list[Variable]:
         raise KernelBoxError(f"kernel {kernel!r} cannot list its variables: {content.get('evalue', 'unknown')!s:.1000}")
     if not isinstance(described, list) or not all(map(_is_variable, described)):
         raise KernelBoxError(
-            f"kernel {kernel!r} sent what is no list of variables; a cell has tampered with it: restart the kernel"
+            f"kernel {kernel!r} did not send a list of variables; a cell has tampered with it: restart the kernel"
         )
     return [Variable(**variable) for variable in described[:_MOST_VARIABLES]]
 

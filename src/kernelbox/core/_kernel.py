@@ -138,7 +138,7 @@ class Kernel:
         return self.record.status == "running" or self.ask("is_complete", {"code": ""}) is not None
 
     def interrupt(self) -> bool:
-        """Interrupts whatever holds the kernel; returns whether that was reached."""
+        """Interrupts what holds the kernel; returns whether that was reached."""
         try:
             connection = self.connect()
         except OSError:
@@ -155,11 +155,11 @@ class Kernel:
         return self.record.death or self._kernels.condition.cause(self.record)
 
     def note_death(self) -> None:
-        """Notes that a caller is told of the kernel's death: its name opens a fresh one when it is next used."""
+        """Notes that the death has been reported: the next use of the name opens a fresh kernel."""
         self._kernels.condition.claim_report(self.record)
 
     def report_death(self, result: ExecutionResult, advice: str) -> None:
-        """Notes that a result tells its caller of the kernel's death; adds the advice unless the kernel is back."""
+        """Notes that a result reports the kernel's death; adds the advice unless the kernel is back."""
         self.note_death()
         if result.error is not None and not self._is_replaced():
             result.error.evalue += f"; {advice}"
@@ -183,7 +183,7 @@ class Kernel:
         try:
             # It is killed under the lock of its name: a client that saw it dead would open a kernel in its place.
             self._kernels.restart(self.record.kernel_id, reason=reason, environment=self.environment, ended=self.record)
-        except Exception as exc:  # noqa: BLE001  # whatever keeps another from starting: the execution is over
+        except Exception as exc:  # noqa: BLE001  # no other can start for any reason: the execution is over
             with contextlib.suppress(OSError):
                 self.end(reason)  # by the record that we hold: the one in the store may have been lost, or forged
             return self._describe(exc) or type(exc).__name__
@@ -191,7 +191,7 @@ class Kernel:
 
 
 def dead_result(record: KernelRecord, advice: str) -> ExecutionResult:
-    """Returns what comes of a cell that is sent to a dead kernel."""
+    """Returns the result of a cell that was sent to a dead kernel."""
     value = f"kernel {record.name!r} is dead: {record.death}; its variables are lost; {advice}"
     error = ErrorInfo("KernelDied", value, [f"KernelDied: {value}"])
     return ExecutionResult("error", error=error, text=error.traceback[0], state="lost", ending="never ran")

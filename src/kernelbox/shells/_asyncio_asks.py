@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Answer, Ask
 
-# Events that wait for a caller who does not read them; a server that sends more loses the rest.
+# Events kept for a caller that does not read them. Beyond this number they are dropped.
 _MOST_EVENTS = 1_000
 
 

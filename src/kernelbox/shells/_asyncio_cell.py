@@ -1,4 +1,4 @@
-"""One cell on an event loop: `async for event in cell` yields what comes of it, the result last."""
+"""One cell on an event loop: `async for event in cell` yields its outputs and requests, and the result last."""
 
 from __future__ import annotations
 

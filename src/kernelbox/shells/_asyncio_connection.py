@@ -122,7 +122,7 @@ async def connect(kernel: Kernel) -> Connection:
 def allow_threads() -> None:
     """Lets this event loop have many threads wait at once; Python's own number is a few more than there are processors.
 
-    They wait for processes, which may be stopped or slow to start; who needs no more than a file must not wait too.
+    Threads wait for processes that may be stopped or slow to start; reading a file must not wait behind them.
     """
     from concurrent.futures import ThreadPoolExecutor
 

@@ -34,7 +34,7 @@ _ADVICE = "await executor.reset() for a fresh one"
 class Executor:
     """Holds one kernel at a time, and runs cells in it in the order of the calls.
 
-    It belongs to the process that started it. In a fork of that process it is stopped, and can be started anew.
+    It belongs to the process that started it. In a fork of that process it is stopped, and can be started again.
     """
 
     def __init__(self, toolbox: Toolbox) -> None:
@@ -102,7 +102,7 @@ class Executor:
                 self._discard(old)
                 return
             try:
-                self._kernel = kernels.handle(await kernels.restart(old.name))  # whatever kernel has the name now
+                self._kernel = kernels.handle(await kernels.restart(old.name))  # another kernel may have the name now
             except KernelNotFound:
                 self._kernel = await _open(kernels, name)
 

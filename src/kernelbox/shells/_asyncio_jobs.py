@@ -18,15 +18,14 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """One cell, driven to its end by a task of its own; callers who come again find it by its `id`.
+    """One cell, run to its end by a task of its own. A later call finds it by its `id`.
 
     `notice` is what a tool's server said last. A job that no caller attends for `leash` seconds is cancelled. `on_end`
     is called with the job when it is done.
     """
 
-    def __init__(self, kernel_name: str, cell: AsyncCell, on_end: Callable[[Job], None] | None = None) -> None:
+    def __init__(self, cell: AsyncCell, on_end: Callable[[Job], None] | None = None) -> None:
         self.id = os.urandom(16).hex()
-        self.kernel_name = kernel_name
         self.cell = cell
         self.notice = ""
         self._call_at_end = on_end
@@ -38,11 +37,11 @@ class Job:
         self._driving.add_done_callback(self._on_end)
 
     def __repr__(self) -> str:
-        return f"<Job {self.id} in {self.kernel_name!r} {'done' if self.done else 'running'}>"
+        return f"<Job {self.id} in {self.cell.kernel.name!r} {'done' if self.done else 'running'}>"
 
     @property
     def done(self) -> bool:
-        """Whether the cell has come to its end."""
+        """Whether the cell has ended."""
         return self._driving.done()
 
     @property
@@ -90,7 +89,7 @@ class Job:
         self._cut_leash()
         self._news.set()
         if not driving.cancelled():
-            driving.exception()  # callers who ask for the result get it; there may be none
+            driving.exception()  # `result` raises it; without this line asyncio logs it
         if self._call_at_end is not None:
             self._call_at_end(self)
 

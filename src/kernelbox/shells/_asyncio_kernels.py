@@ -1,4 +1,4 @@
-"""AsyncKernels: the kernels of a home on an event loop; whatever looks at files or waits runs in a thread.
+"""AsyncKernels: the kernels of a home on an event loop. File access and waiting happen in threads.
 
 All that runs code on an event loop uses it: CodeExecutor, the HTTP service, the MCP server and front ends. It keeps no
 state but handles, and uses a handle without looking at files only while a connection shows that the kernel lives. So
@@ -126,13 +126,6 @@ class AsyncKernels:
     async def find(self, key: str) -> KernelRecord | None:
         """Returns the record of an id, name or session name, as it is now."""
         found = await in_thread(self._kernels.find, check_key(key))
-        return None if found is None else self._shown(found)
-
-    async def look(self, key: str) -> KernelRecord | None:
-        """Like `find`; the kernel is also asked for a sign of life if a thread may hold it."""
-        found = await in_thread(self._kernels.find, check_key(key))
-        if found is not None:
-            await in_thread(self._kernels.note_held, [found])
         return None if found is None else self._shown(found)
 
     async def get(self, key: str) -> KernelRecord:
@@ -271,15 +264,15 @@ class AsyncKernels:
     # -- reporting deaths ------------------------------------------------------------------------------------
 
     async def note_death(self, kernel: Kernel) -> None:
-        """Notes that a caller is told of a kernel's death, so that its name opens a fresh one when it is next used."""
+        """Notes that a death has been reported: the next use of the name opens a fresh kernel."""
         await in_thread(kernel.note_death)
 
     async def report_death(self, kernel: Kernel, result: ExecutionResult) -> None:
-        """Notes that a result tells its caller of a kernel's death, and adds what the caller can do."""
+        """Notes that a result reports a kernel's death, and adds what the caller can do."""
         await in_thread(kernel.report_death, result, self._advice)
 
     async def dead_result(self, kernel: Kernel) -> ExecutionResult:
-        """Returns the result of a cell that was sent to a dead kernel, and notes that its caller is told."""
+        """Returns the result of a cell that was sent to a dead kernel, and notes that this reports the death."""
         await in_thread(kernel.note_death)
         return dead_result(kernel.record, self._advice)
 
@@ -290,7 +283,7 @@ class AsyncKernels:
         return await in_thread(self._kernels.interrupt, check_key(key))
 
     async def interrupt_execution(self, kernel_id: str, execution_id: str) -> None:
-        """Interrupts one execution of a kernel, whichever process sent it; one that waits for its turn never runs."""
+        """Interrupts one execution of a kernel, also one of another process; one that waits for its turn never runs."""
         kernel = await self.kernel(kernel_id)
         with contextlib.suppress(OSError):  # it has ended meanwhile
             connection = await connect(kernel)
@@ -298,7 +291,7 @@ class AsyncKernels:
             kernel.release(connection)
 
     async def restart(self, key: str) -> KernelRecord:
-        """Starts a kernel's process anew under the same name and id; raises KernelNotFound."""
+        """Starts a new process for a kernel, under the same name and id; raises KernelNotFound."""
         async with self._starting:
             return self._shown(await in_thread(self._restart, check_key(key)))
 

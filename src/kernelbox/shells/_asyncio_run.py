@@ -220,7 +220,7 @@ class Run:
         return events
 
     async def _until_obeyed(self) -> None:
-        """Waits until a thread of ours has let go of the connection, also one that a cancelled task has left."""
+        """Waits until our thread no longer uses the connection, even if the task that started it was cancelled."""
         if self._obeying is not None:
             await asyncio.shield(self._obeying)
             self._obeying = None

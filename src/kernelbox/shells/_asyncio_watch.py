@@ -1,6 +1,6 @@
 """One client's watch over a kernel: what it says in any client's cell, and its end, its restart and its return.
 
-The client's own cells run on the same connection, so that all it is told comes in one order. A cell takes the
+The client's own cells run on the same connection, so that all messages come in one order. A cell takes the
 connection for as long as it runs; what the kernel says meanwhile is among the events of the cell.
 """
 
@@ -47,7 +47,7 @@ class Restarted:
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """The connection of a watch, for one cell; `give_back` is called when that has ended, whatever has become of it."""
+    """The connection of a watch, for one cell; `give_back` is called when the cell has ended, in any way."""
 
     kernel: Kernel
     connection: Connection
@@ -70,7 +70,7 @@ class KernelWatch:
         return f"<KernelWatch {'lent' if self._lent else 'following' if self._connection else 'without a kernel'}>"
 
     async def take(self) -> Lent | None:
-        """Returns the connection for a cell, when all that came before has been told; None if no kernel is alive."""
+        """Returns the connection for a cell, after all earlier messages; None if no kernel is alive."""
         if self._over:
             return None
         self._wanted = asyncio.get_running_loop().create_future()
@@ -94,9 +94,9 @@ class KernelWatch:
         self._wake.set()
 
     async def follow(self) -> AsyncGenerator[News | Missed | Ended | Restarted]:
-        """Yields what the kernel says and what becomes of it, until it has been destroyed."""
+        """Yields the kernel's messages, its deaths and its restarts, until it is destroyed."""
         followed: tuple[int | None, int] | None = None
-        told_dead = False
+        reported_dead = False
         try:
             while True:
                 kernel = await self._reach()
@@ -107,14 +107,14 @@ class KernelWatch:
                     process = kernel.record.pid, kernel.record.start_time
                     if followed is not None:
                         yield Missed() if process == followed else Restarted()
-                    elif told_dead:
+                    elif reported_dead:
                         yield Restarted()
-                    followed, told_dead = process, False
+                    followed, reported_dead = process, False
                     async for news in self._listen(kernel, self._connection.connection):
                         yield news
                     continue
-                if not told_dead and not kernel.record.alive:
-                    told_dead = True
+                if not reported_dead and not kernel.record.alive:
+                    reported_dead = True
                     yield Ended(kernel.record.death or "it cannot be reached")
                 await self._pause()
         finally:

@@ -94,7 +94,7 @@ class Workplace:
             with contextlib.ExitStack() as place:
                 note = place.enter_context(self._noted(kernel.record, options.language))
                 cell = await self._kernels.begin(kernel, request, options)
-                job = Job(name, cell, functools.partial(_give_back, place.pop_all(), note))
+                job = Job(cell, functools.partial(_give_back, place.pop_all(), note))
         finally:
             self._beginning -= 1
         self._forget_old_jobs()
@@ -108,7 +108,7 @@ class Workplace:
         return self._jobs[job_id]
 
     def running(self) -> list[Job]:
-        """Returns the jobs that have not come to their end."""
+        """Returns the jobs that have not ended."""
         return [job for job in self._jobs.values() if not job.done]
 
     def cancel_all(self) -> None:
@@ -117,21 +117,21 @@ class Workplace:
             job.cancel()
 
     async def report_death(self, job: Job) -> None:
-        """Notes that the caller is told of a kernel that died in a job, so that the next cell gets a fresh one."""
+        """Notes that a kernel's death has been reported, so that the next cell gets a fresh one."""
         await self._kernels.note_death(job.cell.kernel)
 
     # -- kernels ---------------------------------------------------------------------------------------------
 
     async def records(self) -> list[tuple[str, KernelRecord]]:
         """Returns the kernels there are, with the names that clients know them by and what each uses."""
-        if self._shared:
-            mine = [record for record in await self._kernels.all() if record.name.startswith(self._prefix)]
-            found = [(record.name.removeprefix(self._prefix), record) for record in mine]
-        else:
-            looked = [(name, await self._kernels.look(self._full(name))) for name in self._names]
-            found = [(name, record) for name, record in looked if record is not None]
-        await self._kernels.measured([record for _, record in found])
-        return found
+        before, after = self._prefix, self._suffix
+        records = [
+            record
+            for record in await self._kernels.all()
+            if record.name.startswith(before) and record.name.endswith(after)
+        ]
+        await self._kernels.measured(records)
+        return [(record.name.removeprefix(before).removesuffix(after), record) for record in records]
 
     async def variables(self, name: str, *, timeout: float = 10) -> list[Variable]:  # noqa: ASYNC109  # part of the query
         """Returns what lives in a kernel that has been opened."""
@@ -153,7 +153,7 @@ class Workplace:
             return await self._kernels.interrupt(self._full(name))
 
     async def restart(self, name: str) -> None:
-        """Starts a kernel's process anew; its variables are lost. Raises KernelNotFound for a name that is new.
+        """Starts a new process for a kernel; its variables are lost. Raises KernelNotFound for a new name.
 
         Tool servers that no cell is using are ended; they are started again when they are called.
         """

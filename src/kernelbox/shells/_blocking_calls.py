@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelbox.tools._toolbox import Toolbox
     from kernelbox.wire._messages import Ask
 
-# Events that wait for a caller who does not read them; a server that sends more loses the rest.
+# Events kept for a caller that does not read them. Beyond this number they are dropped.
 _MOST_EVENTS = 1_000
 
 # While a kernel has not taken all that was sent, the answers of other calls are looked for this often.

@@ -78,7 +78,7 @@ def holds_commands(approve: Approve | bool | None, policy: ApprovalPolicy | None
     if policy is not None:
         from kernelbox.core.approvals._policy import check_policy
 
-        check_policy(policy)  # whatever its rules speak of: what they leave open is not allowed by them
+        check_policy(policy)  # any policy holds commands: what its rules leave open is not allowed
     return True
 
 
