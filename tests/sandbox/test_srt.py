@@ -261,14 +261,14 @@ def test_an_srt_that_is_killed_ends_its_kernels_and_leaves_nothing(own_home: Pat
     (workspace / ".profile").write_text("mine")
     (workspace / ".idea").mkdir()
     box = get_or_create("box", sandbox=True, sandbox_level="srt")
-    srt, deputy, place = srt_of(box), parent_of(srt_of(box)), place_of(box)
+    srt, parent, place = srt_of(box), parent_of(srt_of(box)), place_of(box)
     assert is_named(place)
     running = Running(box, "import time\nprint('begun', flush=True)\ntime.sleep(60)").wait_for_output()
     os.kill(srt, signal.SIGKILL)
     error = running.result().error
     assert error is not None
     assert "srt was killed by SIGKILL" in error.evalue
-    wait_for_end(deputy)
+    wait_for_end(parent)
     assert not place.exists()
     assert not is_named(place)
     assert sorted(path.name for path in workspace.iterdir()) == [".idea", ".profile"]
@@ -277,14 +277,14 @@ def test_an_srt_that_is_killed_ends_its_kernels_and_leaves_nothing(own_home: Pat
 
 def test_a_template_that_is_killed_ends_its_kernels_with_a_cause(own_home: Path, workspace: Path) -> None:
     box = get_or_create("box", sandbox=True, sandbox_level="srt")
-    deputy = parent_of(srt_of(box))
+    parent = parent_of(srt_of(box))
     os.kill(parent_of(box.pid or 0), signal.SIGKILL)
     wait_for_end(box.pid or 0)
     assert "srt ended" in execute("box", "1 + 1").text
-    wait_for_end(deputy)
+    wait_for_end(parent)
 
 
-def test_a_deputy_that_is_killed_takes_srt_and_its_kernels_with_it(own_home: Path, workspace: Path) -> None:
+def test_a_parent_of_srt_that_is_killed_takes_srt_and_its_kernels_with_it(own_home: Path, workspace: Path) -> None:
     box = get_or_create("box", sandbox=True, sandbox_level="srt")
     srt, place = srt_of(box), place_of(box)
     os.kill(parent_of(srt), signal.SIGKILL)
@@ -292,18 +292,18 @@ def test_a_deputy_that_is_killed_takes_srt_and_its_kernels_with_it(own_home: Pat
     wait_for_end(box.pid or 0)
     eventually(lambda: list(workspace.iterdir()) == [])
     assert value(get_or_create("again", sandbox=True, sandbox_level="srt"), "1 + 1") == "2"
-    wipe()  # the deputy of the second removes what the first has left
+    wipe()  # the parent of the second srt removes what the first has left
     assert not place.exists()
 
 
 def test_nothing_is_left_when_the_template_has_left(own_home: Path, workspace: Path) -> None:
     box = get_or_create("box", sandbox=True, sandbox_level="srt")
-    srt, deputy, place = srt_of(box), parent_of(srt_of(box)), place_of(box)
+    srt, parent, place = srt_of(box), parent_of(srt_of(box)), place_of(box)
     run(box, "open('mine', 'w').close()")
     assert destroy(box)
     wipe()
     assert not is_running(srt)
-    assert not is_running(deputy)
+    assert not is_running(parent)
     assert not place.exists()
     assert not is_named(place)
     assert [path.name for path in workspace.iterdir()] == ["mine"]
@@ -312,9 +312,9 @@ def test_nothing_is_left_when_the_template_has_left(own_home: Path, workspace: P
 def test_an_idle_template_leaves_by_itself(own_home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELBOX_TEMPLATE_IDLE_TIMEOUT", "0.1")
     box = get_or_create("box", sandbox=True, sandbox_level="srt")
-    deputy = parent_of(srt_of(box))
+    parent = parent_of(srt_of(box))
     destroy(box)
-    wait_for_end(deputy)
+    wait_for_end(parent)
     assert list(workspace.iterdir()) == []
 
 

@@ -14,7 +14,7 @@ In a kernel's own directory:
     state              host makes it, the kernel maps it hosts, who take it for what the kernel says of itself
     log                host opens it for the kernel      people
     death.json         keeper: how the process ended     hosts
-    kept.json          keeper in srt: who is its deputy  that deputy, when srt has ended; hosts, if it is there
+    kept.json          keeper in srt: which srt it is    the parent of that srt, when srt has ended; hosts
     ending.json        host: why it ends the process     hosts
     reported-<pid>-…   host: the death has been told     hosts, who believe it if it is signed, as the one above
     profile/           the cell, with %store             the cell
@@ -33,7 +33,7 @@ NAMES, LOCKS = "names", "locks"
 TEMPLATE = "template-"
 
 # How the directories begin that srt keeps its sockets in: they are in /tmp, because sockets need short paths.
-DEPUTY = "kernelbox-srt-"
+SRT_PLACE = "kernelbox-srt-"
 
 # How lines of a template's log begin: before it imports a module of KERNELBOX_PRELOAD, and after the last.
 IMPORTING, WARM = "importing", "imported all"

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from kernelbox.guest.birth._keeper import end_children, write_note
-from kernelbox.wire._layout import DEATH, DEPUTY, KEPT, is_kernel_id
+from kernelbox.wire._layout import DEATH, KEPT, SRT_PLACE, is_kernel_id
 
 
 def clean_up(runtime: int, wanted: dict[str, Any], reason: str) -> None:
@@ -66,7 +66,7 @@ def _remove_abandoned(directory: str) -> None:
     """
     for entry in os.scandir(directory):
         with contextlib.suppress(OSError):
-            if not entry.name.startswith(DEPUTY) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+            if not entry.name.startswith(SRT_PLACE) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
                 continue
             fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:

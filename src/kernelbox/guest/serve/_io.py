@@ -95,7 +95,7 @@ class IO:
         self._kernel = kernel
         self._listener = identity.listener
         self._pipes = identity.outputs
-        self._runner = -1 if identity.runner is None else identity.runner.fileno()
+        self._runner = None if identity.runner is None else identity.runner.fileno()
         self._waker, self._main_waker = waker, main_waker
         self._peers: dict[int, Peer] = {}
         self._stopping = False
@@ -212,7 +212,7 @@ class IO:
         self._waker.clear()
         self._alarm.clear()
 
-    def _serve_once(self, also: int = -1) -> bool:
+    def _serve_once(self, also: int | None = None) -> bool:
         """Waits for something to happen and handles it. True if the descriptor `also` became readable."""
         outbox, now = self._kernel.outbox, time.monotonic()
         resting = now < self._rest_until
@@ -234,15 +234,15 @@ class IO:
         self._do_what_is_due()
         return called
 
-    def _poller(self, also: int, resting: bool, congested: bool) -> select.poll:
+    def _poller(self, also: int | None, resting: bool, congested: bool) -> select.poll:
         """Returns a poller for everything that can be served now."""
         poller = select.poll()
         poller.register(self._waker.fd, select.POLLIN)
         if time.monotonic() >= self._deaf_until:
             poller.register(self._listener, select.POLLIN)
-        if self._runner >= 0:
+        if self._runner is not None:
             poller.register(self._runner, 0)  # it says nothing; that it ends is told in any case
-        if also >= 0:
+        if also is not None:
             poller.register(also, select.POLLIN)
             poller.register(self._main_waker.fd, select.POLLIN)
         if not resting and not congested:

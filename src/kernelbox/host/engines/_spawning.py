@@ -138,8 +138,8 @@ def template_command(argv: Sequence[str]) -> list[str]:
     return ["-P", "-c", _BOOT, os.path.dirname(PACKAGE), *argv]
 
 
-def deputy_command(argv: Sequence[str]) -> list[str]:
-    """Returns the command that runs the deputy of a template in srt, which needs no packages that are installed."""
+def srt_parent_command(argv: Sequence[str]) -> list[str]:
+    """Returns the command that runs the parent of srt, which needs no installed packages."""
     program = os.path.join(PACKAGE, "guest", "birth", "_srt_parent.py")
     return [sys.executable, "-S", "-P", program, os.path.dirname(PACKAGE), *argv]
 

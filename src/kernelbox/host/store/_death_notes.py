@@ -31,8 +31,8 @@ CAUSE_PATIENCE = 0.15
 # While the process is a zombie of its keeper's, that is about to write; a keeper that takes longer is stuck.
 _ZOMBIE_PATIENCE = 5.0
 
-# When srt has ended, with the keeper that ran in it, it takes this long at the most until its deputy has told.
-_DEPUTY_PATIENCE = 5.0
+# When srt has ended, with the keeper that ran in it, its parent reports the deaths of the kernels within this time.
+_SRT_PATIENCE = 5.0
 
 # A keeper sees a death within milliseconds; one that does not by then may have been stopped.
 _STOPPED_AFTER = 0.1
@@ -73,8 +73,8 @@ def _find_cause(directory: KernelDirectory, process: Process, farewell: str, pat
     if farewell:
         return farewell
     note = wait_for_note(directory, process, patience=patience)
-    if note is None and directory.exists() and _has_deputy(directory):
-        note = wait_for_note(directory, process, patience=_DEPUTY_PATIENCE)
+    if note is None and directory.exists() and _ran_in_srt(directory):
+        note = wait_for_note(directory, process, patience=_SRT_PATIENCE)
     if not directory.exists():
         return "destroyed"
     state = read_state(directory)
@@ -177,8 +177,8 @@ def _sign_intent(directory: KernelDirectory, process: Process, reason: str) -> s
     return directory.sign(INTENT, process.pid, process.start_time, reason)
 
 
-def _has_deputy(directory: KernelDirectory) -> bool:
-    """Tells whether a kernel's keeper ran in srt, and has a deputy that tells of the kernel's end if it cannot."""
+def _ran_in_srt(directory: KernelDirectory) -> bool:
+    """Tells whether a kernel's keeper ran in srt, whose parent reports the kernel's end if the keeper cannot."""
     try:
         with directory.open() as place:
             return place.exists(KEPT)

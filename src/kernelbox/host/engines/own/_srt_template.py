@@ -9,14 +9,20 @@ import sys
 
 from kernelbox.base._environment import host_variable, template_environment
 from kernelbox.base._errors import StartFailed
-from kernelbox.host.engines._spawning import ANSWER_PATIENCE, deputy_command, open_log, template_command, write_secret
+from kernelbox.host.engines._spawning import (
+    ANSWER_PATIENCE,
+    open_log,
+    srt_parent_command,
+    template_command,
+    write_secret,
+)
 from kernelbox.host.engines.own._templates import wait_for_lock
 from kernelbox.sandbox._native import refuse_system
 from kernelbox.sandbox._paths import absolute, find_absent, real
 from kernelbox.sandbox._rules import is_below
 from kernelbox.sandbox._sandbox_config import SandboxConfig
 from kernelbox.sandbox._srt_settings import programs_of_srt, settings_for_srt
-from kernelbox.wire._layout import DEPUTY
+from kernelbox.wire._layout import SRT_PLACE
 from kernelbox.wire._values import dataclass
 
 TYPE_CHECKING = False
@@ -39,7 +45,7 @@ _NEEDED = {
     "socat": "socat",
     "rg": "ripgrep",
     "node": "nodejs",
-    "setpriv": "util-linux",  # has srt end with its deputy
+    "setpriv": "util-linux",  # has srt end with its parent
 }
 
 # What srt takes from its environment: the proxy that it must use itself.
@@ -128,7 +134,7 @@ def find_srt(path: str, writable: Sequence[str] = ()) -> tuple[str, str]:
 def start_in_srt(
     runtime: Place, name: str, srt: InstalledSrt, launch: Launch, listener: int, modules: Sequence[str]
 ) -> None:
-    """Starts a template in srt, and its deputy; the shell starts both at once, the deputy as the parent of srt."""
+    """Starts a template in srt, and the parent of srt; the shell starts both at once."""
     import shlex
     import subprocess
 
@@ -139,9 +145,9 @@ def start_in_srt(
     template = template_command(["srt", "0", name, idle_timeout, token, names, *modules])
     command = ["setpriv", "--pdeathsig", "TERM", srt.program, "--settings", os.path.join(place, SETTINGS), "--"]
     plan = write_secret("plan", json.dumps({"place": place, "absent": srt.absent, "token": token}).encode())
-    deputy = deputy_command([str(runtime.fd), str(plan)])
-    inside, outside = shlex.join([*command, sys.executable, *template]), shlex.join(deputy)
-    fds = [runtime.fd, plan, held]  # for the deputy alone: a cell that gets hold of a directory is out
+    parent = srt_parent_command([str(runtime.fd), str(plan)])
+    inside, outside = shlex.join([*command, sys.executable, *template]), shlex.join(parent)
+    fds = [runtime.fd, plan, held]  # for the parent alone: a cell that gets hold of a directory is out
     spare = max(fds) + 1
     closing = " ".join(f"{fd}<&-" for fd in (spare, *fds))
     log = open_log(runtime, name + ".log")
@@ -170,12 +176,12 @@ def start_in_srt(
 def _make_place(settings: str) -> tuple[str, int]:
     """Makes the directory that srt keeps its sockets in, with its settings; returns it, and a descriptor that locks it.
 
-    A directory that no process has locked is forsaken, and another deputy removes it.
+    A directory that no process has locked is abandoned, and the parent of another srt removes it.
     """
     import fcntl
     import tempfile
 
-    place = tempfile.mkdtemp(prefix=DEPUTY, dir="/tmp")
+    place = tempfile.mkdtemp(prefix=SRT_PLACE, dir="/tmp")
     held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(held, fcntl.LOCK_EX)
     with open(os.path.join(place, SETTINGS), "w") as file:

@@ -56,7 +56,7 @@ def dismiss_templates(runtime: Place, secret: bytes) -> None:
     for name in list_templates(runtime):
         with contextlib.suppress(OSError), locked(runtime, name + ".lock", secret):
             _dismiss(runtime, name)
-            wait_for_deputy(runtime, name)
+            wait_for_srt(runtime, name)
     for name in runtime.listdir():
         if name.startswith(TEMPLATE) and name.endswith((".log", ".lock")):
             with contextlib.suppress(OSError):
@@ -89,8 +89,8 @@ def _dismiss(runtime: Place, name: str) -> None:
             process.close()
 
 
-def wait_for_deputy(runtime: Place, name: str) -> None:
-    """Waits until srt and the deputy of a template that ran in it have left: they have its log locked till then."""
+def wait_for_srt(runtime: Place, name: str) -> None:
+    """Waits until srt and its parent have left, after the template in it: they have its log locked till then."""
     fd = runtime.open_for_reading(name + ".log")
     try:
         wait_for_lock(fd)

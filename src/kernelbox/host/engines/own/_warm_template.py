@@ -167,10 +167,10 @@ def _require_sound(runtime: Place, name: str, *, begun: bool) -> None:
     """Raises StartFailed if srt has been started just now and has ended before the template could serve."""
     if not begun:
         return
-    from kernelbox.host.engines.own._templates import wait_for_deputy
+    from kernelbox.host.engines.own._templates import wait_for_srt
     from kernelbox.sandbox._advice import advise_about_srt
 
-    wait_for_deputy(runtime, name)  # it says how srt ended
+    wait_for_srt(runtime, name)  # it says how srt ended
     said = tail(runtime, name + ".log")
     raise StartFailed(f"the kernel could not be started in srt, which said:\n{said}\n{advise_about_srt(said)}")
 
