@@ -11,7 +11,6 @@ import time
 
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host._engines import engine_named
-from kernelbox.host.process._process import Process, boot_id
 from kernelbox.host.store._death_notes import CAUSE_PATIENCE
 from kernelbox.host.store._record import format_time, is_rewritten
 
@@ -112,9 +111,9 @@ def _is_held(state: KernelState) -> bool:
 
 def died_with_owner(record: KernelRecord) -> bool:
     """Tells whether a kernel died with its owner; one that is being started has not."""
-    if record.status != "dead" or record.owner_pid is None or is_rewritten(record):
+    if record.status != "dead" or record.owner is None or is_rewritten(record):
         return False
-    return record.boot_id != boot_id() or not Process(record.owner_pid, record.owner_start_time).alive
+    return not record.owner.alive
 
 
 def describe_loss(record: KernelRecord) -> str:

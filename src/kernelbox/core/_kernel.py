@@ -96,7 +96,7 @@ class Kernel:
             if exc.errno in EXHAUSTED:
                 raise StoreFailed.because(exc, self.directory.path, "reach") from exc
             current = self._kernels.follow(self.record)
-            if not current.alive or _process(current) == _process(self.record):
+            if not current.alive or current.process == self.record.process:
                 raise
             self.record = current
             return engine.connect(current, self.directory)
@@ -167,7 +167,7 @@ class Kernel:
     def _is_replaced(self) -> bool:
         """Tells whether another process has taken the place of the one that we know, or is about to."""
         current = self._kernels.store.get(self.record.kernel_id)
-        if current is None or (current.status != "unknown" and _process(current) == _process(self.record)):
+        if current is None or (current.status != "unknown" and current.process == self.record.process):
             return False
         return self._kernels.condition.refresh(current, patience=0.0).status != "dead"
 
@@ -197,10 +197,6 @@ def dead_result(record: KernelRecord, advice: str) -> ExecutionResult:
     return ExecutionResult("error", error=error, text=error.traceback[0], state="lost", ending="never ran")
 
 
-def _process(record: KernelRecord) -> tuple[int | None, int]:
-    return record.pid, record.start_time
-
-
 class Pool:
     """Idle connections, by kernel, and the records of the names they were used by.
 
@@ -210,6 +206,7 @@ class Pool:
 
     def __init__(self, runtime_dir: str) -> None:
         self._runtime_dir = runtime_dir
+        # With the pid and the start time of each one's process: building identities would cost each cell two calls.
         self._idle: dict[str, list[tuple[tuple[int | None, int], Connection]]] = {}
         self._named: dict[str, tuple[KernelRecord, tuple[int, int]]] = {}
         self._given = 0

@@ -290,8 +290,8 @@ class Kernels:
             if current is None:
                 raise KernelNotFound(key)
             self.condition.refresh(current)
-            seen = ended or record  # start times count in hundredths of a second: the pid belongs to them
-            if (current.pid, current.start_time) != (seen.pid, seen.start_time) and current.alive:
+            seen = ended or record
+            if current.process != seen.process and current.alive:
                 return current  # another client restarted it while we waited
             # Or it would be ended, and could not be started again.
             check_start(current.kernel_type, current.engine)
@@ -303,7 +303,7 @@ class Kernels:
             if not was_unreachable:
                 self.store.save(current)  # before its process is gone: others wait for a start, and see no death
             self.end_process(current, reason)
-            if (seen.pid, seen.start_time) != (current.pid, current.start_time):
+            if seen.process != current.process:
                 self.end_process(seen, reason)  # the record in the store was an older one
             self.pool.drop(current)
             if was_unreachable:

@@ -11,7 +11,7 @@ from kernelbox.base._errors import InvalidInput, StartFailed, StoreFailed
 from kernelbox.host._engines import engine_for, engine_named
 from kernelbox.host.engines._interface import Launch
 from kernelbox.host.process._lifeline import lifeline_to
-from kernelbox.host.process._process import read_start_time
+from kernelbox.host.process._process import ProcessIdentity
 from kernelbox.host.store._record import KernelRecord, now
 from kernelbox.wire._messages import SETTLED, Execute
 
@@ -65,7 +65,8 @@ def new_record(name: str, options: KernelOptions, config: KernelBoxConfig, store
         guarded=options.guarded,
     )
     if options.lifetime == "process" or config.store_backend == "memory":
-        record.owner_pid, record.owner_start_time = os.getpid(), read_start_time(os.getpid()) or 0
+        own = ProcessIdentity.own()
+        record.owner_pid, record.owner_start_time = own.pid, own.start_time
     return record
 
 

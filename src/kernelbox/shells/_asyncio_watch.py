@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from kernelbox.core._kernel import Kernel
     from kernelbox.host.engines._interface import Connection
+    from kernelbox.host.process._process import ProcessIdentity
 
     News = Begun | Output | Display | Clear | Comm | Done
 
@@ -95,7 +96,7 @@ class KernelWatch:
 
     async def follow(self) -> AsyncGenerator[News | Missed | Ended | Restarted]:
         """Yields the kernel's messages, its deaths and its restarts, until it is destroyed."""
-        followed: tuple[int | None, int] | None = None
+        followed: ProcessIdentity | None = None
         reported_dead = False
         try:
             while True:
@@ -104,7 +105,7 @@ class KernelWatch:
                     yield Ended(None)
                     return
                 if self._connection is not None:
-                    process = kernel.record.pid, kernel.record.start_time
+                    process = kernel.record.process
                     if followed is not None:
                         yield Missed() if process == followed else Restarted()
                     elif reported_dead:

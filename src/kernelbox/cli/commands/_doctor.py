@@ -179,7 +179,7 @@ def _check_start() -> Iterator[Check]:
 
 def _check_template() -> Iterator[Check]:
     config = kernels().config
-    if config.engine == "jupyter" or config.kernel_type != "python3":
+    if not engine_for(config.kernel_type, config.engine).uses_template:
         yield Check("template", "ok", "not used by Jupyter kernels")
         return
     if not config.template:

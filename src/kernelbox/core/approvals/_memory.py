@@ -9,6 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kernelbox.host.process._process import ProcessIdentity
     from kernelbox.host.store._record import KernelRecord
     from kernelbox.wire._messages import Ask
 
@@ -43,7 +44,7 @@ class Sessions:
     """A memory for each kernel process. It ends with the process: a restarted kernel has none."""
 
     def __init__(self) -> None:
-        self._memories: dict[tuple[str, int | None, int], tuple[KernelRecord, Memory]] = {}
+        self._memories: dict[tuple[str, ProcessIdentity | None], tuple[KernelRecord, Memory]] = {}
 
     def __repr__(self) -> str:
         return f"<Sessions of {len(self._memories)} kernels>"
@@ -70,5 +71,5 @@ class Sessions:
 shared_sessions = Sessions()
 
 
-def _process(record: KernelRecord) -> tuple[str, int | None, int]:
-    return record.kernel_id, record.pid, record.start_time
+def _process(record: KernelRecord) -> tuple[str, ProcessIdentity | None]:
+    return record.kernel_id, record.process

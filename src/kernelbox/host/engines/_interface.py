@@ -98,6 +98,10 @@ if TYPE_CHECKING:
         name: EngineName
         connection_file: str
         """The file in a kernel's directory that its record shows as `connection_file`."""
+        uses_template: bool
+        """Whether kernels are forked from a warm template, where the system allows it."""
+        describes_itself: bool
+        """Whether a kernel answers `kernel_info`; where not, all kernels are the same, and the host knows."""
 
         def check(self, kernel_type: str) -> None:
             """Raises InvalidInput for a kernel type that this engine cannot run."""

@@ -197,6 +197,4 @@ def _ended_process(record: KernelRecord) -> Process | None:
 
 def process_of(record: KernelRecord) -> Process | None:
     """Returns the process of a record, None if it cannot be alive because the machine was restarted since."""
-    if record.pid is None or record.boot_id != boot_id():
-        return None
-    return Process(record.pid, record.start_time)
+    return None if record.process is None else record.process.find()

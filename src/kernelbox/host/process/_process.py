@@ -10,6 +10,7 @@ import signal
 import time
 
 from kernelbox.wire._layout import MAKER
+from kernelbox.wire._values import dataclass
 
 # Interrupts a kernel whose interpreter is held by C code; guest/_interrupts.py has the same.
 DIRECT_INTERRUPT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
@@ -17,6 +18,29 @@ DIRECT_INTERRUPT = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signa
 
 # A line of /proc/pid/status.
 _FIELD = re.compile(r"^(\w+):\t(.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """What tells a process from every other: its pid, when it started, and the boot that start times count from."""
+
+    pid: int
+    start_time: int
+    boot_id: str
+
+    @classmethod
+    def own(cls) -> ProcessIdentity:
+        """Returns the identity of this process."""
+        return cls(os.getpid(), read_start_time(os.getpid()) or 0, boot_id())
+
+    def find(self) -> Process | None:
+        """Returns the process, alive or ended; None if it cannot be alive because the machine was restarted since."""
+        return Process(self.pid, self.start_time) if self.boot_id == boot_id() else None
+
+    @property
+    def alive(self) -> bool:
+        process = self.find()
+        return process is not None and process.alive
 
 
 class Process:

@@ -20,7 +20,7 @@ import time
 from kernelbox.base._errors import StoreFailed
 from kernelbox.host.files._home import Inside
 from kernelbox.host.files._signed import Signature
-from kernelbox.host.process._process import boot_id, read_start_time
+from kernelbox.host.process._process import ProcessIdentity
 from kernelbox.host.store._job_follower import EVENTS, Follower
 from kernelbox.wire._json import dump
 
@@ -297,11 +297,12 @@ def _read_record(data: bytes, place: Place) -> dict[str, Any]:
 
 
 def _this_process() -> dict[str, Any]:
-    return {"pid": os.getpid(), "start_time": read_start_time(os.getpid()), "boot_id": boot_id()}
+    own = ProcessIdentity.own()
+    return {"pid": own.pid, "start_time": own.start_time, "boot_id": own.boot_id}
 
 
 def _is_alive(server: object) -> bool:
     match server:
         case {"pid": int(pid), "start_time": int(start_time), "boot_id": str(boot)}:
-            return boot == boot_id() and read_start_time(pid) == start_time
+            return ProcessIdentity(pid, start_time, boot).alive
     return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from kernelbox.base._text import escape, is_name
+from kernelbox.host.process._process import ProcessIdentity
 from kernelbox.wire._values import dataclass, field
 
 TYPE_CHECKING = False
@@ -101,6 +102,16 @@ class KernelRecord:
     @property
     def alive(self) -> bool:
         return self.status in ("idle", "running")
+
+    @property
+    def process(self) -> ProcessIdentity | None:
+        """The kernel's process, None if none was started or it is not known which."""
+        return None if self.pid is None else ProcessIdentity(self.pid, self.start_time, self.boot_id)
+
+    @property
+    def owner(self) -> ProcessIdentity | None:
+        """The process that the kernel must not outlive, None if there is none."""
+        return None if self.owner_pid is None else ProcessIdentity(self.owner_pid, self.owner_start_time, self.boot_id)
 
     @property
     def names(self) -> tuple[str, ...]:

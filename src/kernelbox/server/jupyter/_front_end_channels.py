@@ -9,6 +9,7 @@ from collections import deque
 from datetime import UTC, datetime
 
 from kernelbox.base._errors import KernelBoxError
+from kernelbox.host._engines import engine_named
 from kernelbox.host.engines._kernelspecs import language_of
 from kernelbox.server.jupyter._channel_options import take_no_notes
 from kernelbox.server.jupyter._exchange import (
@@ -258,7 +259,7 @@ class FrontEndChannels:
             kernel = await self._reached.find()
         except KernelBoxError:
             return kernel_info(version)
-        if kernel.record.engine == "kernelbox":
+        if not engine_named(kernel.record.engine).describes_itself:
             return kernel_info(version)
         try:
             said = await query(kernel, "kernel_info", {}, timeout=_INFO_PATIENCE)

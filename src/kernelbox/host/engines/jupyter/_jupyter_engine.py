@@ -23,6 +23,8 @@ class JupyterEngine(LocalEngine):
 
     name: EngineName = "jupyter"
     connection_file = JUPYTER
+    uses_template = False
+    describes_itself = True
 
     def check(self, kernel_type: str) -> None:
         find_spec(kernel_type)

@@ -26,6 +26,8 @@ class OwnEngine(LocalEngine):
 
     name: EngineName = "kernelbox"
     connection_file = RECORD
+    uses_template = True
+    describes_itself = False
 
     def check(self, kernel_type: str) -> None:
         if kernel_type != "python3":
