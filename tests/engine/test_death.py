@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import uuid
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from tests.support.cells import (
     value,
     wait_for_end,
 )
+from tests.support.store import remove_tree
 
 from kernelbox import KernelRecord, destroy, execute, get_or_create, list_kernels, wipe
 from kernelbox.wire._messages import Done, Execute
@@ -360,7 +360,7 @@ def test_a_kernel_without_keeper_and_directory_ends_by_itself(own_home: Path) ->
     assert kernel.pid is not None
     run(kernel, "pass")  # it is up, and writes nothing into its directory any more
     os.kill(parent_of(kernel.pid), signal.SIGKILL)
-    shutil.rmtree(own_home / "runtime")
+    remove_tree(own_home / "runtime")
     wait_for_end(kernel.pid)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.cells import eventually, parent_of, run, wait_for_end
 from tests.support.homes import destroy_all, new_home
+from tests.support.store import remove_tree
 
 from kernelbox import get_or_create, status
 
@@ -25,9 +25,9 @@ START_CHILD = (
 )
 
 DELETED: dict[str, Callable[[Path, Path], object]] = {
-    "the home": lambda home, directory: shutil.rmtree(home),
-    "the runtime directory": lambda home, directory: shutil.rmtree(home / "runtime"),
-    "the kernel's directory": lambda home, directory: shutil.rmtree(directory),
+    "the home": lambda home, directory: remove_tree(home),
+    "the runtime directory": lambda home, directory: remove_tree(home / "runtime"),
+    "the kernel's directory": lambda home, directory: remove_tree(directory),
     "what clients read first": lambda home, directory: (directory / "link.json").unlink(),
     "the socket for output": lambda home, directory: (directory / "zmq-2").unlink(),
     "the socket for requests": lambda home, directory: (directory / "zmq-1").unlink(),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.homes import new_home
-from tests.support.store import fill, kernel_directories, mounted, read_only, read_registry
+from tests.support.store import fill, kernel_directories, mounted, read_only, read_registry, remove_tree
 
 from kernelbox import (
     InvalidInput,
@@ -139,7 +139,7 @@ def test_the_default_home_is_in_the_current_directory_and_ignored_by_git(
 def test_a_runtime_directory_that_vanishes_is_made_again(own_home: Path) -> None:
     get_or_create("first")
     wipe()
-    shutil.rmtree(own_home / "runtime")
+    remove_tree(own_home / "runtime")
     assert list_kernels() == []
     assert execute("first", "1 + 1").return_value == "2"
 

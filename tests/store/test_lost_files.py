@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cells import is_running, run, value, wait_for_end
-from tests.support.store import DEADLINE, as_user, run_python
+from tests.support.store import DEADLINE, as_user, remove_tree, run_python
 
 from kernelbox import (
     KernelRecord,
@@ -82,7 +82,7 @@ HARMLESS: dict[str, Damage] = {
 
 FATAL: dict[str, Damage] = {
     "the socket is deleted": lambda directory, record, name: (directory / "socket").unlink(),
-    "the directory is deleted": lambda directory, record, name: shutil.rmtree(directory),
+    "the directory is deleted": lambda directory, record, name: remove_tree(directory),
     "the directory is taken away": lambda directory, record, name: directory.rename(elsewhere(directory)),
     "the directory is open to others": lambda directory, record, name: directory.chmod(0o755),
     "the directory is a file": lambda directory, record, name: as_file(directory),
@@ -182,12 +182,11 @@ def test_a_kernel_ends_soon_after_its_files_although_no_client_looks(
         case "socket":
             (directory / "socket").unlink()
         case "directory":
-            while directory.exists():
-                shutil.rmtree(directory, ignore_errors=True)  # the kernel may be making a file in it
+            remove_tree(directory)
         case "place":
             directory.rename(own_home / "elsewhere")
         case _:
-            shutil.rmtree(own_home / "runtime")
+            remove_tree(own_home / "runtime")
     assert kernel.pid is not None
     wait_for_end(kernel.pid)
     if what == "socket":
@@ -196,7 +195,7 @@ def test_a_kernel_ends_soon_after_its_files_although_no_client_looks(
 
 def test_a_record_that_a_caller_kept_tells_that_its_files_were_deleted(own_home: Path) -> None:
     kernel = get_or_create("mine")
-    shutil.rmtree(own_home / "runtime" / kernel.kernel_id)
+    remove_tree(own_home / "runtime" / kernel.kernel_id)
     (own_home / "runtime" / "names" / ("n" + b"mine".hex())).unlink()
     told = execute(kernel, "1", timeout=DEADLINE)
     assert told.error is not None
@@ -266,7 +265,7 @@ def all_deleted(own_home: Path) -> Iterator[KernelRecord]:
     keeper = int(value(kernel, "__import__('os').getppid()") or 0)
     os.kill(keeper, signal.SIGSTOP)
     try:
-        shutil.rmtree(own_home / "runtime")
+        remove_tree(own_home / "runtime")
         yield kernel
     finally:
         os.kill(keeper, signal.SIGCONT)
@@ -294,5 +293,5 @@ def test_a_cell_for_a_name_whose_files_were_all_deleted_is_told_of_the_loss_once
 def test_a_kernel_that_was_destroyed_is_no_loss_when_the_files_are_deleted(own_home: Path) -> None:
     get_or_create("mine")
     destroy("mine")
-    shutil.rmtree(own_home / "runtime")
+    remove_tree(own_home / "runtime")
     assert get_or_create("mine").lost is None

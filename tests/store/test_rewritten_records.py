@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import warnings
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.support.cells import is_running, run, value, wait_for_end
-from tests.support.store import DEADLINE, kernel_directories, pid_of, read_registry, run_python
+from tests.support.store import DEADLINE, kernel_directories, pid_of, read_registry, remove_tree, run_python
 
 from kernelbox import (
     KernelRecord,
@@ -247,6 +246,6 @@ def test_a_process_that_a_rewritten_registry_names_is_left_alone(own_home: Path,
     data = json.loads(registry.read_text())
     data["kernels"][kernel.kernel_id].update(pid=innocent, start_time=read_start_time(innocent))
     registry.write_text(json.dumps(data))
-    shutil.rmtree(own_home / "runtime")
+    remove_tree(own_home / "runtime")
     assert not destroy("mine")
     wait_for_end(pid_of(kernel))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,6 +115,12 @@ def kernel_directories(home: Path) -> list[Path]:
     return [
         path for path in (home / "runtime").iterdir() if path.name not in ours and not path.name.startswith("template-")
     ]
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a directory in which a kernel or its keeper may be making a file meanwhile."""
+    while path.exists():
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager
