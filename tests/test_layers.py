@@ -7,6 +7,7 @@ inside a function, in a branch, for type checking only. Naming a module as a str
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -191,6 +192,33 @@ def test_a_room_of_the_guest_imports_only_itself_and_those_below() -> None:
 
 def test_imports_form_no_cycle() -> None:
     assert find_cycle(our_modules()) == []
+
+
+# A folder with more is hard to take in at a glance.
+MOST_MODULES = 16
+
+# Public names: `kernelbox.gateway` and `kernelbox` each have a result of their own, as ipybox and KernelBox did.
+SHARED_CLASS_NAMES = {"ExecutionResult"}
+
+
+def test_no_folder_has_more_than_sixteen_modules() -> None:
+    folders = Counter(module.path.rpartition("/")[0] for module in our_modules() if "__init__" not in module.path)
+    assert {folder: count for folder, count in folders.items() if count > MOST_MODULES} == {}
+
+
+def test_a_file_name_stands_for_one_module() -> None:
+    names = Counter(module.path.rpartition("/")[2] for module in our_modules())
+    assert {name for name, count in names.items() if count > 1} <= {"__init__.py", "__main__.py"}
+
+
+def test_a_class_name_stands_for_one_class() -> None:
+    classes = Counter(
+        node.name
+        for module in our_modules()
+        for node in module.tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, count in classes.items() if count > 1} == SHARED_CLASS_NAMES
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 from kernelbox.wire._messages import ToolError
 
 if TYPE_CHECKING:
-    from kernelbox.guest.serve._asks import Questions
+    from kernelbox.guest.serve._asks import PendingAsks
 
     R = TypeVar("R", bound=BaseModel)
 
@@ -77,10 +77,10 @@ async def call_async(server: str, tool: str, params: BaseModel, result_type: typ
     return _read(tool, await _asks().ask_async(server, tool, _arguments(params)), result_type)
 
 
-def _asks() -> Questions:
+def _asks() -> PendingAsks:
     from IPython.core.getipython import get_ipython
 
-    asks: Questions | None = getattr(getattr(get_ipython(), "kernel", None), "asks", None)
+    asks: PendingAsks | None = getattr(getattr(get_ipython(), "kernel", None), "asks", None)
     if asks is None:
         raise RuntimeError("tools can be called only in a kernel of kernelbox, whose application approves the calls")
     return asks

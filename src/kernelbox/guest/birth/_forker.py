@@ -24,7 +24,7 @@ class ForkerGone(Exception):
 
 
 @dataclass(slots=True)
-class KernelRequest:
+class ForkRequest:
     """A request for a kernel that has not been forked yet, and the opener that waits for the answer."""
 
     spawn: Spawn
@@ -60,22 +60,22 @@ class Forker(Protocol):
     def watched(self) -> tuple[int, ...]:
         """Descriptors that become readable when `take` has something new."""
 
-    def ask(self, request: KernelRequest) -> bool:
+    def ask(self, request: ForkRequest) -> bool:
         """Prepares for a process; returns whether it can be forked at once. Raises ForkerGone."""
 
-    def take(self) -> KernelRequest:
+    def take(self) -> ForkRequest:
         """Returns a request that has waited, and whose process can be forked now. Raises ForkerGone."""
 
-    def fork(self, request: KernelRequest) -> int:
+    def fork(self, request: ForkRequest) -> int:
         """Forks, and returns as fork(2) does; raises OSError or CannotFork."""
 
-    def entry(self, request: KernelRequest) -> SandboxEntry | None:
+    def entry(self, request: ForkRequest) -> SandboxEntry | None:
         """Returns, in the child, how it enters its sandbox; None if it has none."""
 
     def note(self, kernel: ChildKernel) -> None:
         """Takes note of a kernel that is ready."""
 
-    def give_up(self, request: KernelRequest) -> None:
+    def give_up(self, request: ForkRequest) -> None:
         """Forgets what was prepared for a process that is not forked."""
 
 
@@ -94,18 +94,18 @@ class PlainForker:
 
     def stop(self) -> None: ...
 
-    def ask(self, request: KernelRequest) -> bool:
+    def ask(self, request: ForkRequest) -> bool:
         return True
 
-    def take(self) -> KernelRequest:
+    def take(self) -> ForkRequest:
         raise AssertionError("no request waits here")
 
-    def fork(self, request: KernelRequest) -> int:
+    def fork(self, request: ForkRequest) -> int:
         return os.fork()
 
-    def entry(self, request: KernelRequest) -> SandboxEntry | None:
+    def entry(self, request: ForkRequest) -> SandboxEntry | None:
         return None
 
     def note(self, kernel: ChildKernel) -> None: ...
 
-    def give_up(self, request: KernelRequest) -> None: ...
+    def give_up(self, request: ForkRequest) -> None: ...

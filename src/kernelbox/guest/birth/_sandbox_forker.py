@@ -7,7 +7,7 @@ import os
 import traceback
 from typing import TYPE_CHECKING
 
-from kernelbox.guest.birth._forker import CannotFork, ForkerGone, KernelRequest
+from kernelbox.guest.birth._forker import CannotFork, ForkerGone, ForkRequest
 from kernelbox.guest.birth._specialize import SandboxEntry
 from kernelbox.guest.walls._confine import enter_user_namespace, fork_beside
 from kernelbox.guest.walls._maker import GREETING, Maker
@@ -34,7 +34,7 @@ class SandboxForker:
         self._keeper = keeper
         self._user = os.geteuid()
         self._maker: Maker | None = None
-        self._asked: dict[int, KernelRequest] = {}  # by the numbers that the maker knows them by
+        self._asked: dict[int, ForkRequest] = {}  # by the numbers that the maker knows them by
         self._numbers = itertools.count()
         self.fault = ""
         try:
@@ -63,7 +63,7 @@ class SandboxForker:
     def watched(self) -> tuple[int, ...]:
         return () if self._maker is None else (self._maker.link.fileno(),)
 
-    def ask(self, request: KernelRequest) -> bool:
+    def ask(self, request: ForkRequest) -> bool:
         number = next(self._numbers)
         self._asked[number] = request
         if self._maker is None:
@@ -80,7 +80,7 @@ class SandboxForker:
             raise ForkerGone from exc
         return False
 
-    def take(self) -> KernelRequest:
+    def take(self) -> ForkRequest:
         made = self._maker.take() if self._maker is not None else None
         if made is None:
             raise ForkerGone
@@ -91,7 +91,7 @@ class SandboxForker:
         request.given.adopt(made.opened)
         return request
 
-    def fork(self, request: KernelRequest) -> int:
+    def fork(self, request: ForkRequest) -> int:
         if not request.first:
             raise CannotFork(request.fault)
         try:
@@ -99,11 +99,11 @@ class SandboxForker:
         except Unarmed as exc:
             raise CannotFork(describe_failure(exc.step, exc.error)) from exc
 
-    def entry(self, request: KernelRequest) -> SandboxEntry | None:
+    def entry(self, request: ForkRequest) -> SandboxEntry | None:
         return SandboxEntry(self._user)
 
     def note(self, kernel: ChildKernel) -> None: ...
 
-    def give_up(self, request: KernelRequest) -> None:
+    def give_up(self, request: ForkRequest) -> None:
         """Forgets a sandbox, which ends with the descriptor that keeps it alive."""
         self._keeper.of_sandboxes.discard(request.first)

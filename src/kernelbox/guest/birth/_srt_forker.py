@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from kernelbox.guest.birth._forker import KernelRequest
+from kernelbox.guest.birth._forker import ForkRequest
 from kernelbox.guest.birth._sandbox_forker import SandboxForker
 from kernelbox.guest.birth._specialize import SandboxEntry
 from kernelbox.wire._layout import KEPT
@@ -44,7 +44,7 @@ class SrtForker(SandboxForker):
         super().__init__(keeper)
         self._srt = srt
 
-    def entry(self, request: KernelRequest) -> SandboxEntry | None:
+    def entry(self, request: ForkRequest) -> SandboxEntry | None:
         return SandboxEntry(self._user, self._srt.variables, request.opener)
 
     def note(self, kernel: ChildKernel) -> None:

@@ -22,7 +22,7 @@ import traceback
 from kernelbox.guest._descriptors import Descriptors, close, close_many
 from kernelbox.guest._process_tree import start_time
 from kernelbox.guest.birth._child_kernel import HELD, ChildKernel, PendingChild, identify
-from kernelbox.guest.birth._forker import CannotFork, Forker, ForkerGone, KernelRequest
+from kernelbox.guest.birth._forker import CannotFork, Forker, ForkerGone, ForkRequest
 from kernelbox.guest.birth._keeper import Keeper
 from kernelbox.guest.birth._listener import TemplateListener, receive
 from kernelbox.guest.birth._specialize import READY, READY_WITH_KEEPER, Birth, specialize
@@ -159,11 +159,11 @@ class Template:
             close(*fds)
         else:
             given = Descriptors(dict(zip(message.descriptors, fds, strict=True)))
-            self._prepare(KernelRequest(message, given, client))
+            self._prepare(ForkRequest(message, given, client))
         if self._refusal:
             self._used_at = -self._idle_timeout  # of no use: the next opener starts another
 
-    def _prepare(self, request: KernelRequest) -> None:
+    def _prepare(self, request: ForkRequest) -> None:
         try:
             if self._forker.ask(request):
                 self._grant(request)
@@ -192,7 +192,7 @@ class Template:
                 self._socket.accept()[0].close()
         self._socket.close()
 
-    def _grant(self, request: KernelRequest) -> None:
+    def _grant(self, request: ForkRequest) -> None:
         """Forks a child, or says why that cannot be done."""
         try:
             self._fork(request)
@@ -238,7 +238,7 @@ class Template:
         taken += self._forker.waiting * _FILES_PER_REQUEST
         return taken + _FILES_OF_OWN > limit
 
-    def _fork(self, request: KernelRequest) -> None:
+    def _fork(self, request: ForkRequest) -> None:
         """Forks a child; raises OSError or CannotFork."""
         spawn, given = request.spawn, request.given
         _load_for(spawn)

@@ -29,7 +29,7 @@ _LONGEST_PROMPT = 100_000
 _SHOWN = 80
 
 
-class Questions:
+class PendingAsks:
     """Open questions, each waited for by the thread that put it.
 
     The number of a question, and the fingerprint in its answer, are derived from the key of the client's connection. So
@@ -48,7 +48,7 @@ class Questions:
         self.allows_input = False
 
     def __repr__(self) -> str:
-        return f"<Questions open={len(self.open)}>"
+        return f"<PendingAsks open={len(self.open)}>"
 
     def take_directory(self, there: bytes | None = None) -> bytes | None:
         """Returns the directory in which a command is approved and run, the kernel's if it is not `there`.

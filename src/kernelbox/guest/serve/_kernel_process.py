@@ -26,7 +26,7 @@ from kernelbox.guest.programs._bash import Bash
 from kernelbox.guest.programs._orphans import expect_runner, has_children, watch_starts
 from kernelbox.guest.programs._runner_link import RunnerBash
 from kernelbox.guest.serve import _queries
-from kernelbox.guest.serve._asks import Questions
+from kernelbox.guest.serve._asks import PendingAsks
 from kernelbox.guest.serve._event_loop import Loop
 from kernelbox.guest.serve._identity import Identity
 from kernelbox.guest.serve._interpreter import remember_modules, restore_what_ipython_needs, wrap_hooks
@@ -93,7 +93,7 @@ class KernelProcess:
         self.loop = self.interrupts.loop = Loop(self.interrupts.note_background)  # whatever policy a module has set
         asyncio.set_event_loop(self.loop)
         self.outbox = Outbox(identity.memory, identity.outputs, self.interrupts)
-        self.asks = keyboard.asks = Questions(self.outbox, waker.wake, guarded=identity.runner is not None)
+        self.asks = keyboard.asks = PendingAsks(self.outbox, waker.wake, guarded=identity.runner is not None)
         self._guarded = identity.runner is not None
         self._always_there: set[int] = set()
         self.bash = self._make_bash(identity)
