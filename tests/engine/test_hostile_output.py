@@ -443,7 +443,7 @@ def test_variables_that_a_cell_has_forged_are_an_error_with_a_sentence(forged: s
         async with CodeExecutor() as executor:
             forge = "from kernelbox.guest.serve import _queries\n_queries._variables = lambda *_: "
             await executor.execute(forge + forged)
-            with pytest.raises(KernelBoxError, match="no list of variables"):
+            with pytest.raises(KernelBoxError, match="did not send a list of variables"):
                 await executor.variables()
             assert (await executor.execute("1 + 1")).text == "2"
 

@@ -13,7 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.browser import chromium, python
 from tests.support.server import DEADLINE, Served
+
+__all__ = ["chromium", "python"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
