@@ -180,7 +180,7 @@ def test_a_server_that_changes_its_tools_fails_the_call_which_says_what_to_do_an
     told, failed, after = run(scenario)
     assert (told, after) == ("n=1", "2")
     name = now["name"]
-    assert ("no Result" if name == "count" else "it has no tool 'count' now") in failed
+    assert ("not a Result" if name == "count" else "it has no tool 'count' now") in failed
     assert "kernelbox tools refresh" in failed
     assert succeed("tools", "refresh", "plain")["refreshed"][0]["tools"] == [name]
     assert run(lambda: _call(tmp_path, name)) in ("w='one'", "{}")
